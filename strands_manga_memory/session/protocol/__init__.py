@@ -1,0 +1,1 @@
+"""Session protocol: the record of a conversation, its tiers, and a process's hold of it."""

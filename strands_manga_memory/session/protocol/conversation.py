@@ -1,0 +1,578 @@
+"""Conversation: one process's hold of a conversation in a hot and a durable tier."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
+from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record
+from strands_manga_memory.session.protocol.hot_tier import HotTier
+from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
+from strands_manga_memory.session.protocol.record import Record, Slot, Turn, TurnKey, join, missing_turns
+
+TRIES = 8
+"""Attempts of a compare-and-set before a save gives up. What it could not store is kept for the next save."""
+
+OPEN_SECONDS = 600.0
+"""Seconds after its last message at which a turn that was not ended is moved to the log."""
+
+EMPTY_SECONDS = 3600.0
+"""Seconds for which an emptied hot tier refuses writes of a time before."""
+
+
+class Conversation:
+    """One process's hold of a conversation: load, save, flush, redact, delete, expire.
+
+    Thread-safe. A save and a flush may run at the same time; no lock of the agent's side is held during I/O.
+
+    Args:
+        hot: The hot tier; None if there is none.
+        durable: The durable tier; None if there is none.
+        clock: Seconds since 1970.
+        ttl: Returns the seconds that a record lives in the hot tier.
+        session_seconds: Seconds without use after which a session ends. Default a day.
+        flush_every: Unlogged turns of a flush.
+
+    Attributes:
+        local: What this process has: its record, the agent's history, the changes.
+        hot: The hot tier.
+        durable: The durable tier.
+
+    Raises:
+        ValueError: There is neither tier.
+    """
+
+    def __init__(
+        self,
+        *,
+        hot: HotTier | None,
+        durable: DurableTier | None,
+        clock: Callable[[], float] = time.time,
+        ttl: Callable[[Record], float] = lambda record: 1800.0,
+        session_seconds: float = 86_400.0,
+        flush_every: int = 5,
+    ) -> None:
+        if hot is None and durable is None:
+            raise ValueError("hot and durable are both None: a conversation needs a tier")
+        self.hot, self.durable = hot, durable
+        self._clock, self._ttl, self._flush_every = clock, ttl, flush_every
+        self._silence = min(12 * 3600.0, session_seconds)
+        self.local = LocalCopy(clock=clock, hash_is_log=durable is None)
+        self._hot_io, self._durable_io = new_lock(), new_lock()
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether this writer has to flush: of the writers of a conversation, one in ``flush_every`` turns finds so."""
+        if self.durable is None:
+            return False
+        base = self.local.base
+        ended = len(self._loggable(base, base.unlogged))
+        return ended >= self._flush_every and ended % self._flush_every == 0
+
+    # Reading
+
+    def load(self, *, touch: bool = True) -> None:
+        """Read both tiers, or the one that answers, and join them.
+
+        Args:
+            touch: The agent uses the conversation; an inspection does not restart its time to live.
+
+        Raises:
+            StoreUnavailableError: The tiers that answer do not say whether there is a conversation.
+        """
+        hot, hot_error = self._attempt(lambda: self.read_hot(touch=touch)) if self.hot else (None, None)
+        is_alone = hot is None or not hot.incarnation
+        _, head_error = self._attempt(lambda: self.read_head(is_alone=is_alone)) if self.durable else (None, None)
+        error = hot_error or head_error
+        if error is not None and (head_error or self.durable is None) and is_alone:
+            raise error
+        self.complete()
+        self.local.adopt_window()
+
+    def refresh(self) -> None:
+        """Read the hot tier before a turn; the durable one only if the hot tier has nothing, or there is none."""
+        self._revalidate()
+        found = self.read_hot() if self.hot is not None else None
+        if self.durable is not None and (found is None or not found.incarnation):
+            self.read_head(is_alone=True)
+
+    def read_hot(self, *, touch: bool = True) -> Record | None:
+        """Read the hot tier and join its record."""
+        hot = self._hot()
+        with self._hot_io:
+            found = hot.read(touch=touch)
+            self._take_in(found)
+            self.local.hot_copy = found
+            return found
+
+    def read_head(self, *, is_alone: bool = False) -> Record | None:
+        """Read the durable head and join it.
+
+        Args:
+            is_alone: The hot tier has nothing: look for turns of the log that no head lists, as their flush was cut.
+        """
+        durable = self._durable()
+        with self._durable_io:
+            found = durable.read_head()
+            if is_alone and found is not None and found.incarnation:
+                found = self._with_unlisted_turns(durable, found)
+            self._take_in(found)
+            self.local.note_head(found)
+            return found
+
+    def complete(self) -> None:
+        """Read the messages of the window that no record holds from the log, in one batch."""
+        base = self.local.base
+        lacking = base.lacking
+        if not lacking:
+            return
+        if self.durable is None:
+            with self._hot_io:
+                found, _ = self._attempt(lambda: self._hot().read_archive(lacking))
+        else:
+            found, _ = self._attempt(lambda: self._durable().get_turns(base.incarnation, lacking))
+        if found:
+            self.local.add_turns(found, base.incarnation)
+
+    def history(self) -> list[tuple[TurnKey, Turn]]:
+        """Return the whole log in order, with the turns that only this process has."""
+        with self.local.lock:
+            base, own = self.local.base, dict(self.local.own)
+        if self.durable is not None:
+            log = self._durable().read_log(base.incarnation)
+        else:
+            with self._hot_io:
+                if not self._hot().is_known:
+                    self._hot().read(touch=False)
+                log = {**self._hot().read_archive(), **base.turns}
+        for key, turn in [*((key, base.turns[key]) for key in base.unlogged if key in base.turns), *own.items()]:
+            log[key] = turn.merge(log.get(key, turn))
+        return sorted((key, turn.redact(base.redactions.get(key, {}))) for key, turn in log.items())
+
+    # Saving
+
+    def save(self) -> None:
+        """Store the changes: in the hot tier, or in the durable one if the hot tier is empty or away.
+
+        Raises:
+            StoreUnavailableError: No tier took the changes. They are kept for the next save.
+        """
+        self._revalidate()
+        if self.hot is None or not self._save_hot():
+            if self.durable is None:
+                raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
+            self._save_head()
+            self._fill_hot()
+
+    def flush(self) -> None:
+        """Put the unlogged turns into the log, then the head, then note in the hot tier which turns are logged.
+
+        Raises:
+            StoreUnavailableError: The durable tier does not answer.
+        """
+        if self.durable is None:
+            self.save()
+            return
+        self._revalidate()
+        with self._durable_io:
+            for attempt in range(TRIES):
+                if self._flush_once():
+                    return
+                self._pause(attempt)
+        raise OvertakenError(f"the durable head was replaced {TRIES} times by others; the turns are kept")
+
+    def _save_hot(self) -> bool:
+        """Save with one compare-and-set; return False if the hot tier is away, or has no record that it could replace."""
+        hot = self._hot()
+        with self._hot_io:
+            for attempt in range(TRIES):
+                try:
+                    if not hot.is_known:
+                        self.read_hot()
+                    if self.durable is not None and not (hot.record and hot.record.incarnation):
+                        return False
+                    draft = self._with_redacted_log(self.local.draft())
+                    if not draft.incarnation or (hot.record and hot.record.version == draft.version):
+                        return True
+                    if self._write_hot(draft):
+                        return True
+                except StoreUnavailableError:
+                    if self.durable is None:
+                        raise
+                    return False
+                self._pause(attempt)
+        raise OvertakenError(f"the hot record was replaced {TRIES} times by others; the changes are kept")
+
+    def _with_redacted_log(self, draft: Record) -> Record:
+        """Return a draft with the evicted turns that it redacts, where the hash is the log."""
+        hot = self._hot()
+        if self.durable is not None or not draft.redactions:
+            return draft
+        known = hot.record.redactions if hot.record is not None and hot.record.incarnation == draft.incarnation else {}
+        new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
+        turns = {key: turn.redact(draft.redactions[key]) for key, turn in hot.read_archive(new).items()} if new else {}
+        return replace(draft, turns={**draft.turns, **turns})
+
+    def _write_hot(self, record: Record) -> bool:
+        hot = self._hot()
+        if hot.write(record, ttl=self._ttl(record)):
+            self.local.hot_copy = record
+            self.local.note_stored(record)
+            return True
+        self.read_hot()
+        return False
+
+    def _save_head(self) -> None:
+        """Save with one conditional write; the head holds the turns that the log lacks until a flush moves them."""
+        durable = self._durable()
+        with self._durable_io:
+            for attempt in range(TRIES):
+                if not durable.is_known:
+                    self.read_head()
+                draft, known = self.local.draft(), durable.record
+                if not draft.incarnation or (known is not None and known.version == draft.version):
+                    return
+                self._redact_log(draft, known)
+                missing = missing_turns(draft, known)
+                if len(self._loggable(draft, missing)) >= self._flush_every:
+                    missing = self._put_turns(draft, missing)
+                if self._put_head(draft, missing):
+                    return
+                self._pause(attempt)
+        raise OvertakenError(f"the durable head was replaced {TRIES} times by others; the changes are kept")
+
+    def _put_head(self, draft: Record, missing: Mapping[TurnKey, int]) -> bool:
+        durable = self._durable()
+        head = head_record(draft, missing, durable.record)
+        if durable.put_head(head):
+            self.local.head_copy = head
+            self.local.note_stored(replace(draft, unlogged=dict(missing)))
+            return True
+        self.read_head()
+        return False
+
+    def _fill_hot(self) -> None:
+        """Begin an empty hot tier. Only the writer of the head may, so that no deletion or redaction is undone there."""
+        if self.hot is None:
+            return
+        with self._hot_io:
+            if not self.hot.is_known or (self.hot.record is not None and self.hot.record.incarnation):
+                return
+            with self.local.lock:
+                record = self.local.base
+            if record.incarnation and self.local.head_copy is not None and self.local.head_copy.version == record.version:
+                self._attempt(lambda: self._write_hot(record))
+
+    def _flush_once(self) -> bool:
+        durable = self._durable()
+        self.read_head()
+        if self.hot is not None:
+            self._save_hot()
+        with self.local.lock:
+            record, known = self.local.draft(), durable.record
+            missing = missing_turns(record, known)
+            if not record.incarnation:
+                return True
+            loggable = self._loggable(record, missing)
+            if known is not None and known.version == record.version and not loggable and missing == known.unlogged:
+                return True
+            if known is not None and known.version == record.version:
+                record = replace(record, version=record.version.marked())
+        self._redact_log(record, known)
+        left = self._put_turns(record, missing)
+        head = head_record(record, left, known)
+        if not durable.put_head(head):
+            return False
+        self.local.head_copy = head
+        self.local.note_stored(replace(record, unlogged=left))
+        self._note_logged_in_hot(left)
+        return True
+
+    def _note_logged_in_hot(self, left: Mapping[TurnKey, int]) -> None:
+        """Take turns that the log has off the hot tier's list of unlogged ones; the next save does so if this fails."""
+        if self.hot is None:
+            return
+        with self._hot_io:
+            known = self.hot.record
+            with self.local.lock:
+                base = self.local.base
+                if known is None or not known.incarnation or not known.unlogged.keys() - base.unlogged.keys():
+                    return
+                if known.version[:2] != base.version[:2]:
+                    return
+                record = replace(base, version=max(base.version, known.version).marked())
+            self._attempt(lambda: self._write_hot(record))
+
+    def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
+        """Put the ended turns into the log; return the turns that it lacks then.
+
+        Only turns that a stored record lists: after a crash an unlisted one would be shown by the durable tier alone.
+        """
+        durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
+        loggable = {key for key in self._loggable(record, missing) if stored.get(key, 0) >= len(record.turns[key].messages)}
+        for key in sorted(loggable):
+            durable.put_turn(record.incarnation, key, record.turns[key].redact(record.redactions.get(key, {})))
+        return {key: length for key, length in missing.items() if key not in loggable}
+
+    def _redact_log(self, record: Record, head: Record | None) -> None:
+        """Redact the turns in the log whose redactions the head does not have yet."""
+        noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
+        new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
+        if not new:
+            return
+        durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
+        turns = {key: record.turns[key] for key in new if key in record.turns and key in stored}
+        for key, turn in (turns | durable.get_turns(record.incarnation, new)).items():
+            # Also a turn that the log lacks: a put of the original that is on its way is joined with the redacted one.
+            durable.put_turn(record.incarnation, key, turn.redact(new[key]))
+
+    def _loggable(self, record: Record, missing: Iterable[TurnKey]) -> set[TurnKey]:
+        """Return the turns that may be moved to the log: those that ended, or whose author has been silent for long."""
+        now = self._clock()
+        return {
+            key
+            for key in missing
+            if key in record.turns
+            and (not (turn := record.turns[key]).is_open or now - max(turn.times, default=now) >= OPEN_SECONDS)
+        }
+
+    # Ending
+
+    def store_redactions(self) -> None:
+        """Store the redactions in each tier that answers: in the log, in the head, in the hot tier.
+
+        Raises:
+            StoreUnavailableError: A tier does not have them yet; the next save or flush tries again.
+        """
+        errors = [self._attempt(self.flush)[1]] if self.durable is not None else []
+        if self.hot is not None:
+            with self._hot_io:
+                errors.append(self._attempt(self._save_hot_or_raise)[1])
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def _save_hot_or_raise(self) -> None:
+        if not self._save_hot() and (not self._hot().is_known or self._hot().record is not None):
+            raise StoreUnavailableError("the hot tier does not answer")
+
+    def delete(self) -> None:
+        """Put an empty record of the next incarnation into both tiers, the durable one first, and remove the log.
+
+        Raises:
+            StoreUnavailableError: A tier does not know of the deletion yet; call again.
+        """
+        with self.local.lock:
+            known = max(self.local.base.incarnation, 0)
+        hot, _ = self._attempt(self.hot.read) if self.hot is not None else (None, None)
+        known = max(known, hot.incarnation if hot else 0)
+        tombstone: Record | None = None
+        if self.durable is not None:
+            tombstone = self._put_tombstone_durably(known)
+        if self.hot is not None:
+            tombstone = self._put_tombstone_in_hot(tombstone, known)
+        if tombstone is not None:
+            with self.local.lock:
+                self.local.begin_after(tombstone)
+            if self.durable is not None:
+                self._durable().purge(tombstone.incarnation)
+
+    def _put_tombstone_durably(self, known: int) -> Record:
+        durable = self._durable()
+        with self._durable_io:
+            for attempt in range(TRIES):
+                if not durable.is_known or attempt:
+                    durable.read_head()
+                found = durable.record
+                incarnation = self._next_incarnation(known, found)
+                tombstone = Record(version=self.local.next_version(found), incarnation=incarnation, carries_from=incarnation)
+                if durable.put_head(tombstone):
+                    self.local.head_copy = tombstone
+                    return tombstone
+                self._pause(attempt)
+        raise OvertakenError(f"the durable head was replaced {TRIES} times by others; delete again")
+
+    def _put_tombstone_in_hot(self, tombstone: Record | None, known: int) -> Record:
+        hot = self._hot()
+        with self._hot_io:
+            for attempt in range(TRIES):
+                if not hot.is_known or attempt:
+                    hot.read(touch=False)
+                found = hot.record
+                if tombstone is None or (attempt and self.durable is None):
+                    incarnation = self._next_incarnation(known, found)
+                    tombstone = Record(
+                        version=self.local.next_version(found), incarnation=incarnation, carries_from=incarnation
+                    )
+                if found is not None and found.incarnation >= tombstone.incarnation:
+                    return tombstone
+                if hot.write(tombstone, ttl=self._ttl(tombstone)):
+                    self.local.hot_copy = tombstone
+                    return tombstone
+                self._pause(attempt)
+        raise OvertakenError(f"the hot record was replaced {TRIES} times by others; delete again")
+
+    def expire(self, *, unused_since: float) -> bool:
+        """End the incarnation by age, if nobody has used it since; unlogged turns continue in the next one.
+
+        It is one compare-and-set on the durable head, without one on the hot record: a writer that continued there wins.
+
+        Args:
+            unused_since: Seconds since 1970 of the last use at the latest.
+
+        Returns:
+            False if the conversation goes on: somebody used it, or a tier does not answer.
+        """
+        if self.hot is not None:
+            self.read_hot(touch=False)
+        if self.durable is not None:
+            self.read_head()
+        with self.local.lock:
+            if self.local.base.is_empty or self.local.base.last_used > unused_since or self.local.has_work():
+                return False
+        if self.durable is not None:
+            self.flush()
+        with self.local.lock:
+            base = self.local.base
+            if base.last_used > unused_since or self.local.has_work():
+                return False
+            after = Record(
+                version=self.local.next_version(),
+                incarnation=self._next_incarnation(base.incarnation, None),
+                carries_from=base.carries_from,
+                seen=base.seen,
+            )
+        if self.durable is not None:
+            with self._durable_io:
+                known = self.durable.record
+                if known is None or known.version != base.version or not self.durable.put_head(after):
+                    return False
+                self.local.head_copy = after
+        if self.hot is not None:
+            with self._hot_io:
+                if self.durable is None:
+                    if not self.hot.record or self.hot.record.version != base.version or not self._write_tombstone(after):
+                        return False
+                else:
+                    self._attempt(lambda: self._write_tombstone(after))
+        with self.local.lock:
+            self.local.begin_after(after)
+        return True
+
+    def _write_tombstone(self, record: Record) -> bool:
+        hot = self._hot()
+        if not hot.is_known:
+            return False
+        written = hot.write(record, ttl=self._ttl(record))
+        if written:
+            self.local.hot_copy = record
+        return written
+
+    def sweep(self) -> None:
+        """Store in the durable tier what only the hot tier has, and empty the hot tier if nobody has written meanwhile.
+
+        An empty record stays for an hour, so that a write which is still on its way is refused.
+
+        Raises:
+            StoreUnavailableError: A tier does not answer; nothing is lost.
+        """
+        hot, durable = self._hot(), self._durable()
+        self.read_hot(touch=False)
+        self.flush()
+        with self._hot_io:
+            found, head = hot.record if hot.is_known else None, durable.record
+            if found is None or not found.incarnation or head is None or found.version[:2] != head.version[:2]:
+                return
+            if not found.unlogged.keys() - head.seen.keys():
+                hot.write(Record(version=found.version.marked()), ttl=EMPTY_SECONDS)
+        self.purge_ended()
+
+    def purge_ended(self) -> None:
+        """Delete the logs of earlier incarnations."""
+        if self.durable is not None:
+            with self.local.lock:
+                incarnation = self.local.base.incarnation
+            self._durable().purge(incarnation)
+
+    # Inside
+
+    def _take_in(self, found: Record | None) -> None:
+        """Join the record of a tier."""
+        forgotten = set() if found is None or self.durable is None else self.local.forgotten_keys(found)
+        logged = {}
+        if found is not None and forgotten:
+            incarnation = max(found.incarnation, self.local.base.incarnation)
+            turns = self._durable().get_turns(incarnation, forgotten)
+            logged = {key: len(turn.messages) for key, turn in turns.items()}
+        self.local.take_in(found, logged)
+
+    @staticmethod
+    def _with_unlisted_turns(durable: DurableTier, head: Record) -> Record:
+        """Return a head with messages of the log that it does not list: their flush ended before its head."""
+        turns = durable.get_turns(head.incarnation, durable.unlisted_keys(head))
+        if not turns:
+            return head
+        window = tuple(Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages)))
+        lengths = {key: len(turn.messages) for key, turn in turns.items()}
+        return join(head, Record(incarnation=head.incarnation, window=window, seen=lengths, turns=turns))
+
+    def _revalidate(self) -> None:
+        """Read both tiers first if no tier has answered for so long that a tombstone may have expired.
+
+        A conversation that was stored and is in no tier any more was deleted: nothing of it is written again.
+        """
+        with self.local.lock:
+            if self.local.answered_at is None or self._clock() - self.local.answered_at < self._silence:
+                return
+            base, was_stored = self.local.base, self.local.was_stored
+        hot, hot_error = self._attempt(self.read_hot) if self.hot is not None else (None, None)
+        head, head_error = self._attempt(self.read_head) if self.durable is not None else (None, None)
+        error = hot_error or head_error
+        if error is not None:
+            if any(copy and copy.incarnation for copy in (hot, head)):
+                return  # the conversation is in one tier, so it goes on
+            raise error
+        with self.local.lock:
+            self.local.answered_at = self._clock()
+            if was_stored and base.incarnation and not any(copy and copy.incarnation for copy in (hot, head)):
+                self.local.dropped += self.local.unsaved_messages
+                self.local.begin_after(Record())
+
+    def _next_incarnation(self, known: int, found: Record | None) -> int:
+        """Return a number for the next incarnation: higher than all known ones.
+
+        It also grows with time, so that a table restored to before an expiry gives no second incarnation the same number.
+        """
+        highest = max(known, self.local.base.incarnation, found.incarnation if found else 0)
+        return max(highest + 1, int(self._clock()))
+
+    def _hot(self) -> HotTier:
+        if self.hot is None:
+            raise StoreUnavailableError("there is no hot tier")
+        return self.hot
+
+    def _durable(self) -> DurableTier:
+        if self.durable is None:
+            raise StoreUnavailableError("there is no durable tier")
+        return self.durable
+
+    @staticmethod
+    def _attempt(call: Callable[[], Any]) -> tuple[Any, StoreUnavailableError | None]:
+        """Return what a call returns, or the error of a store that does not answer."""
+        try:
+            return call(), None
+        except StoreUnavailableError as error:
+            return None, error
+
+    @staticmethod
+    def _pause(attempt: int) -> None:
+        sleep(random.uniform(0.0, min(0.05, 0.001 * 2**attempt)))  # noqa: S311 - jitter
+
+
+def sleep(seconds: float) -> None:
+    """Wait some seconds."""
+    time.sleep(seconds)

@@ -1,0 +1,346 @@
+"""Durable tier of a conversation: one head, and one item for each turn of the log.
+
+``<member>#HEAD`` is the record without the turns that the log has. ``<member>#TURN#<incarnation>#<time>.<tag>`` is a turn.
+Unless it is encrypted or large, its attribute ``turn`` is the JSON text of its messages with role, content, tool calls and
+results, and ``intent``, ``tool_calls``, ``latency_ms`` and ``cache_hit`` are attributes of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
+from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey
+from strands_manga_memory.session.protocol.record_format import (
+    entry_object,
+    entry_of,
+    is_text,
+    open_object,
+    redaction_object,
+    redactions_of,
+    seal_object,
+    turn_object,
+    turn_of,
+    version_of,
+    window_list,
+    window_of,
+)
+from strands_manga_memory.session.replicas.split import is_part, put_split, whole_value
+from strands_manga_memory.stores.encoding.codec import Codec, load, trusted
+from strands_manga_memory.stores.hot import ACTIVE, DELETED
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
+
+logger = logging.getLogger(__name__)
+
+_PUT_TRIES = 8
+_MOST_CALLS = 20  # names of tools in a readable attribute
+
+
+class DurableTier:
+    """One conversation in a ``Table``.
+
+    Args:
+        table: The table.
+        session: Partition of its items.
+        member: Beginning of their sort values.
+        codec: Encrypts the items, and compresses large ones.
+        expires_at: Returns when the table may delete a head that is written now, in seconds since 1970.
+        index_items: Returns items by which the conversation is found; they are put before its first head.
+        attributes: Attributes of the head that are readable without the codec.
+        clock: Seconds since 1970. A tombstone whose time is over counts as absent: a table deletes it up to two days later.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        session: str,
+        member: str,
+        *,
+        codec: Codec,
+        expires_at: Callable[[Record], int],
+        index_items: Callable[[], Sequence[Item]] = list,
+        attributes: Callable[[], Mapping[str, Any]] = dict,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._table, self._session, self._member, self._codec = table, session, member, codec
+        self._expires_at, self._index_items, self._attributes, self._clock = expires_at, index_items, attributes, clock
+        self._key: Key = (session, f"{member}#HEAD")
+        self._head: tuple[Item | None, Record | None] | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the head in the table is known: the table answered the last request about it."""
+        return self._head is not None
+
+    @property
+    def record(self) -> Record | None:
+        """The head that the table is known to have."""
+        return None if self._head is None else self._head[1]
+
+    def forget(self) -> None:
+        """Take nothing for granted of the head."""
+        self._head = None
+
+    # The head
+
+    def read_head(self) -> Record | None:
+        """Read the head; None if there is none.
+
+        Raises:
+            StoreUnavailableError: The table does not answer.
+            CorruptRecordError: The head cannot be read.
+        """
+        self._head = None
+        item = self._table.get(*self._key)
+        if item is None or self._is_expired(item):
+            self._head = item, None
+            return None
+        item, data = whole_value(self._table, item)
+        name = "/".join(self._key)
+        # Tombstones are read although the keys are destroyed.
+        value = open_object(data, name, Codec() if item.get("state") == DELETED else self._codec)
+        with trusted(name):
+            record = _record_of(value)
+        self._head = item, record
+        return record
+
+    def put_head(self, record: Record) -> bool:
+        """Replace the head that was last read or put; the record holds the turns that the log lacks.
+
+        Returns:
+            False if another writer was faster; the head has to be read and joined.
+
+        Raises:
+            StoreUnavailableError: The outcome is unknown.
+        """
+        if self._head is None:
+            raise OvertakenError("the head of the durable tier is not known")
+        before, known = self._head
+        if before is None and not record.is_empty:
+            items = self._index_items()
+            if items:
+                self._table.batch_write(puts=items)
+        ttl = self._table.schema.ttl
+        attributes: dict[str, Any] = {"v": secrets.randbits(50), ttl: self._expires_at(record)}
+        attributes |= {"state": DELETED} if record.is_empty else {"state": ACTIVE, **self._attributes()}
+        codec = Codec() if record.is_empty else self._codec
+        data = seal_object(_head_object(record), "/".join(self._key), codec)
+        when = ABSENT if before is None else Condition(equals={"v": before.get("v")})
+        redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
+        self._head = None
+        item = put_split(
+            self._table, self._key, data, attributes=attributes, when=when, before=before, cleans=redacts, scrub=redacts
+        )
+        if item is None:
+            return False
+        self._head = item, record
+        return True
+
+    def _is_expired(self, item: Item) -> bool:
+        return item.get("state") == DELETED and 0 < (item.get(self._table.schema.ttl) or 0) <= self._clock()
+
+    # The log
+
+    def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> None:
+        """Put a turn into the log. What the log has of it already is joined, so a late put changes nothing.
+
+        Raises:
+            StoreUnavailableError: The outcome is unknown; the put may be repeated.
+        """
+        found: Item | None = None
+        merged = turn
+        for _ in range(_PUT_TRIES):
+            if self._put_turn_once(incarnation, key, merged, before=found):
+                return
+            found = self._table.get(*self._turn_key(incarnation, key))
+            if found is None:
+                continue
+            read = self._turn_in(found)
+            merged = turn if read is None else read.merge(turn)
+            if read == merged:
+                return
+        raise OvertakenError(f"a turn of the log was replaced {_PUT_TRIES} times by others")
+
+    def _put_turn_once(self, incarnation: int, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
+        where = self._turn_key(incarnation, key)
+        when = ABSENT if before is None else Condition(equals={"form": before.get("form")})
+        scrub = bool(turn.redacted)
+        attributes = {"form": turn.form, **({} if self._codec.encrypts else _readable_attributes(turn))}
+        data = seal_object(turn_object(key, turn), "/".join(where), self._codec)
+        if is_text(data) and (before is None or "parts" not in before):
+            names = {self._table.schema.partition: where[0], self._table.schema.sort: where[1]}
+            return self._table.put({**names, **attributes, "turn": data.decode()}, when=when, scrub=scrub)
+        put = put_split(
+            self._table,
+            where,
+            data,
+            attributes=attributes,
+            when=when,
+            before=before,
+            cleans=scrub and before is not None,
+            scrub=scrub,
+        )
+        return put is not None
+
+    def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
+        """Return the turns of the log that exist among ``keys``, in one batch."""
+        wanted = {self._turn_key(incarnation, key): key for key in keys}
+        found = self._table.batch_get(list(wanted)) if wanted else {}
+        turns = {wanted[where]: self._turn_in(item) for where, item in found.items()}
+        return {key: turn for key, turn in turns.items() if turn is not None}
+
+    def read_log(self, incarnation: int) -> dict[TurnKey, Turn]:
+        """Return all turns of the log."""
+        prefix = self._prefix(incarnation)
+        turns = {}
+        for item in self._table.query(self._session, first=prefix, last=f"{prefix}\U0010ffff"):
+            sort = str(item[self._table.schema.sort])
+            if is_part((self._session, sort)):
+                continue
+            turn = self._turn_in(item)
+            if turn is not None:
+                turns[TurnKey.parse(sort.removeprefix(prefix))] = turn
+        return turns
+
+    def unlisted_keys(self, head: Record) -> list[TurnKey]:
+        """Return keys of turns in the log of which the head does not know, or not how much of them the log has."""
+        prefix = self._prefix(head.incarnation)
+        oldest = min(head.seen, default=None)
+        first = prefix if oldest is None else f"{prefix}{oldest}"
+        unlisted = []
+        for item in self._table.query(self._session, first=first, last=f"{prefix}\U0010ffff", attributes=[]):
+            sort = str(item[self._table.schema.sort])
+            if not is_part((self._session, sort)):
+                key = TurnKey.parse(sort.removeprefix(prefix))
+                if key in head.unlogged or (key not in head.seen and not head.has_forgotten(key)):
+                    unlisted.append(key)
+        return unlisted
+
+    def purge(self, below: int) -> None:
+        """Delete the logs of incarnations lower than ``below``."""
+        first, last = f"{self._member}#TURN#", self._prefix(below)
+        rows = self._table.query(self._session, first=first, last=last, attributes=[])
+        keys = [(self._session, str(row[self._table.schema.sort])) for row in rows]
+        if keys:
+            self._table.batch_write(deletes=keys)
+
+    def _turn_in(self, item: Item) -> Turn | None:
+        """Return the turn in an item; None, and a warning, if it cannot be read."""
+        where = item[self._table.schema.partition], item[self._table.schema.sort]
+        try:
+            text = item.get("turn")
+            data = text.encode() if isinstance(text, str) else whole_value(self._table, item)[1]
+            with trusted("/".join(where)):
+                return turn_of(open_object(data, "/".join(where), self._codec))[1]
+        except KeyMissingError:
+            raise
+        except CorruptRecordError:
+            logger.warning("tier=<durable>, items=<%d> | a turn of the log cannot be read and stays as it is", 1)
+            logger.debug("record=<%s> | a turn of the log cannot be read", "/".join(where))
+            return None
+
+    def _prefix(self, incarnation: int) -> str:
+        return f"{self._member}#TURN#{incarnation:012d}#"
+
+    def _turn_key(self, incarnation: int, key: TurnKey) -> Key:
+        return self._session, f"{self._prefix(incarnation)}{key}"
+
+
+def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
+    """Return a record as the durable head has it.
+
+    It claims as seen only the messages that the head before it had, or that its writer holds and so has stored: a record of
+    another tier may have seen turns that a table restored from a backup lacks.
+
+    Args:
+        record: The record to store.
+        unlogged: Turns that the log lacks, with the number of messages that it has. They are stored in the head.
+        before: The head that the new one replaces.
+    """
+    had = before.seen if before is not None and before.incarnation == record.incarnation else {}
+    seen = {}
+    for key, length in record.seen.items():
+        held = len(record.turns[key].messages) if key in record.turns else 0
+        known = min(length, max(held, had.get(key, 0)))
+        if known:
+            seen[key] = known
+    return replace(
+        record, turns={key: record.turns[key] for key in unlogged if key in record.turns}, unlogged=dict(unlogged), seen=seen
+    )
+
+
+def _head_object(record: Record) -> dict[str, Any]:
+    keys = sorted(record.seen.keys() | record.shown_keys)
+    numbers = {key: at for at, key in enumerate(keys, 1)}
+    head: dict[str, Any] = {
+        "version": list(record.version),
+        "incarnation": record.incarnation,
+        "carries_from": record.carries_from,
+        "last_used": record.last_used,
+        "created": record.created,
+        "turn_count": record.turn_count,
+        "message_count": record.message_count,
+        "keys": [[str(key), record.seen.get(key, 0)] for key in keys],
+        "window": window_list(record.window, numbers, record.seen),
+    }
+    if record.notes is not None:
+        head["notes"] = record.notes
+    if record.states:
+        head["states"] = [entry_object(name, entry) for name, entry in sorted(record.states.items())]
+    if record.redactions:
+        head["redactions"] = redaction_object(record.redactions)
+    if record.unlogged:
+        head["unlogged"] = {str(key): length for key, length in sorted(record.unlogged.items())}
+        head["turns"] = [turn_object(key, turn) for key, turn in sorted(record.turns.items())]
+    return head
+
+
+def _record_of(head: Mapping[str, Any]) -> Record:
+    keys = [(TurnKey.parse(key), int(length)) for key, length in head["keys"]]
+    seen = {key: length for key, length in keys if length}
+    numbers = {at: key for at, (key, _) in enumerate(keys, 1)}
+    return Record(
+        version=version_of(head["version"]),
+        incarnation=int(head["incarnation"]),
+        carries_from=int(head["carries_from"]),
+        window=window_of(head["window"], numbers, seen),
+        notes=head.get("notes"),
+        seen=seen,
+        states=dict(map(entry_of, head.get("states", ()))),
+        redactions=redactions_of(head.get("redactions", {})),
+        turns=dict(map(turn_of, head.get("turns", ()))),
+        unlogged={TurnKey.parse(key): int(length) for key, length in head.get("unlogged", {}).items()},
+        last_used=float(head["last_used"]),
+        created=float(head["created"]),
+        turn_count=int(head["turn_count"]),
+        message_count=int(head["message_count"]),
+    )
+
+
+def _readable_attributes(turn: Turn) -> dict[str, Any]:
+    """Return attributes of a turn by which other services can select turns without reading their messages."""
+    with trusted("a turn"):
+        messages = [message for message in map(load, turn.messages) if isinstance(message, dict)]
+    found: dict[str, Any] = {name: turn.about[name] for name in ("intent",) if turn.about.get(name)}
+    calls = [str(block["toolUse"].get("name")) for message in messages for block in _blocks(message) if "toolUse" in block]
+    if calls:
+        found["tool_calls"] = calls[:_MOST_CALLS]
+    for metadata in (message.get("metadata") for message in messages):
+        if not isinstance(metadata, dict):
+            continue
+        latency = (metadata.get("metrics") or {}).get("latencyMs")
+        cached = (metadata.get("usage") or {}).get("cacheReadInputTokens")
+        if isinstance(latency, int | float):
+            found["latency_ms"] = found.get("latency_ms", 0) + latency
+        if cached is not None:
+            found["cache_hit"] = bool(found.get("cache_hit")) or bool(cached)
+    return found
+
+
+def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return [block for block in message.get("content") or () if isinstance(block, dict)]

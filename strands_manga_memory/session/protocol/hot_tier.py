@@ -1,0 +1,398 @@
+"""Hot tier of a conversation: one hash with JSON fields, written by one compare-and-set.
+
+``head`` holds the version and the counters, ``window`` the numbers of the fields that a restore reads, ``view`` the window,
+``seen`` the keys of turns that have no field, ``notes`` the state of the conversation manager, ``m12`` a turn and ``x3`` a
+state entry. Without a durable tier the hash is the log: the fields of evicted turns stay, listed in ``archive``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
+from strands_manga_memory.session.protocol.record_format import (
+    entry_object,
+    entry_of,
+    json_of,
+    open_object,
+    redaction_object,
+    redactions_of,
+    seal_object,
+    turn_object,
+    turn_of,
+    version_of,
+    window_list,
+    window_of,
+)
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.hot import (
+    CLOSING,
+    DELETED,
+    WINDOW_FIELD,
+    HotRecord,
+    HotStore,
+    HotWrite,
+    WriteStatus,
+    new_version,
+)
+
+logger = logging.getLogger(__name__)
+
+ENDED_FIELD = "ended"
+"""Head of a record without content. It is not encrypted, so that a deletion is known although the keys are destroyed."""
+
+_HEAD_FIELD = "head"
+_SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "view", "seen", "notes", "archive")
+
+
+@dataclass
+class _Stored:
+    """Content of the hash when the store last answered.
+
+    Args:
+        expect: Epoch and version for the next compare-and-set; None if there is nothing.
+        epoch: Epoch of the next write.
+        record: The record; None if there is none.
+        turns: Number and content of the turns that have a field.
+        entries: Number and content of the state entries.
+        archive: Keys of turns that a restore does not read, with number and length.
+        small: Hashes of the other fields, by name.
+        unreadable: Numbers of turn fields that cannot be read; they stay.
+        expires_in: Seconds until logical expiry; None if there is nothing.
+    """
+
+    expect: tuple[int, int] | None = None
+    epoch: int = 1
+    record: Record | None = None
+    turns: dict[TurnKey, tuple[int, Turn]] = field(default_factory=dict)
+    entries: dict[str, tuple[int, Entry]] = field(default_factory=dict)
+    archive: dict[TurnKey, tuple[int, int]] = field(default_factory=dict)
+    small: dict[str, int] = field(default_factory=dict)
+    unreadable: frozenset[int] = frozenset()
+    expires_in: float | None = None
+
+
+class HotTier:
+    """One conversation in a ``HotStore``.
+
+    Args:
+        store: The store.
+        name: Name of the conversation in the store.
+        codec: Encrypts the fields, and compresses large ones.
+        keeps_log: Whether there is no durable tier, so that the hash has to keep every turn.
+        refreshed_by_reads: Whether reads of an agent restart the time to live.
+    """
+
+    def __init__(
+        self, store: HotStore, name: str, *, codec: Codec, keeps_log: bool = False, refreshed_by_reads: bool = True
+    ) -> None:
+        self._store, self._name, self._codec = store, name, codec
+        self._keeps_log, self._refreshed_by_reads = keeps_log, refreshed_by_reads
+        self._stored: _Stored | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the content of the store is known: it answered the last request."""
+        return self._stored is not None
+
+    @property
+    def record(self) -> Record | None:
+        """The record that the store is known to have."""
+        return None if self._stored is None else self._stored.record
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds until logical expiry at the last read, negative after it; None if there was nothing."""
+        return None if self._stored is None else self._stored.expires_in
+
+    def forget(self) -> None:
+        """Take nothing for granted of the store's content."""
+        self._stored = None
+
+    def read(self, *, touch: bool = True) -> Record | None:
+        """Read the record in one round trip; None if there is none.
+
+        Args:
+            touch: Restart the time to live, where the policy says so. An inspection passes False.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+            CorruptRecordError: The head cannot be read.
+        """
+        self._stored = None
+        found = self._store.load(self._name, _SMALL_FIELDS, touch=touch and self._refreshed_by_reads)
+        if found is None or found.state == DELETED:
+            self._stored = _Stored(epoch=1 if found is None else found.epoch + 1)
+        else:
+            self._stored = self._decode(found)
+        return self._stored.record
+
+    def write(self, record: Record, *, ttl: float) -> bool:
+        """Replace the record that was last read or written, in one compare-and-set.
+
+        Args:
+            record: A record that was joined with the last known one.
+            ttl: Seconds to live from now.
+
+        Returns:
+            False if another writer was faster; the record has to be read and joined.
+
+        Raises:
+            StoreUnavailableError: The outcome is unknown.
+        """
+        before = self._stored
+        if before is None:
+            raise StoreUnavailableError("the content of the hot tier is not known")
+        is_new = record.incarnation != (before.record.incarnation if before.record else 0)
+        after, fields, removed = self._encode(record, _Stored() if is_new else before)
+        version = new_version()
+        self._stored = None
+        status = self._store.write(
+            self._name,
+            HotWrite(
+                expect=before.expect,
+                epoch=before.epoch,
+                version=version,
+                fields=fields,
+                removed=[] if is_new else removed,
+                ttl=ttl,
+                replace=is_new and before.expect is not None,
+            ),
+        )
+        if status is not WriteStatus.OK:
+            return False
+        self._stored = replace(after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl)
+        return True
+
+    def read_archive(self, keys: set[TurnKey] | None = None) -> dict[TurnKey, Turn]:
+        """Read turns that a restore does not read, of the hash that was last read; all of them without ``keys``."""
+        stored = self._stored
+        if stored is None:
+            raise StoreUnavailableError("the content of the hot tier is not known")
+        numbers = {f"m{number}": key for key, (number, _) in stored.archive.items() if keys is None or key in keys}
+        found = self._store.read(self._name, list(numbers)) if numbers else {}
+        turns = {}
+        for name, data in found.items():
+            turn = self._opened_turn(name, data)
+            if turn is not None:
+                turns[numbers[name]] = turn[1]
+        return turns
+
+    # Fields
+
+    def _encode(self, record: Record, before: _Stored) -> tuple[_Stored, dict[str, bytes], list[str]]:
+        """Return the content of the hash after a write, the fields that change, and the names of those that go."""
+        if record.is_empty:
+            after = _Stored(record=record, small={ENDED_FIELD: 0})
+            return after, {ENDED_FIELD: seal_object(self._head_object(record, {}), self._place(ENDED_FIELD), Codec())}, []
+        fields: dict[str, bytes] = {}
+        turns = self._numbered_turns(record, before)
+        archive = self._archived_turns(record, before, turns)
+        entries: dict[str, tuple[int, Entry]] = {}
+        free = max((number for number, _ in before.entries.values()), default=0)
+        for name, entry in record.states.items():
+            number, known = before.entries.get(name, (0, None))
+            if not number:
+                number = free = free + 1
+            entries[name] = number, entry
+            if known is not entry and known != entry:
+                fields[f"x{number}"] = self._seal(f"x{number}", entry_object(name, entry))
+        for key, (number, turn) in turns.items():
+            known_turn = before.turns.get(key)
+            if known_turn is None or known_turn[0] != number or (known_turn[1] is not turn and known_turn[1] != turn):
+                fields[f"m{number}"] = self._seal(f"m{number}", turn_object(key, turn))
+        numbers = {key: number for key, (number, _) in turns.items()}
+        small: dict[str, int] = {}
+        for name, value in self._small_objects(record, numbers, archive).items():
+            small[name] = hash(json_of(value))
+            if small[name] != before.small.get(name):
+                fields[name] = self._seal(name, value)
+        if (
+            _listed(turns, entries, before.unreadable) != _listed(before.turns, before.entries, before.unreadable)
+            or _HEAD_FIELD not in before.small
+        ):
+            fields[WINDOW_FIELD] = _listed(turns, entries, before.unreadable)
+        kept = {*(number for number, _ in turns.values()), *(number for number, _ in archive.values())}
+        gone = [f"m{number}" for number, _ in before.turns.values() if number not in kept]
+        gone += [f"x{number}" for name, (number, _) in before.entries.items() if name not in entries]
+        gone += [name for name in before.small if name not in small]
+        return (
+            _Stored(record=record, turns=turns, entries=entries, archive=archive, small=small, unreadable=before.unreadable),
+            fields,
+            gone,
+        )
+
+    @staticmethod
+    def _numbered_turns(record: Record, before: _Stored) -> dict[TurnKey, tuple[int, Turn]]:
+        """Return the turns of the record with their numbers; a new turn gets the next free one."""
+        used = [number for number, _ in (*before.turns.values(), *before.archive.values())]
+        free = max([*used, *before.unreadable], default=0)
+        turns = {}
+        for key, turn in sorted(record.turns.items()):
+            known = before.turns.get(key) or before.archive.get(key)
+            if known is None:
+                free += 1
+            turns[key] = (free if known is None else known[0]), turn
+        return turns
+
+    def _archived_turns(self, record: Record, before: _Stored, turns: Mapping[TurnKey, Any]) -> dict[TurnKey, tuple[int, int]]:
+        if not self._keeps_log:
+            return {}
+        archive = {key: found for key, found in before.archive.items() if key not in turns}
+        evicted = {key: (number, len(turn.messages)) for key, (number, turn) in before.turns.items() if key not in turns}
+        return archive | evicted
+
+    def _small_objects(
+        self, record: Record, numbers: Mapping[TurnKey, int], archive: Mapping[TurnKey, tuple[int, int]]
+    ) -> dict[str, dict[str, Any]]:
+        # A window may refer to turns whose content this process has not read; they have no field, and a negative number.
+        absent = sorted(record.shown_keys - numbers.keys())
+        numbers = {**numbers, **{key: -at for at, key in enumerate(absent, 1)}}
+        seen = {
+            str(key): length
+            for key, length in sorted(record.seen.items())
+            if key not in record.turns or length != len(record.turns[key].messages)
+        }
+        objects: dict[str, dict[str, Any]] = {
+            _HEAD_FIELD: self._head_object(record, numbers),
+            "view": {
+                "window": window_list(record.window, numbers, record.seen),
+                **({"absent": list(map(str, absent))} if absent else {}),
+            },
+        }
+        if seen:
+            objects["seen"] = {"seen": seen}
+        if record.notes is not None:
+            objects["notes"] = {"notes": record.notes}
+        if archive:
+            objects["archive"] = {"archive": {str(key): list(found) for key, found in sorted(archive.items())}}
+        return objects
+
+    def _head_object(self, record: Record, numbers: Mapping[TurnKey, int]) -> dict[str, Any]:
+        head: dict[str, Any] = {
+            "version": list(record.version),
+            "incarnation": record.incarnation,
+            "carries_from": record.carries_from,
+            "last_used": record.last_used,
+            "created": record.created,
+            "turn_count": record.turn_count,
+            "message_count": record.message_count,
+        }
+        if record.unlogged:
+            head["unlogged"] = {str(key): length for key, length in sorted(record.unlogged.items())}
+        if record.redactions:
+            head["redactions"] = redaction_object(record.redactions)
+        if record.is_empty and record.seen:
+            head["seen"] = {str(key): length for key, length in sorted(record.seen.items())}
+        return head
+
+    def _decode(self, found: HotRecord) -> _Stored:
+        expect = found.epoch, found.version
+        # A sweeper's claim binds nobody: the next writer raises the epoch, which voids the claim.
+        epoch = found.epoch + (found.state == CLOSING)
+        fields = found.fields
+        if ENDED_FIELD in fields and _HEAD_FIELD not in fields:
+            head = open_object(fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
+            with trusted(self._name):
+                record = _record_of_head(head)
+                return _Stored(expect, epoch, record, small={ENDED_FIELD: 0}, expires_in=found.expires_in)
+        objects = {name: self._opened(name, fields[name]) for name in _SMALL_FIELDS if name in fields}
+        if _HEAD_FIELD not in objects:
+            raise CorruptRecordError(f"record={self._name!r} is damaged: it has no head", record=self._name)
+        turns: dict[TurnKey, tuple[int, Turn]] = {}
+        unreadable = set()
+        for name in sorted(name for name in fields if name[0] == "m" and name[1:].isdecimal()):
+            read = self._opened_turn(name, fields[name])
+            if read is None:
+                unreadable.add(int(name[1:]))
+            else:
+                turns[read[0]] = int(name[1:]), read[1]
+        with trusted(self._name):
+            entries = {}
+            for name in sorted(name for name in fields if name[0] == "x" and name[1:].isdecimal()):
+                state, entry = entry_of(self._opened(name, fields[name]))
+                entries[state] = int(name[1:]), entry
+            archive = {
+                TurnKey.parse(key): (int(number), int(length))
+                for key, (number, length) in objects.get("archive", {}).get("archive", {}).items()
+            }
+            record = self._record_of(objects, turns, entries)
+        small = {name: hash(json_of(value)) for name, value in objects.items()}
+        return _Stored(expect, epoch, record, turns, entries, archive, small, frozenset(unreadable), found.expires_in)
+
+    def _record_of(
+        self,
+        objects: Mapping[str, Mapping[str, Any]],
+        turns: Mapping[TurnKey, tuple[int, Turn]],
+        entries: Mapping[str, tuple[int, Entry]],
+    ) -> Record:
+        record = _record_of_head(objects[_HEAD_FIELD])
+        seen = {key: len(turn.messages) for key, (_, turn) in turns.items()}
+        seen |= {TurnKey.parse(key): int(length) for key, length in objects.get("seen", {}).get("seen", {}).items()}
+        view = objects.get("view", {})
+        keys = {number: key for key, (number, _) in turns.items()}
+        keys |= {-at: TurnKey.parse(key) for at, key in enumerate(view.get("absent", ()), 1)}
+        window = window_of(view.get("window", ()), keys, seen)
+        return replace(
+            record,
+            seen=seen,
+            window=window,
+            notes=objects.get("notes", {}).get("notes"),
+            states={name: entry for name, (_, entry) in entries.items()},
+            turns={key: turn for key, (_, turn) in turns.items()},
+        )
+
+    def _opened_turn(self, name: str, data: bytes) -> tuple[TurnKey, Turn] | None:
+        """Return the turn in a field, with its key; None, and a warning, if it cannot be read."""
+        try:
+            with trusted(self._place(name)):
+                return turn_of(self._opened(name, data))
+        except KeyMissingError:
+            raise
+        except CorruptRecordError:
+            logger.warning("tier=<hot>, fields=<%d> | a turn cannot be read and stays as it is", 1)
+            logger.debug("record=<%s> | a turn cannot be read", self._place(name))
+            return None
+
+    def _seal(self, name: str, value: Mapping[str, Any]) -> bytes:
+        return seal_object(value, self._place(name), self._codec)
+
+    def _opened(self, name: str, data: bytes) -> dict[str, Any]:
+        return open_object(data, self._place(name), self._codec)
+
+    def _place(self, name: str) -> str:
+        return f"{self._name}#{name}"
+
+
+def _record_of_head(head: Mapping[str, Any]) -> Record:
+    return Record(
+        version=version_of(head["version"]),
+        incarnation=int(head["incarnation"]),
+        carries_from=int(head["carries_from"]),
+        last_used=float(head["last_used"]),
+        created=float(head["created"]),
+        turn_count=int(head["turn_count"]),
+        message_count=int(head["message_count"]),
+        unlogged={TurnKey.parse(key): int(length) for key, length in head.get("unlogged", {}).items()},
+        redactions=redactions_of(head.get("redactions", {})),
+        seen={TurnKey.parse(key): int(length) for key, length in head.get("seen", {}).items()},
+    )
+
+
+def _listed(
+    turns: Mapping[TurnKey, tuple[int, Turn]], entries: Mapping[str, tuple[int, Entry]], unreadable: frozenset[int]
+) -> bytes:
+    """Return the numbers of the fields that a restore reads, in the form of the port's window field."""
+    numbers = sorted({*(number for number, _ in turns.values()), *unreadable})
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    parts = [f"{first}-{last}" if first < last else f"{first}" for first, last in runs]
+    return ",".join([*parts, *(f"x{number}" for number in sorted(number for number, _ in entries.values()))]).encode()

@@ -1,0 +1,363 @@
+"""LocalCopy: what one process has of a conversation: the record it last knew, and its agent's changes. No I/O."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from strands_manga_memory.session.protocol.record import (
+    Entry,
+    Record,
+    Slot,
+    Turn,
+    TurnKey,
+    Version,
+    grown_slots,
+    insert_slots,
+    join,
+    missing_turns,
+)
+
+
+class LocalCopy:
+    """A process's record of a conversation, its agent's history, and the changes that no store has acknowledged.
+
+    Thread-safe: ``lock`` guards the fields and is never held during I/O. The agent's calls may come at any time, also while a
+    save is under way.
+
+    Args:
+        clock: Seconds since 1970.
+        hash_is_log: Whether there is no durable tier, so that the hot tier keeps the log.
+
+    Attributes:
+        base: The record as this process last read or wrote it, joined.
+        view: The agent's history.
+        window: The history that is to be stored: the view, with the turns of others that the agent has not been given.
+        own: The open turn, and turns that no store has acknowledged in full.
+        has_news: Whether the window differs from the view because of other writers.
+        is_overruled: Whether the view is replaced at the next turn: others changed the window at the same time.
+        dropped: Messages that were discarded with a deleted conversation before a store had them.
+        hot_copy: The record of the hot tier when it last answered.
+        head_copy: The record of the durable head when it last answered.
+        answered_at: When a store last answered; None if none has.
+        was_stored: Whether a store has had the conversation.
+    """
+
+    def __init__(self, *, clock: Callable[[], float], hash_is_log: bool = False) -> None:
+        self._clock, self.hash_is_log = clock, hash_is_log
+        self.lock = new_lock()
+        self.base = Record()
+        self.view: tuple[Slot, ...] = ()
+        self.window: tuple[Slot, ...] = ()
+        self.own: dict[TurnKey, Turn] = {}
+        self.has_news = self.is_overruled = self.was_stored = False
+        self.dropped = 0
+        self.hot_copy: Record | None = None
+        self.head_copy: Record | None = None
+        self.answered_at: float | None = None
+        self._open: TurnKey | None = None
+        self._skips_rest = False
+        self._changes: dict[str, Any] = {}
+        self._notes: tuple[Any] | None = None
+
+    # The agent's side
+
+    def begin_turn(self) -> None:
+        """Begin a turn: the next message gets a new turn key."""
+        with self.lock:
+            self.end_turn()
+            self._skips_rest = False
+
+    def append(self, message: Any, *, about: Mapping[str, Any] | None = None) -> None:
+        """Add a message to the open turn; the first one begins the turn.
+
+        Args:
+            message: The message.
+            about: Further content of the turn, such as its intent.
+        """
+        with self.lock:
+            if self._skips_rest:  # the turn's beginning was deleted
+                self.dropped += 1
+                return
+            if self._open is None:
+                self._open = self._next_key()
+                self.own[self._open] = Turn(is_open=True, about=dict(about or {}))
+            turn = self.own[self._open]
+            self.own[self._open] = replace(turn, messages=(*turn.messages, message), times=(*turn.times, self._clock()))
+            slot = Slot(self._open, len(turn.messages))
+            self.view = (*self.view, slot)
+            self.window = insert_slots(self.window, [slot])
+
+    def end_turn(self) -> None:
+        """End the open turn: no more messages are added to it."""
+        with self.lock:
+            if self._open is not None:
+                self.own[self._open] = replace(self.own[self._open], is_open=False)
+                self._open = None
+
+    def set_view(self, view: Sequence[Slot]) -> None:
+        """Take the agent's history as it is now: some messages were left out, edited, or synthesized."""
+        with self.lock:
+            before, self.view = {slot[:2] for slot in self.view}, tuple(view)
+            if self.is_overruled:  # the agent's history is replaced at its next turn
+                return
+            kept = self.base.without_redacted_bodies(self.view)
+            self.window = insert_slots(kept, grown_slots(kept, self.window, before))
+
+    def set_states(self, states: Mapping[str, Any]) -> None:
+        """Take state entries by name; entries that are equal to the stored ones are no change."""
+        with self.lock:
+            self._changes.update(states)
+
+    def set_notes(self, notes: Any) -> None:
+        """Take the state of the conversation manager, which belongs to the window."""
+        with self.lock:
+            self._notes = (notes,)
+
+    @property
+    def states(self) -> dict[str, Any]:
+        """Values of the state entries."""
+        with self.lock:
+            return {name: entry.value for name, entry in self.base.states.items()} | self._changes
+
+    @property
+    def notes(self) -> Any:
+        """State of the conversation manager."""
+        with self.lock:
+            return self.base.notes if self._notes is None or self.is_overruled else self._notes[0]
+
+    def adopt_window(self) -> tuple[Slot, ...]:
+        """Let the stored window be the agent's history, and return it."""
+        with self.lock:
+            self.view, self.has_news, self.is_overruled, self._notes = self.window, False, False, None
+            return self.view
+
+    def message(self, slot: Slot) -> Any:
+        """Return the message in a slot; None if its turn cannot be read now."""
+        with self.lock:
+            if slot.body is not None:
+                return slot.body
+            turns = (self.own.get(slot.key), self.base.turns.get(slot.key)) if slot.key is not None else ()
+            for turn in turns:
+                if turn is not None and slot.number < len(turn.messages):
+                    return turn.messages[slot.number]
+            return None
+
+    def redact(self, key: TurnKey, replacements: Mapping[int, Any]) -> None:
+        """Replace messages of a turn here, without I/O: everything that is stored from now on has the replacement."""
+        with self.lock:
+            if key in self.own:
+                self.own[key] = self.own[key].redact(replacements)
+            known = self.base.redactions.get(key, {})
+            redactions = {**self.base.redactions, key: {**replacements, **known}}
+            self.base = replace(self.base, redactions=redactions).normalize()
+            self.window = self.base.without_redacted_bodies(self.window)
+            self.view = self.base.without_redacted_bodies(self.view)
+
+    @property
+    def unsaved_messages(self) -> int:
+        """Messages that no store has acknowledged."""
+        with self.lock:
+            return sum(len(turn.messages) - self.base.seen.get(key, 0) for key, turn in self.unsaved().items())
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is a change that no store has acknowledged."""
+        with self.lock:
+            return self.has_work() or (self.base.incarnation > 0 and not self.is_stored())
+
+    # The stores' side
+
+    def draft(self) -> Record:
+        """Return the base with the changes, under a version of its own unless a tier has just that."""
+        with self.lock:
+            base = self.base
+            if not self.has_work() and (not base.incarnation or self.is_stored()):
+                return base
+            version = self.next_version()
+            own = self.unsaved()
+            changes = self._changed_states()
+            turns = {**base.turns, **{key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}}
+            used = bool(own or changes or self.window != base.window)
+            unlogged = {**base.unlogged, **{key: base.logged_length(key) for key in own}}
+            new_turns = [key for key in own if key not in base.seen]
+            return replace(
+                base,
+                version=version,
+                incarnation=base.incarnation or 1,
+                window=self.window,
+                notes=base.notes if self._notes is None or self.is_overruled else self._notes[0],
+                seen={**base.seen, **{key: len(turn.messages) for key, turn in own.items()}},
+                states={**base.states, **{name: Entry(version, value) for name, value in changes.items()}},
+                turns=turns,
+                unlogged=unlogged,
+                last_used=self._clock() if used else base.last_used,
+                created=base.created or self._clock(),
+                turn_count=base.turn_count + len(new_turns),
+                message_count=base.message_count + sum(len(turn.messages) - base.seen.get(key, 0) for key, turn in own.items()),
+            ).normalize()
+
+    def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
+        """Join the record of a tier.
+
+        Args:
+            found: The record; None if the tier has none.
+            logged: Turns that the newer record has forgotten and the log has, with the number of messages there.
+        """
+        with self.lock:
+            if self.answered_at is None or found is not None:
+                self.answered_at = self._clock()
+            if found is None:
+                return
+            before = self.base
+            self.own = {key: turn for key, turn in self.own.items() if key not in logged or key == self._open}
+            self.base = join(found, before, logged)
+            self._forget_unlogged()
+            self.was_stored = self.was_stored or bool(self.base.incarnation)
+            if before.incarnation < self.base.incarnation:
+                self._note_new_incarnation(before)
+            self._keep_unsaved()
+            self._rebase(before.window, before.incarnation)
+
+    def note_stored(self, record: Record) -> None:
+        """Take note that a tier has a draft. What changed since it was made stays a change."""
+        with self.lock:
+            self.was_stored, self.answered_at = True, self._clock()
+            before = self.base
+            self.base = join(record, before)  # what was redacted or read since the draft was made stays
+            self._forget_unlogged()
+            self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
+            self._changes = self._changed_states()
+            if self._notes is not None and self._notes[0] == self.base.notes:
+                self._notes = None
+            self._rebase(record.window, record.incarnation)
+
+    def note_head(self, head: Record | None) -> None:
+        """Take note of the durable head: turns that it does not know are not in the log, whatever was known of them."""
+        with self.lock:
+            self.head_copy = head
+            self.base = replace(self.base, unlogged=missing_turns(self.base, head))
+
+    def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
+        """Take messages of the window that were read from the log."""
+        with self.lock:
+            if self.base.incarnation == incarnation:
+                read = {key: turn.merge(self.base.turns.get(key, turn)) for key, turn in turns.items()}
+                self.base = replace(self.base, turns={**self.base.turns, **read}).normalize()
+
+    def forgotten_keys(self, found: Record) -> set[TurnKey]:
+        """Return unsaved turns that are older than the newer record remembers: only the log knows whether they were seen."""
+        with self.lock:
+            base = self.base
+            is_newer = (found.incarnation, found.version) >= (base.incarnation, base.version)
+            newer, older = (found, base) if is_newer else (base, found)
+            if older.incarnation < newer.carries_from:
+                return set()
+            return {key for key in {*older.unlogged, *self.own} if newer.has_forgotten(key)}
+
+    def begin_after(self, record: Record) -> None:
+        """Discard everything: the conversation was deleted, or has expired."""
+        self.was_stored = bool(record.incarnation)
+        self._skips_rest = self._skips_rest or self._open is not None
+        self.base = record
+        self.own, self._open, self._changes, self._notes = {}, None, {}, None
+        self.window = ()
+        self.has_news = self.is_overruled = bool(self.view)
+
+    def has_work(self) -> bool:
+        """Tell whether the agent changed anything that the base lacks."""
+        if self.unsaved() or self._changed_states():
+            return True
+        if self._notes is not None and not self.is_overruled and self._notes[0] != self.base.notes:
+            return True
+        return self.window != self.base.window
+
+    def is_stored(self) -> bool:
+        """Tell whether a tier has the base just as it is."""
+        return any(
+            copy is not None and copy.version == self.base.version and copy.has_content_of(self.base)
+            for copy in (self.hot_copy, self.head_copy)
+        )
+
+    def unsaved(self) -> dict[TurnKey, Turn]:
+        """Return the turns that no store has acknowledged in full."""
+        return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
+
+    def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
+        """Return the number of messages of each turn that a record of the incarnation in a store lists."""
+        with self.lock:
+            lengths: dict[TurnKey, int] = {}
+            for copy in (self.hot_copy, self.head_copy):
+                if copy is not None and copy.incarnation == incarnation:
+                    lengths |= {key: max(length, lengths.get(key, 0)) for key, length in copy.seen.items()}
+            return lengths
+
+    def next_version(self, *others: Record | None) -> Version:
+        """Return a version that is higher than every one known here, and than those of further records."""
+        return Version(self._next_time(*others), secrets.token_hex(5))
+
+    # Inside
+
+    def _keep_unsaved(self) -> None:
+        self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
+
+    def _changed_states(self) -> dict[str, Any]:
+        states = self.base.states
+        return {name: value for name, value in self._changes.items() if name not in states or states[name].value != value}
+
+    def _forget_unlogged(self) -> None:
+        """Without a durable tier the hash is the log: whatever was read from it, or written to it, is logged."""
+        if self.hash_is_log:
+            self.base = replace(self.base, unlogged={}).normalize()
+
+    def _note_new_incarnation(self, before: Record) -> None:
+        """Discard what a deletion took with it; after an expiry the unsaved turns continue."""
+        if not before.incarnation:
+            return
+        if before.incarnation < self.base.carries_from:
+            self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items())
+            self._skips_rest = self._skips_rest or self._open is not None
+            self.own, self._open, self._changes = {}, None, {}
+        self._notes = None
+        self.is_overruled = self.has_news = True
+
+    def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
+        """Place the window on the new base.
+
+        The agent's edits of the ancestor stand if others only added messages to it; otherwise the stored window stands, and the
+        agent's unsaved turns follow.
+        """
+        base = self.base
+        ancestor = base.without_redacted_bodies(ancestor)
+        own = {key for key in self.own if key == self._open or base.lacks(key, self.own[key])}
+        mine = [slot for slot in self.window if slot.key in own]
+        present = set(ancestor)
+        common = tuple(slot for slot in base.window if slot in present)
+        if not self.is_overruled and incarnation == base.incarnation and common == ancestor:
+            known = {slot[:2] for slot in ancestor if slot.key is not None}
+            kept = [slot for slot in self.window if slot.key not in own or slot in present]
+            window = insert_slots(kept, grown_slots(kept, base.window, known))
+            window = insert_slots(window, mine)
+        else:
+            window = insert_slots(base.window, mine)
+            self.is_overruled = self.is_overruled or window != self.view
+        self.window = base.without_redacted_bodies(window)
+        self.view = base.without_redacted_bodies(self.view)
+        self.has_news = self.window != self.view
+
+    def _next_key(self) -> TurnKey:
+        return TurnKey(self._next_time(), secrets.token_hex(5))
+
+    def _next_time(self, *others: Record | None) -> int:
+        """Return a Lamport time that is higher than every one known here."""
+        known = [record for record in (self.base, self.hot_copy, self.head_copy, *others) if record is not None]
+        times = [record.version.time for record in known] + [max(record.seen).time for record in known if record.seen]
+        return max([*times, *(key.time for key in self.own)], default=0) + 1
+
+
+def new_lock() -> Any:
+    """Return a re-entrant lock."""
+    return threading.RLock()

@@ -1,0 +1,213 @@
+"""Stored form of records: JSON objects that a person can read, with a checksum, compressed when large, encrypted when asked."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.session.protocol.record import Entry, Slot, Turn, TurnKey, Version
+from strands_manga_memory.stores.encoding.codec import Codec, dump, json_bytes, json_value, load, trusted
+
+PLAIN_BYTES = 4096
+"""Size from which a JSON object is compressed; smaller ones are stored as text."""
+
+_HEAD = b'{"crc":"'
+_HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
+
+
+def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
+    """Return the stored form of a JSON object.
+
+    Args:
+        value: The object. Its values are JSON or ``orjson.Fragment``.
+        place: Name of the place where the object is stored; reading it from another place fails.
+        codec: Encrypts the object, and compresses a large one.
+    """
+    text = json_of(value)
+    if codec.encrypts or len(text) >= PLAIN_BYTES:
+        return codec.seal(text, place)
+    rest = text[1:]
+    return b"".join((_HEAD, _checksum(rest, place), b'",' if len(rest) > 1 else b'"', rest))
+
+
+def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
+    """Return the JSON object that ``seal_object`` was given.
+
+    Raises:
+        CorruptRecordError: The bytes are damaged or come from another place.
+        KeyMissingError: They are encrypted, and the codec has no such key.
+    """
+    if isinstance(data, bytes) and data.startswith(_HEAD):
+        codec.check_plain(place)
+        rest = data[_HEAD_BYTES:] if data[len(_HEAD) + 8 :] != b'"}' else b"}"
+        if data[len(_HEAD) : len(_HEAD) + 8] != _checksum(rest, place):
+            raise CorruptRecordError(f"record={place!r} is damaged: its checksum does not match", record=place)
+        text = b"{" + rest
+    else:
+        text = codec.unseal(data, place)
+    with trusted(place):
+        found = json_value(text)
+        if not isinstance(found, dict):
+            raise ValueError(f"it must be a JSON object, got {type(found).__name__}")
+        return found
+
+
+def is_text(data: bytes) -> bool:
+    """Tell whether a stored form is JSON text that a person can read."""
+    return data.startswith(_HEAD) and b"\\ud" not in data
+
+
+def json_of(value: Mapping[str, Any]) -> bytes:
+    """Return the text of a JSON object."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # half a character of UTF-16 in a text; fragments are JSON already
+        return json_bytes(_without_fragments(value))
+
+
+def _without_fragments(value: Any) -> Any:
+    if isinstance(value, orjson.Fragment):
+        contents = value.contents
+        return json_value(contents if isinstance(contents, bytes) else contents.encode())
+    if isinstance(value, Mapping):
+        return {name: _without_fragments(item) for name, item in value.items()}
+    return [_without_fragments(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _checksum(rest: bytes, place: str) -> bytes:
+    return b"%08x" % zlib.crc32(rest, zlib.crc32(place.encode()))
+
+
+# Messages, turns and state entries
+
+
+def json_part(dumped: bytes) -> Any:
+    """Return a dumped value as part of a JSON object; a value that JSON has no form for as ``{"packed": text}``."""
+    return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else orjson.Fragment(dumped)
+
+
+def dumped_part(value: Any) -> bytes:
+    """Return the dumped value that ``json_part`` was given."""
+    if isinstance(value, dict) and value.keys() == {"packed"}:
+        return str(value["packed"]).encode("utf-8", "surrogatepass")
+    return dump(value)
+
+
+def turn_object(key: TurnKey, turn: Turn) -> dict[str, Any]:
+    """Return a turn as a JSON object."""
+    value: dict[str, Any] = {
+        "turn": str(key),
+        "messages": [json_part(message) for message in turn.messages],
+        "times": [round(at, 3) for at in turn.times],
+    }
+    if turn.redacted:
+        value["redacted"] = sorted(turn.redacted)
+    if turn.is_open:
+        value["open"] = True
+    return value | ({"about": dict(turn.about)} if turn.about else {})
+
+
+def turn_of(value: Mapping[str, Any]) -> tuple[TurnKey, Turn]:
+    """Return the turn that ``turn_object`` made an object of, with its key."""
+    messages = tuple(dumped_part(message) for message in value["messages"])
+    times = tuple(float(at) for at in value["times"])
+    if len(times) != len(messages):
+        raise ValueError(f"it must have a time for each of {len(messages)} messages, got {len(times)}")
+    redacted, about = frozenset(map(int, value.get("redacted", ()))), dict(value.get("about", {}))
+    return TurnKey.parse(value["turn"]), Turn(messages, times, redacted, bool(value.get("open")), about)
+
+
+def entry_object(name: str, entry: Entry) -> dict[str, Any]:
+    """Return a state entry as a JSON object."""
+    return {"name": name, "version": list(entry.version), "value": json_part(dump(entry.value))}
+
+
+def entry_of(value: Mapping[str, Any]) -> tuple[str, Entry]:
+    """Return the state entry that ``entry_object`` made an object of, with its name."""
+    found = value["value"]
+    if isinstance(found, dict) and found.keys() == {"packed"}:
+        found = load(dumped_part(found))
+    return str(value["name"]), Entry(version_of(value["version"]), found)
+
+
+def version_of(value: Sequence[Any]) -> Version:
+    """Return the version that a JSON list stands for."""
+    time, tag, marks = value
+    return Version(int(time), str(tag), int(marks))
+
+
+# Windows
+
+
+def window_list(window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengths: Mapping[TurnKey, int]) -> list[Any]:
+    """Return a window as a JSON list.
+
+    An entry is a text such as ``"5-44"`` for whole turns by their numbers, a list of a turn's number and the first and last
+    index for a part of one, or an object with ``body`` for an edited message, and with ``note`` for a synthesized one.
+    """
+    entries: list[Any] = []
+    at = 0
+    while at < len(window):
+        slot = window[at]
+        if slot.key is None or slot.body is not None:
+            of = {} if slot.key is None else {"of": [numbers[slot.key], slot.number]}
+            entries.append({**of, "note" if slot.key is None else "body": json_part(slot.body)})
+            at += 1
+            continue
+        end = at + 1
+        while end < len(window) and window[end] == Slot(slot.key, slot.number + end - at):
+            end += 1
+        number, last = numbers[slot.key], slot.number + end - at - 1
+        if number > 0 and slot.number == 0 and last + 1 == lengths.get(slot.key):
+            _add_whole(entries, number)
+        else:
+            entries.append([number, slot.number, last])
+        at = end
+    return entries
+
+
+def _add_whole(entries: list[Any], number: int) -> None:
+    if entries and isinstance(entries[-1], str):
+        first, _, last = entries[-1].partition("-")
+        if int(last or first) + 1 == number:
+            entries[-1] = f"{first}-{number}"
+            return
+    entries.append(str(number))
+
+
+def window_of(entries: Sequence[Any], keys: Mapping[int, TurnKey], lengths: Mapping[TurnKey, int]) -> tuple[Slot, ...]:
+    """Return the window that ``window_list`` made a list of, without the turns of unknown numbers."""
+    window: list[Slot] = []
+    for entry in entries:
+        if isinstance(entry, str):
+            first, _, last = entry.partition("-")
+            for number in range(int(first), int(last or first) + 1):
+                window += [Slot(keys[number], index) for index in range(lengths[keys[number]])] if number in keys else []
+        elif isinstance(entry, list):
+            number, first_index, last_index = entry
+            window += [Slot(keys[number], index) for index in range(first_index, last_index + 1)] if number in keys else []
+        elif "note" in entry:
+            window.append(Slot(None, 0, dumped_part(entry["note"])))
+        elif entry["of"][0] in keys:
+            number, index = entry["of"]
+            window.append(Slot(keys[number], int(index), dumped_part(entry["body"])))
+    return tuple(window)
+
+
+def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Any]]) -> dict[str, Any]:
+    """Return redactions as a JSON object."""
+    return {
+        str(key): {str(at): json_part(message) for at, message in sorted(found.items())}
+        for key, found in sorted(redactions.items())
+    }
+
+
+def redactions_of(value: Mapping[str, Any]) -> dict[TurnKey, dict[int, Any]]:
+    """Return the redactions that ``redaction_object`` made an object of."""
+    return {
+        TurnKey.parse(key): {int(at): dumped_part(message) for at, message in found.items()} for key, found in value.items()
+    }

@@ -1,0 +1,108 @@
+"""Faults that are planted into the protocol, one at a time: the simulation must notice each of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from strands_manga_memory.session.protocol import conversation, local_copy, record
+from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.local_copy import LocalCopy
+from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey
+from tests.faults.protocol.runs import SETS
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+_CARRIED_OVER = record._carried_over
+
+
+def _carry_all(older: Record, newer: Record) -> Record:
+    return _CARRIED_OVER(older, replace(newer, carries_from=0))
+
+
+def _append_at_end(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
+    present = {slot[:2] for slot in window if slot.key is not None}
+    return (*window, *(slot for slot in slots if slot[:2] not in present))
+
+
+def _only_new(window: Sequence[Slot], other: Sequence[Slot], known: Collection[Any]) -> list[Slot]:
+    return [slot for slot in other if slot.key is not None and slot[:2] not in known]
+
+
+def _only_unlogged(found: Record, head: Record | None) -> dict[TurnKey, int]:
+    return dict(found.unlogged)
+
+
+def _first_key(self: LocalCopy) -> TurnKey:
+    return TurnKey(1, secrets.token_hex(5))
+
+
+def _tombstone_only_durable(self: Conversation, tombstone: Record | None, known: int) -> Record | None:
+    return tombstone
+
+
+def _both(*patches: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
+    stack = ExitStack()
+    for patch in patches:
+        stack.enter_context(patch)
+    return stack
+
+
+PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
+    "unseen turns of the older record are dropped": (
+        SETS["faults"],
+        lambda: mock.patch.object(record, "_unseen_slots", return_value=[]),
+    ),
+    "redactions of the older record are forgotten": (
+        SETS["redacts"],
+        lambda: mock.patch.object(record, "_united", lambda newer, older: dict(newer)),
+    ),
+    "a deletion carries unsaved turns over": (
+        SETS["deletes"],
+        lambda: mock.patch.object(record, "_carried_over", _carry_all),
+    ),
+    "an expiry carries nothing over": (
+        SETS["ends"],
+        lambda: mock.patch.object(record, "_carried_over", return_value=Record()),
+    ),
+    "the log is not redacted": (
+        SETS["redacts"],
+        lambda: mock.patch.object(Conversation, "_redact_log", return_value=None),
+    ),
+    "turns that a restored table lacks are not stored again": (
+        SETS["restored"],
+        lambda: _both(
+            mock.patch.object(conversation, "missing_turns", _only_unlogged),
+            mock.patch.object(local_copy, "missing_turns", _only_unlogged),
+        ),
+    ),
+    "the turns of a broken flush are not looked for": (
+        SETS["lossy"],
+        lambda: mock.patch.object(DurableTier, "unlisted_keys", return_value=[]),
+    ),
+    "the rest of a turn stands at the end of the window": (
+        SETS["calm"],
+        lambda: _both(
+            mock.patch.object(record, "insert_slots", _append_at_end),
+            mock.patch.object(local_copy, "insert_slots", _append_at_end),
+        ),
+    ),
+    "an evicted turn that grows comes back without its beginning": (
+        SETS["calm"],
+        lambda: mock.patch.object(local_copy, "grown_slots", _only_new),
+    ),
+    "a deletion leaves the hot tier as it is": (
+        SETS["deletes"],
+        lambda: mock.patch.object(Conversation, "_put_tombstone_in_hot", _tombstone_only_durable),
+    ),
+    "turn keys do not grow with what was seen": (
+        SETS["calm"],
+        lambda: mock.patch.object(LocalCopy, "_next_key", _first_key),
+    ),
+}
+"""Faults by name, each with the options under which it shows."""

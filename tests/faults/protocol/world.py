@@ -1,0 +1,781 @@
+"""World of the simulation: processes that hold one conversation, their stores, and a judge that knows what was acknowledged."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.hot_tier import HotTier
+from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey
+from strands_manga_memory.stores.encoding.codec import Codec, dump, load
+from strands_manga_memory.testing import FakeClock
+from tests.faults.protocol.stores import DurableSide, HotSide, ProcessStore
+
+MOST_CALLS = 300
+"""Store calls of one piece of work. More of them, and it does not end."""
+
+_NEVER = 10**9
+_CODEC = Codec(compress_from=1 << 30)
+Op = tuple[Any, ...]
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise of the protocol does not hold."""
+
+
+class TaskLock:
+    """A re-entrant lock between tasks."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._owner, self._depth = world, None, 0
+
+    def __enter__(self) -> None:
+        here = getcurrent()
+        while self._owner not in (None, here):
+            self._world.pause(lambda: self._owner is None)
+        self._owner, self._depth = here, self._depth + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+
+
+@dataclass(eq=False)
+class Task:
+    """A piece of work of a process, from one store call to the next."""
+
+    label: str
+    owner: str
+    body: greenlet
+    is_ready: Callable[[], bool] = lambda: True
+
+
+@dataclass(eq=False)
+class Said:
+    """A turn that was said.
+
+    Args:
+        process: Name of the author.
+        texts: Texts of its messages.
+        known: Keys of the turns that its author had seen.
+        incarnation: The incarnation in which it was said.
+    """
+
+    key: TurnKey
+    process: str
+    known: frozenset[TurnKey]
+    incarnation: int
+    texts: list[str] = field(default_factory=list)
+    acked: int = 0
+    acked_in: int = 0
+    stable_at: int = _NEVER
+    deleted_at: int = 0
+    is_excused: bool = False
+    is_evicted: bool = False
+    is_first: bool = False
+
+
+class Process:
+    """A process with one agent that holds the conversation."""
+
+    def __init__(self, world: World, name: str, *, is_short: bool) -> None:
+        self.name, self.is_short = name, is_short
+        self.cut: set[str] = set()
+        self.known: set[TurnKey] = set()
+        self.mine: list[TurnKey] = []
+        self.calls = self.began = 0
+        self.is_busy = self.is_troubled = self.is_flushing = self.is_ready = False
+        self.state: tuple[int, int] | None = None
+        hot, durable = (ProcessStore(world, side, self) for side in (world.hot, world.durable))
+        tiers = world.tiers
+        self.hold = Conversation(
+            hot=HotTier(hot, "s/A:a", codec=_CODEC, keeps_log=tiers == "hot") if tiers != "durable" else None,  # type: ignore[arg-type]
+            durable=None if tiers == "hot" else DurableTier(durable, "s", "A:a", codec=_CODEC, expires_at=lambda record: 0),  # type: ignore[arg-type]
+            clock=world.clock,
+            session_seconds=1e12,
+        )
+
+    @property
+    def texts(self) -> list[str | None]:
+        """Texts of the window; None for a message that cannot be read."""
+        found = [self.hold.local.message(slot) for slot in self.hold.local.window]
+        return [None if message is None else load(message)["text"] for message in found]
+
+
+class World:
+    """Processes, stores and the judge.
+
+    Args:
+        seed: Seed of the random numbers of the protocol.
+        options: Names of what may happen, see ``runs.OPTIONS``.
+        most: Processes at a time.
+    """
+
+    def __init__(self, seed: int, options: frozenset[str], most: int) -> None:
+        self.seed, self.options, self.most = seed, options, most
+        self.tiers = "hot" if "hot-only" in options else "durable" if "durable-only" in options else "both"
+        self.clock = FakeClock()
+        self.hot, self.durable = HotSide(self.clock), DurableSide()
+        self._main = getcurrent()
+        self.tasks: list[Task] = []
+        self._dead: list[Task] = []
+        self.faults: dict[str, str] = {}
+        self.late: list[Callable[[], Any]] = []
+        self.down: set[str] = set()
+        self.processes: list[Process] = []
+        self.started = self.numbers = self.tick = self.deleting = 0
+        self.said: dict[TurnKey, Said] = {}
+        self.of_text: dict[str, TurnKey] = {}
+        self.secrets: dict[str, set[str]] = {"hot": set(), "durable": set()}
+        self.half_redacted: set[str] = set()
+        self.redacted: dict[str, str] = {}
+        self.hot_copies: list[Any] = []
+        self.durable_copies: list[Any] = []
+        self.is_rolled_back = self.is_lossy = False
+        self.losses = self.head_incarnation = self.carries_from = 0
+        self.calls: Counter[str] = Counter()
+        self.problem: BaseException | None = None
+
+    # Tasks
+
+    def pause(self, until: Callable[[], bool] = lambda: True) -> None:
+        """Let other tasks run, until something holds."""
+        here = getcurrent()
+        if here is self._main:
+            self.drain(until)
+            return
+        task = next((task for task in self.tasks if task.body is here), None)
+        if task is None:
+            raise GreenletExit
+        task.is_ready = until
+        self._main.switch()
+        task.is_ready = lambda: True
+
+    @property
+    def ready(self) -> list[Task]:
+        """Tasks that can run."""
+        ready = [task for task in self.tasks if task.is_ready()]
+        if self.tasks and not ready:
+            raise BrokenPromiseError(f"tasks wait for one another: {[task.label for task in self.tasks]}")
+        return ready
+
+    def spawn(self, label: str, owner: str, work: Callable[[], object]) -> None:
+        """Add a task."""
+
+        def body() -> None:
+            try:
+                work()
+            except StoreUnavailableError:
+                pass
+            except GreenletExit:
+                raise
+            except BaseException as error:
+                self.problem = self.problem or error
+
+        self.tasks.append(Task(label, owner, greenlet(body, self._main)))
+
+    def run(self, task: Task) -> None:
+        """Let a task run to its next store call."""
+        self.tick += 1
+        task.body.switch()
+        if task.body.dead and task in self.tasks:
+            self.tasks.remove(task)
+        if self.problem is not None:
+            raise self.problem
+
+    def drain(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Let all tasks run."""
+        for _ in range(20_000):
+            if not self.tasks or until():
+                return
+            self.run(self.ready[0])
+        raise BrokenPromiseError("it does not end")
+
+    def count_call(self, process: Process, side: str) -> None:
+        """Count a store call."""
+        process.calls += 1
+        self.calls[side] += 1
+        if process.calls > MOST_CALLS:
+            raise BrokenPromiseError(f"{process.name} makes an unbounded number of calls")
+
+    # The judge
+
+    def note_head(self) -> None:
+        """Note the incarnation of the durable head, and the lowest one whose turns continue."""
+        head = DurableTier(self.durable.store, "s", "A:a", codec=_CODEC, expires_at=lambda record: 0).read_head()  # type: ignore[arg-type]
+        incarnation = 0 if head is None else head.incarnation
+        if head is not None and head.is_empty and incarnation > self.head_incarnation and head.carries_from < incarnation:
+            for said in self.said.values():  # an expiry: the turns that it has seen are over, the others are carried over
+                if said.incarnation >= incarnation:
+                    continue
+                if head.seen.get(said.key, 0) or head.has_forgotten(said.key):
+                    said.is_evicted = True
+                else:
+                    said.incarnation = incarnation
+        self.head_incarnation = incarnation
+        self.carries_from = max(self.carries_from, 0 if head is None else head.carries_from)
+
+    def note_written(self, side: str, texts: set[str]) -> None:
+        """Check that no redacted text is written."""
+        back = texts & self.secrets[side]
+        if back:
+            raise BrokenPromiseError(f"redacted text is back in {side}: {sorted(back)}")
+
+    def forgive_losses(self) -> None:
+        """Excuse the turns that no store has and whose author is gone: stores or processes were lost."""
+        have = self.hot.texts() | self.durable.texts() | {text for key in self.redacted for text in [key]}
+        alive = {process.name: process for process in self.processes}
+        for said in self.said.values():
+            acked = said.texts[: said.acked]
+            author = alive.get(said.process)
+            if all(text in have for text in acked):
+                continue
+            if author is None or (self.is_rolled_back and said.key not in author.hold.local.base.turns):
+                said.is_excused = True
+
+    def check_window(self, process: Process, how: str, tiers: set[str]) -> None:
+        """Check the window of a process that has just read some tiers."""
+        slots = [slot[:2] for slot in process.hold.local.window if slot.key]
+        if len(slots) != len(set(slots)):
+            raise BrokenPromiseError(f"{process.name} {how}: a message stands twice in the window")
+        order = [key for at, (key, _) in enumerate(slots) if at == 0 or slots[at - 1][0] != key]
+        if len(order) != len(set(order)):
+            raise BrokenPromiseError(f"{process.name} {how}: turns interleave")
+        for key in order:
+            indexes = [index for of, index in slots if of == key]
+            if indexes != list(range(len(indexes))):
+                raise BrokenPromiseError(f"{process.name} {how}: turn {key} is torn: {indexes}")
+        process.known |= set(order)
+        both = tiers == ({"hot", "durable"} if self.tiers == "both" else {self.tiers})
+        for key in order:
+            said = self.said[key]
+            if said.deleted_at and said.deleted_at < process.began and (both or (tiers and not self.is_lossy)):
+                raise BrokenPromiseError(f"{process.name} {how}: deleted turn {key} is back")
+        if not both:
+            return
+        have = self.hot.texts() | self.durable.texts()
+        incarnation = process.hold.local.base.incarnation
+        shown = Counter(key for key, _ in slots)
+        for said in self.said.values():
+            if not said.acked or said.is_excused or said.deleted_at or said.is_evicted or said.incarnation != incarnation:
+                continue
+            if self.deleting or said.stable_at >= process.began or said.texts[0] not in have:
+                continue
+            if shown[said.key] < min(said.acked, 1):
+                raise BrokenPromiseError(f"{process.name} {how}: acknowledged turn {said.key} is missing")
+
+    # Processes
+
+    def start(self, *, is_short: bool) -> None:
+        """A process opens the conversation."""
+        self.started += 1
+        process = Process(self, f"p{self.started}", is_short=is_short)
+
+        def work() -> None:
+            process.began, process.calls = self.tick, 0
+            process.hold.load()
+            self.processes.append(process)
+            process.is_ready = True
+            self.check_window(process, "load", self._read_tiers(process))
+
+        self.spawn(f"{process.name}:open", process.name, work)
+
+    def _read_tiers(self, process: Process) -> set[str]:
+        if process.is_troubled or process.cut or self.down:
+            return set()
+        known = {"hot": process.hold.hot, "durable": process.hold.durable}
+        return {name for name, tier in known.items() if tier is not None and tier.is_known}
+
+    def act(self, process: Process, label: str, work: Callable[[], object]) -> None:
+        """Let a process work on its main thread."""
+        process.is_busy = True
+
+        def body() -> None:
+            process.calls, process.is_troubled, process.began = 0, False, self.tick
+            try:
+                work()
+            finally:
+                process.is_busy = False
+
+        self.spawn(f"{process.name}:{label}", process.name, body)
+
+    def turn(self, process: Process, how: Op) -> None:
+        """A user asks something, and the agent answers; its conversation manager may evict, edit and summarize."""
+        refreshes, drop, edits, notes, parts, flushes = how
+
+        def work() -> None:
+            hold = process.hold
+            if refreshes:
+                hold.refresh()
+            hold.complete()
+            hold.local.adopt_window()
+            if refreshes:
+                self.check_window(process, "refresh", self._read_tiers(process) & {"hot"})
+            hold.local.begin_turn()
+            said: Said | None = None
+            for part in range(parts):
+                for _ in range(2):
+                    said = self._say(process, said)
+                if part + 1 < parts:
+                    self.save(process)
+                    if self.said[process.mine[-1]].is_excused:
+                        break
+            hold.local.end_turn()
+            self._manage(process, drop, edits=edits, notes=notes)
+            self.numbers += 1
+            hold.local.set_states({"shared": self.numbers, process.name: self.numbers})
+            process.state = self.numbers, 0
+            self.save(process)
+            if flushes or hold.is_flush_due:
+                self.flush(process)
+
+        self.act(process, "turn", work)
+
+    def _say(self, process: Process, said: Said | None) -> Said | None:
+        hold = process.hold
+        self.numbers += 1
+        before = set(hold.local.own)
+        index = 0 if said is None else len(said.texts)
+        text = f"m{self.numbers}.{index}"
+        hold.local.append(dump({"role": "user" if index % 2 == 0 else "assistant", "text": f"<{text}>"}))
+        new = set(hold.local.own) - before
+        if said is None:
+            if not new:
+                raise BrokenPromiseError(f"{process.name}: a turn began without a key")
+            key = new.pop()
+            if key in self.said:
+                raise BrokenPromiseError(f"{key} is used twice")
+            said = self.said[key] = Said(key, process.name, frozenset(process.known), hold.local.base.incarnation or 1)
+            said.is_first = not hold.local.base.incarnation
+            process.known.add(key)
+            process.mine.append(key)
+        if said.key in hold.local.own:
+            said.texts.append(text)
+            self.of_text[text] = said.key
+        return said
+
+    def _manage(self, process: Process, drop: int, *, edits: bool, notes: bool) -> None:
+        """Do what a conversation manager does: evict turns, edit a message, synthesize a note."""
+        hold = process.hold
+        own = set(hold.local.own)
+        keys = [key for key in dict.fromkeys(slot.key for slot in hold.local.view if slot.key) if key not in own]
+        evicted = set(keys[:drop]) if len(keys) > drop > 0 else set()
+        view = [slot for slot in hold.local.view if slot.key not in evicted]
+        if edits:
+            at = next((at for at, slot in enumerate(view) if slot.key and slot.key not in own), None)
+            if at is not None and (message := hold.local.message(view[at])) is not None:
+                self.numbers += 1
+                edited = {"role": "user", "text": f"edited {self.numbers} {load(message)['text']}"}
+                view[at] = Slot(view[at].key, view[at].number, dump(edited))
+        if notes:
+            self.numbers += 1
+            view = [Slot(None, 0, dump({"role": "user", "text": f"note {self.numbers}"})), *(s for s in view if s.key)]
+        hold.local.set_view(view)
+        if not hold.local.is_overruled:
+            for key in evicted:
+                self.said[key].is_evicted = True
+
+    def save(self, process: Process) -> None:
+        """Save, and note what was acknowledged."""
+        hold = process.hold
+        hold.save()
+        for key in process.mine:
+            said = self.said[key]
+            length = hold.local.base.seen.get(key, 0)
+            if key in hold.local.own or length:
+                acked = min(length, len(said.texts))
+                if acked > said.acked:
+                    said.acked, said.acked_in = acked, hold.local.base.incarnation
+                    has_text = said.texts[acked - 1] in self.hot.texts() | self.durable.texts()
+                    said.stable_at = self.tick if has_text else _NEVER
+                    if hold.local.base.incarnation > said.incarnation and not said.is_first:
+                        said.is_excused = said.is_excused or self.deleted_since(said)
+                    # The deletion has not reached the hot tier yet, which has acknowledged a turn of the deleted incarnation.
+                    said.is_excused = said.is_excused or hold.local.base.incarnation < self.carries_from
+                    said.incarnation = max(said.incarnation, hold.local.base.incarnation)
+        self.forgive_losses()
+        hot = hold.hot.record if hold.hot is not None and hold.hot.is_known else None
+        is_current = hot is not None and hot.version == hold.local.base.version
+        self.check_window(process, "save", self._read_tiers(process) & {"hot"} if is_current else set())
+        if process.state is not None:
+            process.state = process.state[0], hold.local.base.incarnation
+
+    def deleted_since(self, said: Said) -> bool:
+        """Tell whether the conversation may have been deleted since a turn was said."""
+        return bool(self.deleting) or any(other.deleted_at for other in self.said.values())
+
+    def flush(self, process: Process) -> None:
+        """Flush beside the agent's other work."""
+        if process.is_flushing:
+            return
+        process.is_flushing = True
+
+        def work() -> None:
+            try:
+                process.calls = 0
+                process.hold.flush()
+            finally:
+                process.is_flushing = False
+
+        self.spawn(f"{process.name}:flush", process.name, work)
+
+    def redact(self, process: Process, which: int) -> None:
+        """A message of the window is redacted."""
+
+        def work() -> None:
+            hold = process.hold
+            shown = [(slot, hold.local.message(slot)) for slot in hold.local.window if slot.key]
+            texts = [(slot, load(message)["text"]) for slot, message in shown if message is not None]
+            found = [(slot, text.strip("<>")) for slot, text in texts if text.startswith("<m")]
+            if not found:
+                return
+            slot, secret = found[which % len(found)]
+            assert slot.key is not None
+            losses, incarnation = self.losses, hold.local.base.incarnation
+            self.half_redacted.add(secret)
+            hold.local.redact(slot.key, {slot.number: dump({"role": "user", "text": f"redacted {secret}"})})
+            self.redacted[secret] = f"redacted {secret}"
+            hold.store_redactions()
+            if process.is_troubled or losses != self.losses or process.cut or self.down:
+                return
+            if hold.local.base.incarnation != incarnation:
+                return
+            if slot.number not in hold.local.base.redactions.get(slot.key, {}):
+                raise BrokenPromiseError(f"{process.name}: the redaction of {secret} is forgotten")
+            self.half_redacted.discard(secret)
+            for side, tier in ((self.hot, hold.hot), (self.durable, hold.durable)):
+                record = None if tier is None or not tier.is_known else tier.record
+                if record is not None and slot.number in record.redactions.get(slot.key, {}):
+                    self.secrets[side.name].add(secret)
+                    if secret in side.texts():
+                        raise BrokenPromiseError(f"redacted text {secret} is in {side.name}")
+
+        self.act(process, "redact", work)
+
+    def delete(self, process: Process) -> None:
+        """A process deletes the conversation."""
+        before = list(self.said.values())
+        self.deleting += 1
+        for said in before:
+            said.is_excused = True
+
+        def work() -> None:
+            done = False
+            try:
+                process.hold.delete()
+                done = True
+            finally:
+                self.deleting -= 1
+                for said in self.said.values():
+                    said.is_excused = True
+                if done:
+                    ended = process.hold.local.base.incarnation
+                    for said in before:
+                        survives = said.is_first and not (said.acked and said.acked_in < ended)
+                        said.deleted_at = 0 if survives else self.tick
+                    process.known -= {said.key for said in before}
+
+        self.act(process, "delete", work)
+
+    def sweep(self) -> None:
+        """A sweeper empties the hot tier."""
+        self.started += 1
+        process = Process(self, f"sweeper{self.started}", is_short=True)
+        self.spawn(process.name, process.name, process.hold.sweep)
+
+    def expire(self) -> None:
+        """Somebody ends the incarnation by age."""
+        self.started += 1
+        process = Process(self, f"end{self.started}", is_short=True)
+
+        def work() -> None:
+            process.hold.expire(unused_since=self.clock() - 50)
+
+        self.spawn(process.name, process.name, work)
+
+    def kill(self, process: Process) -> None:
+        """A process dies."""
+        for task in [task for task in self.tasks if task.owner == process.name]:
+            self.tasks.remove(task)
+            self._dead.append(task)
+            if task.label.endswith(":delete"):
+                self.deleting -= 1
+                for said in self.said.values():
+                    said.is_excused = True
+        if process in self.processes:
+            self.processes.remove(process)
+        self.forgive_losses()
+
+    def leave(self, process: Process) -> None:
+        """A process ends in good order."""
+
+        def work() -> None:
+            if self.tiers == "both" and len(process.hold.local.base.unlogged) >= 5:
+                process.hold.flush()
+            self.kill(process)
+
+        self.act(process, "leave", work)
+
+    # Stores
+
+    def lose_hot(self, number: int) -> None:
+        """The hot tier goes back to a copy, or loses everything."""
+        self.hot.go_back(self.hot_copies[number % len(self.hot_copies)] if number >= 0 and self.hot_copies else None)
+        self.is_lossy = True
+        self._note_loss("hot")
+
+    def restore_durable(self, number: int) -> None:
+        """The durable tier goes back to a copy, or to an empty table."""
+        if any(task.label.split(":")[-1] in ("flush", "leave", "redact") or ":" not in task.label for task in self.tasks):
+            return  # not between the writes of a flush
+        copies = self.durable_copies
+        self.durable.go_back(copies[number % len(copies)] if number >= 0 and copies else None)
+        self.is_rolled_back = True
+        for said in self.said.values():
+            said.deleted_at = 0
+        self._note_loss("durable")
+
+    def _note_loss(self, side: str) -> None:
+        self.secrets[side].clear()
+        self.losses += 1
+        for process in self.processes:
+            process.is_troubled = True
+        self.forgive_losses()
+        for said in self.said.values():
+            said.stable_at = _NEVER
+
+    # Steps
+
+    def choices(self, numbers: random.Random) -> Iterator[tuple[float, Op]]:
+        """Yield what may happen next, with weights."""
+        options = self.options
+        opening = sum(task.label.endswith(":open") for task in self.tasks)
+        if len(self.processes) + opening < self.most:
+            yield 3, ("start", "short" in options or numbers.random() < 0.5)
+        sides = {"both": ["hot", "durable"], "hot": ["hot"], "durable": ["durable"]}[self.tiers]
+        for process in self.processes:
+            if not process.is_busy and process.is_ready:
+                yield from self._choices_of(process, numbers)
+            if "kills" in options:
+                yield 0.4, ("kill", process.name)
+            if "split" in options:
+                yield 0.5, ("cut", process.name, numbers.choice(sides))
+        if "faults" in options:
+            yield 1, ("fault", numbers.choice(sides), numbers.choice(["fails", "lost"]))
+        if "late" in options:
+            yield 1, ("fault", numbers.choice(sides), "late")
+        if self.late:
+            yield 1, ("deliver", numbers.randrange(99))
+        if "split" in options:
+            yield 0.5, ("down", numbers.choice(sides))
+        if "lossy" in options:
+            yield 0.7, ("copy_hot",)
+            yield 0.5, ("lose_hot", numbers.choice([-1, numbers.randrange(99)]))
+        if "restored" in options:
+            yield 0.7, ("copy_durable",)
+            yield 0.3, ("restore_durable", numbers.choice([-1, numbers.randrange(99), numbers.randrange(99)]))
+        if "sweeps" in options and self.tiers == "both":
+            yield 1, ("sweep",)
+        if "ends" in options:
+            yield 1, ("expire",)
+        yield 1, ("later", numbers.choice([1, 1, 60 if "ends" in options else 1]))
+
+    def _choices_of(self, process: Process, numbers: random.Random) -> Iterator[tuple[float, Op]]:
+        parts = numbers.choice([1, 1, 1, 2, 3]) if "parts" in self.options else numbers.choice([1, 1, 2])
+        how = (
+            process.is_short or numbers.random() < 0.7,
+            numbers.choice([0, 0, 0, 1, 2, 4]),
+            numbers.random() < 0.1,
+            numbers.random() < 0.1,
+            parts,
+            numbers.random() < 0.1,
+        )
+        done = process.is_short and bool(process.mine)
+        if not done:
+            yield 4, ("turn", process.name, how)
+        if process.is_short:
+            yield (6 if done else 1), ("leave", process.name)
+        yield 0.5, ("flush", process.name)
+        if "redacts" in self.options:
+            yield 0.5, ("redact", process.name, numbers.randrange(9))
+        if "deletes" in self.options:
+            yield 0.3, ("delete", process.name)
+
+    def draw(self, numbers: random.Random) -> Op:
+        """Return the next step."""
+        ready = self.ready
+        if ready and numbers.random() < 0.85:
+            return ("run", numbers.choice(ready).label)
+        weighted = list(self.choices(numbers))
+        return numbers.choices([op for _, op in weighted], [weight for weight, _ in weighted])[0]
+
+    def apply(self, op: Op) -> None:
+        """Let a step happen, if it can."""
+        name, *rest = op
+        self.tick += 1
+        process = next((one for one in self.processes if rest and one.name == rest[0]), None)
+        if name == "run":
+            task = next((task for task in self.ready if task.label == rest[0]), None)
+            if task is not None:
+                self.run(task)
+        elif name in ("turn", "redact", "delete", "leave"):
+            if process is not None and not process.is_busy:
+                getattr(self, name)(process, *rest[1:])
+        elif name in ("flush", "kill"):
+            if process is not None:
+                getattr(self, name)(process)
+        else:
+            self._apply_to_stores(name, rest, process)
+        if self.problem is not None:
+            raise self.problem
+
+    def _apply_to_stores(self, name: str, rest: Sequence[Any], process: Process | None) -> None:
+        if name == "start":
+            self.start(is_short=rest[0])
+        elif name == "cut" and process is not None:
+            process.cut ^= {rest[1]}
+            process.is_troubled = True
+        elif name == "down":
+            self.down ^= {rest[0]}
+            for one in self.processes:
+                one.is_troubled = True
+        elif name == "fault":
+            self.faults[rest[0]] = rest[1]
+        elif name == "deliver" and self.late:
+            self.late.pop(rest[0] % len(self.late))()
+            self.forgive_losses()
+        elif name == "copy_hot":
+            self.hot_copies.append(self.hot.copy())
+        elif name == "copy_durable":
+            self.durable_copies.append(self.durable.copy())
+        elif name == "later":
+            self.clock.advance(rest[0])
+        elif name in ("lose_hot", "restore_durable"):
+            getattr(self, name)(*rest)
+        elif name in ("sweep", "expire"):
+            getattr(self, name)()
+
+    # The end
+
+    def _do(self, work: Callable[[], object]) -> None:
+        self.spawn("end", "end", work)
+        self.drain()
+
+    def finish(self) -> None:
+        """Mend everything, let every process save and flush, and check what new processes restore."""
+        self.down.clear()
+        self.faults.clear()
+        for process in self.processes:
+            process.cut.clear()
+        self.drain()
+        while self.late:
+            self.late.pop(0)()
+        self.forgive_losses()
+        for _ in range(3):
+            for process in [one for one in self.processes if one.is_ready]:
+
+                def work(process: Process = process) -> None:
+                    process.calls, process.is_troubled, process.began = 0, False, self.tick
+                    process.hold.refresh()
+                    process.hold.local.adopt_window()
+                    self.save(process)
+                    process.hold.flush()
+
+                self._do(work)
+        if "sweeps" in self.options and self.tiers == "both" and self.seed % 2:
+            self.sweep()
+            self.drain()
+        last = self._reader("last", set())
+        self._check_last(last)
+        if any(said.acked for said in self.said.values()):
+            self._check_restores(last)
+
+    def _reader(self, name: str, cut: set[str]) -> Process:
+        process = Process(self, name, is_short=False)
+        process.cut, process.began = cut, self.tick
+        self._do(process.hold.load)
+        if self.problem is not None:
+            raise self.problem
+        return process
+
+    def _check_last(self, last: Process) -> None:
+        self.check_window(last, "last load", self._read_tiers(last))
+        shown = Counter(slot.key for slot in last.hold.local.window if slot.key)
+        for said in self.said.values():
+            if said.acked and not (said.is_excused or said.deleted_at or said.is_evicted) and shown[said.key] < said.acked:
+                raise BrokenPromiseError(f"acknowledged turn {said.key} of {said.process} is not in the last window")
+
+    def _check_restores(self, last: Process) -> None:
+        """Let one more process take a turn and flush; then each tier alone must restore exactly the same."""
+        self.processes.append(last)
+        last.is_ready = True
+        self.turn(last, (True, 1, True, True, 1, True))
+        self.drain()
+        wanted, states = last.texts, last.hold.local.states
+        log: list[tuple[TurnKey, Any]] = []
+        self._do(lambda: log.extend(last.hold.history()))
+        self._check_log(log, last.hold.local.base)
+        if states.get("shared") != self.numbers or states.get("last") != self.numbers:
+            raise BrokenPromiseError("a state is not the last one")
+        cuts = [set(), {"hot"}, {"durable"}] if self.tiers == "both" else [set()]
+        for cut in cuts:
+            reader = self._reader(f"reader without {sorted(cut)}", cut)
+            if self._blur(reader.texts) != self._blur(wanted):
+                raise BrokenPromiseError(f"restored without {sorted(cut)}: {reader.texts} instead of {wanted}")
+            if reader.hold.local.states != states:
+                raise BrokenPromiseError(f"restored without {sorted(cut)}: other states")
+        self._check_redactions(wanted)
+        if self.tiers == "both":
+            self.sweep()
+            self.drain()
+        self._do(last.hold.purge_ended)
+        left = self.hot.texts() | self.durable.texts()
+        for said in self.said.values():
+            if said.deleted_at and said.deleted_at and any(text in left for text in said.texts):
+                raise BrokenPromiseError(f"text of deleted turn {said.key} is left")
+
+    def _blur(self, texts: list[str | None]) -> list[str | None]:
+        """Return texts without the difference between a message and its redaction that only one tier may have."""
+        return ["half" if text and any(secret in text for secret in self.half_redacted) else text for text in texts]
+
+    def _check_log(self, log: list[tuple[TurnKey, Any]], base: Record) -> None:
+        keys = [key for key, _ in log]
+        at = {key: place for place, key in enumerate(keys)}
+        if len(at) != len(keys):
+            raise BrokenPromiseError("a turn stands twice in the log")
+        for key, turn in log:
+            said = self.said[key]
+            if said.deleted_at:
+                raise BrokenPromiseError(f"deleted turn {key} is in the log")
+            texts = [load(message)["text"].strip("<>") for message in turn.messages]
+            wanted = said.texts[: len(texts)]
+            if [text.removeprefix("redacted ") for text in texts] != wanted:
+                raise BrokenPromiseError(f"turn {key} has other messages: {texts} instead of {wanted}")
+            if len(texts) < said.acked and not said.is_excused:
+                raise BrokenPromiseError(f"turn {key} is not whole: {len(texts)} of {said.acked}")
+            late = [before for before in said.known if before in at and at[before] > at[key]]
+            if late:
+                raise BrokenPromiseError(f"{late[0]} stands behind {key}, whose author had seen it")
+        for said in self.said.values():
+            if said.key in at or not said.acked or said.is_excused or said.deleted_at:
+                continue
+            # An evicted turn that a restored table lacks is in no holder's record any more.
+            may_be_gone = said.is_evicted and (self.is_rolled_back or "ends" in self.options)
+            if said.incarnation == base.incarnation and not may_be_gone:
+                raise BrokenPromiseError(f"acknowledged turn {said.key} of {said.process} is not in the log")
+
+    def _check_redactions(self, wanted: list[str | None]) -> None:
+        for secret in self.secrets["durable"] | self.secrets["hot"]:
+            if secret in self.secrets["durable"] and secret in self.durable.texts() and not self.is_rolled_back:
+                raise BrokenPromiseError(f"redacted text {secret} is in the durable tier in the end")
+            if any(text and f"<{secret}>" in text for text in wanted) and not (self.is_rolled_back or self.is_lossy):
+                raise BrokenPromiseError(f"redacted text {secret} is shown in the end")

@@ -1,0 +1,35 @@
+"""A slice of the simulation of the session protocol."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.protocol.planted import PLANTED
+from tests.faults.protocol.runs import SETS, first_failure, play
+
+
+@pytest.mark.parametrize("name", sorted(SETS))
+def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> None:
+    """No turn is lost, doubled, torn, reordered or resurrected, and each tier alone restores the same."""
+    failure = first_failure(SETS[name], range(4))
+    assert failure is None, f"seed {failure[0]}: {failure[1]}"
+
+
+def test_promises_hold_with_eight_live_agents() -> None:
+    """Eight agents of one conversation lose nothing of one another."""
+    failure = first_failure(SETS["faults"], range(2), most=8, steps=400)
+    assert failure is None, f"seed {failure[0]}: {failure[1]}"
+
+
+@pytest.mark.parametrize("name", sorted(PLANTED))
+def test_planted_fault_is_noticed(name: str) -> None:
+    """A run that plants the fault breaks a promise within 150 seeds."""
+    options, plant = PLANTED[name]
+    with plant():
+        failure = first_failure(options, range(150))
+    assert failure is not None, f"150 seeds pass with the fault: {name}"
+
+
+def test_seed_takes_the_same_steps_each_time() -> None:
+    """A run depends on its seed alone, so that a failure can be repeated."""
+    assert play(3, SETS["everything"])[0] == play(3, SETS["everything"])[0]

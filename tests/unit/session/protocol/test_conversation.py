@@ -1,0 +1,399 @@
+"""A process's hold of a conversation over stores that count requests: restores, costs, ends, and outages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.hot_tier import HotTier
+from strands_manga_memory.session.protocol.record import Slot
+from strands_manga_memory.stores import Codec
+from strands_manga_memory.stores.encoding.codec import dump, load
+from strands_manga_memory.testing import FakeClock
+from tests.unit.session.support import MemoryTable, SurvivingHotStore
+
+DAY = 86_400.0
+
+
+class CountingStore:
+    """A store that counts requests and written bytes, and is down on request."""
+
+    def __init__(self, store: Any) -> None:
+        self.store, self.calls, self.is_down, self.written = store, Counter[str](), False, 0
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.store, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            if self.is_down:
+                raise StoreUnavailableError("it is down")
+            if name == "write":
+                self.written += sum(len(field) + len(data) for field, data in given[1].fields.items())
+            if name == "put":
+                self.written += sum(len(field) + _size(value) for field, value in given[0].items())
+            return attribute(*given, **named)
+
+        return call if callable(attribute) else attribute
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, bytes | str) else 8
+
+
+class Stores:
+    """Both tiers of one conversation in memory."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.hot, self.durable = CountingStore(SurvivingHotStore(clock=self.clock)), CountingStore(MemoryTable())
+
+    def hold(self, *, hot: bool = True, durable: bool = True, load: bool = True) -> Conversation:
+        """Return a new process's hold of the conversation."""
+        tier: Any = self.hot
+        table: Any = self.durable
+        conversation = Conversation(
+            hot=HotTier(tier, "s/A:a", codec=Codec(), keeps_log=not durable) if hot else None,
+            durable=DurableTier(table, "s", "A:a", codec=Codec(), expires_at=self._expires_at, clock=self.clock)
+            if durable
+            else None,
+            clock=self.clock,
+        )
+        if load:
+            conversation.load()
+        return conversation
+
+    def _expires_at(self, record: Any) -> int:
+        return int(self.clock() + 90_000)
+
+    @property
+    def requests(self) -> int:
+        """Requests to the durable tier."""
+        return self.durable.calls.total()
+
+
+def say(hold: Conversation, number: int, *, ends: bool = True, size: int = 300) -> None:
+    """Add a turn of a question and an answer."""
+    hold.local.begin_turn()
+    for role in ("user", "assistant"):
+        hold.local.append(dump({"role": role, "content": [{"text": f"{role} {number} " + "x" * size}]}))
+    if ends:
+        hold.local.end_turn()
+
+
+def turn(hold: Conversation, number: int) -> None:
+    """Take a turn as a session manager does: evict all but 40 turns, save, and flush if this writer has to."""
+    hold.refresh()
+    hold.complete()
+    view = hold.local.adopt_window()
+    keys = list(dict.fromkeys(slot.key for slot in view))
+    if len(keys) > 40:
+        hold.local.set_view([slot for slot in view if slot.key in keys[-33:]])
+    say(hold, number)
+    hold.save()
+    if hold.is_flush_due:
+        hold.flush()
+
+
+def texts(hold: Conversation) -> list[str]:
+    """Return the first words of each message in the window."""
+    messages = [hold.local.message(slot) for slot in hold.local.window]
+    return ["?" if message is None else " ".join(load(message)["content"][0]["text"].split()[:2]) for message in messages]
+
+
+def expected(*numbers: int) -> list[str]:
+    """Return the texts of some turns."""
+    return [f"{role} {number}" for number in numbers for role in ("user", "assistant")]
+
+
+@pytest.mark.parametrize("writers", [1, 8, 50])
+def test_durable_requests_and_bytes_do_not_grow_with_live_agents(writers: int) -> None:
+    """Of N agents that take turns together one flushes every five turns."""
+    stores = Stores()
+    holds = [stores.hold() for _ in range(writers)]
+    for number in range(2 * writers):
+        turn(holds[number % writers], number)
+    before, hot_bytes, durable_bytes, turns = stores.requests, stores.hot.written, stores.durable.written, max(50, 2 * writers)
+    for number in range(turns):
+        turn(holds[number % writers], 1000 + number)
+    assert (stores.requests - before) / turns <= 1.6
+    written = (stores.hot.written - hot_bytes + stores.durable.written - durable_bytes) / turns
+    assert written <= 4096
+
+
+def test_durable_requests_do_not_grow_with_earlier_writers() -> None:
+    """An agent for each request costs one read more, after 500 earlier writers as after 20."""
+    stores = Stores()
+
+    def cost(first: int) -> float:
+        before = stores.requests
+        for number in range(first, first + 20):
+            turn(stores.hold(), number)
+        return (stores.requests - before) / 20
+
+    early = cost(0)
+    for number in range(20, 500):
+        turn(stores.hold(), number)
+    late = cost(500)
+    assert late <= early <= 2.6
+    assert texts(stores.hold())[-2:] == expected(519)
+    assert len(stores.hold().history()) == 520
+
+
+def test_turn_is_one_compare_and_set_in_the_hot_tier() -> None:
+    """A turn of one live agent waits for one round trip, and for no durable request."""
+    stores = Stores()
+    hold = stores.hold()
+    turn(hold, 1)
+    calls, requests = Counter(stores.hot.calls), stores.requests
+    say(hold, 2)
+    hold.save()
+    assert stores.hot.calls - calls == Counter({"write": 1})
+    assert stores.requests == requests
+
+
+@pytest.mark.parametrize("tiers", ["both", "hot", "durable"])
+def test_restore_is_exact_from_each_tier_after_hundreds_of_writers(tiers: str) -> None:
+    """Window, edits, notes and states are restored from either tier alone after a flush."""
+    stores = Stores()
+    for number in range(300):
+        turn(stores.hold(), number)
+    hold = stores.hold()
+    view = list(hold.local.view)
+    view[0] = view[0]._replace(body=dump({"role": "user", "content": [{"text": "short form"}]}))
+    hold.local.set_view([Slot(None, 0, dump({"role": "user", "content": [{"text": "the summary"}]})), *view])
+    hold.local.set_states({"agent": {"cart": ["Berserk 42"]}})
+    hold.local.set_notes({"summarized": 12})
+    hold.save()
+    hold.flush()
+    stores.hot.is_down, stores.durable.is_down = tiers == "durable", tiers == "hot"
+    restored = stores.hold()
+    assert texts(restored) == texts(hold)
+    assert texts(restored)[:2] == ["the summary", "short form"]
+    assert (restored.local.states, restored.local.notes) == ({"agent": {"cart": ["Berserk 42"]}}, {"summarized": 12})
+
+
+def test_turn_that_a_crash_cut_is_restored_as_far_as_it_was_saved() -> None:
+    """An open turn is saved in parts; its reader sees them, and no note in the place of the rest."""
+    stores = Stores()
+    crashed = stores.hold()
+    turn(crashed, 1)
+    say(crashed, 2, ends=False)
+    crashed.save()
+    crashed.local.append(dump({"role": "user", "content": [{"text": "never saved"}]}))
+    reader = stores.hold()
+    assert texts(reader) == expected(1, 2)
+    turn(reader, 3)
+    assert texts(stores.hold()) == expected(1, 2, 3)
+    stores.clock.advance(OPEN_SECONDS)
+    reader.flush()
+    assert [len(found.messages) for _, found in reader.history()] == [2, 2, 2]
+    assert texts(stores.hold(hot=False)) == expected(1, 2, 3)
+
+
+def test_open_turn_stays_together_when_its_author_continues_behind_another_turn() -> None:
+    """The rest of a turn stands behind its beginning, also for a reader who took a turn in between."""
+    stores = Stores()
+    slow, fast = stores.hold(), stores.hold()
+    say(slow, 1, ends=False)
+    slow.save()
+    turn(fast, 2)
+    slow.local.append(dump({"role": "assistant", "content": [{"text": "late answer"}]}))
+    slow.local.end_turn()
+    slow.save()
+    assert texts(stores.hold()) == [*expected(1), "late answer", *expected(2)]
+
+
+def test_flush_that_died_before_its_head_loses_no_turn_with_the_hot_tier() -> None:
+    """A restore from the durable tier alone finds turns of the log that no head lists."""
+    stores = Stores()
+    hold = stores.hold()
+    for number in range(1, 8):
+        turn(hold, number)
+    put_head, hold.durable.put_head = hold.durable.put_head, _die  # type: ignore[union-attr,method-assign,assignment]
+    with pytest.raises(ConnectionAbortedError):
+        hold.flush()
+    assert put_head is not None
+    stores.hot.store._conversations.clear()
+    assert texts(stores.hold()) == expected(*range(1, 8))
+
+
+def _die(*_: Any) -> bool:
+    raise ConnectionAbortedError
+
+
+def test_hot_tier_alone_keeps_the_whole_log() -> None:
+    """Without a durable tier evicted turns stay in the hash, and can be redacted there."""
+    stores = Stores()
+    hold = stores.hold(durable=False)
+    for number in range(60):
+        turn(hold, number)
+    reader = stores.hold(durable=False)
+    assert len(reader.history()) == 60
+    assert len(reader.local.window) <= 82
+    key = reader.history()[0][0]
+    reader.local.redact(key, {0: dump({"role": "user", "content": [{"text": "[removed] x"}]})})
+    reader.store_redactions()
+    stored = b"".join(stores.hot.store._conversations["s/A:a"].fields.values())
+    assert b"user 0 " not in stored
+    assert b"assistant 0 " in stored
+
+
+def test_outage_of_the_hot_tier_saves_in_the_durable_one_and_back() -> None:
+    """Turns of an outage are in the durable head, and in the hot tier after it."""
+    stores = Stores()
+    hold = stores.hold()
+    turn(hold, 1)
+    stores.hot.is_down = True
+    say(hold, 2)
+    hold.save()
+    assert not hold.local.is_dirty
+    assert texts(stores.hold(hot=False)) == expected(1, 2)
+    stores.hot.is_down = False
+    say(hold, 3)
+    hold.save()
+    assert texts(stores.hold()) == texts(stores.hold(durable=False)) == expected(1, 2, 3)
+
+
+def test_empty_hot_tier_and_durable_tier_away_is_no_new_conversation() -> None:
+    """Silence is not taken for an empty conversation."""
+    stores = Stores()
+    stores.durable.is_down = True
+    with pytest.raises(StoreUnavailableError):
+        stores.hold()
+
+
+def test_late_write_after_delete_is_discarded() -> None:
+    """A process that did not know of the deletion stores nothing of what was deleted, and goes on in the next incarnation."""
+    stores = Stores()
+    late, other = stores.hold(), stores.hold()
+    turn(late, 1)
+    say(late, 2)
+    other.delete()
+    late.save()
+    assert late.local.dropped == 2
+    assert texts(stores.hold()) == []
+    turn(late, 3)
+    late.flush()
+    assert texts(stores.hold()) == texts(stores.hold(hot=False)) == expected(3)
+    assert [len(found.messages) for _, found in late.history()] == [2]
+    assert "user 1" not in str(stores.durable.store.rows)
+
+
+def test_rest_of_a_turn_whose_beginning_was_deleted_is_discarded() -> None:
+    """No half of a turn is stored in the next incarnation."""
+    stores = Stores()
+    late, other = stores.hold(), stores.hold()
+    say(late, 1, ends=False)
+    late.save()
+    other.delete()
+    late.save()
+    late.local.append(dump({"role": "assistant", "content": [{"text": "rest"}]}))
+    late.save()
+    assert late.local.dropped == 1
+    assert texts(stores.hold()) == []
+
+
+@pytest.mark.parametrize("days", [0.6, 2.0])
+def test_deleted_conversation_stays_deleted_when_a_process_sleeps_longer_than_tombstones_live(days: float) -> None:
+    """A process that has seen no store for long reads both tiers before it writes."""
+    stores = Stores()
+    sleeper = stores.hold()
+    turn(sleeper, 1)
+    say(sleeper, 2)
+    stores.hold().delete()
+    stores.clock.advance(days * DAY)
+    if days > 1:
+        stores.durable.store.rows.clear()
+        stores.hot.store._conversations.clear()
+    sleeper.save()
+    assert texts(stores.hold()) == []
+    assert sleeper.local.dropped == 2
+
+
+def test_expiry_continues_unsaved_turns_and_ends_the_others() -> None:
+    """A session that ended by age begins anew with the turns of a writer that was late."""
+    stores = Stores()
+    late = stores.hold()
+    turn(late, 1)
+    late.flush()
+    stores.clock.advance(100)
+    say(late, 2)
+    assert stores.hold().expire(unused_since=stores.clock() - 50)
+    late.save()
+    assert texts(stores.hold()) == expected(2)
+    assert not stores.hold().expire(unused_since=stores.clock() - 50)
+
+
+def test_redaction_while_a_tier_is_away_reaches_it_later() -> None:
+    """The tier that did not answer has the replacement after the next flush."""
+    stores = Stores()
+    hold = stores.hold()
+    for number in range(5):
+        turn(hold, number)
+    stores.durable.is_down = True
+    key = hold.local.window[0].key
+    assert key is not None
+    hold.local.redact(key, {0: dump({"role": "user", "content": [{"text": "[removed] x"}]})})
+    with pytest.raises(StoreUnavailableError):
+        hold.store_redactions()
+    assert "user 0 " not in str(stores.hot.store._conversations)
+    stores.durable.is_down = False
+    stores.hold().flush()
+    assert "user 0 " not in str(stores.durable.store.rows)
+    assert texts(stores.hold())[0] == "[removed] x"
+
+
+def test_edit_of_the_window_survives_turns_of_others() -> None:
+    """An eviction stands if others only added turns; of two edits at once the first one stored stands."""
+    stores = Stores()
+    hold = stores.hold()
+    for number in range(4):
+        turn(hold, number)
+    one, other = stores.hold(), stores.hold()
+    turn(other, 4)
+    one.local.set_view(one.local.view[4:])
+    one.save()
+    assert texts(stores.hold()) == expected(2, 3, 4)
+    first, second = stores.hold(), stores.hold()
+    first.local.set_view(first.local.view[2:])
+    first.save()
+    second.local.set_view(second.local.view[:2])
+    say(second, 5)
+    second.save()
+    assert texts(stores.hold()) == expected(3, 4, 5)
+
+
+def test_table_restored_from_a_backup_receives_the_turns_that_it_lacks() -> None:
+    """A flush computes what the log lacks against the head that it replaces."""
+    stores = Stores()
+    hold = stores.hold()
+    for number in range(5):
+        turn(hold, number)
+    backup = {key: dict(row) for key, row in stores.durable.store.rows.items()}
+    for number in range(5, 12):
+        turn(hold, number)
+    hold.flush()
+    stores.durable.store.rows = backup
+    hold.flush()
+    assert texts(stores.hold(hot=False)) == expected(*range(12))
+    assert len(stores.hold().history()) == 12
+
+
+def test_sweep_empties_the_hot_tier_and_refuses_a_write_on_its_way() -> None:
+    """After a sweep the durable tier has everything, and a late compare-and-set changes nothing."""
+    stores = Stores()
+    hold = stores.hold()
+    for number in range(3):
+        turn(hold, number)
+    stores.hold().sweep()
+    assert stores.hold().local.hot_copy is not None
+    assert stores.hold().local.hot_copy.incarnation == 0  # type: ignore[union-attr]
+    say(hold, 3)
+    hold.save()
+    assert texts(stores.hold()) == texts(stores.hold(hot=False)) == expected(0, 1, 2, 3)

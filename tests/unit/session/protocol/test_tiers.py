@@ -1,0 +1,248 @@
+"""A record in each kind of hot store and table: what is written is read back, by one compare-and-set, in readable JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
+from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record
+from strands_manga_memory.session.protocol.hot_tier import HotTier
+from strands_manga_memory.session.protocol.record import Entry, Record, Slot, Turn, TurnKey, Version
+from strands_manga_memory.stores import AesGcmCipher, Codec, HotStore, SQLiteTable, Table, open_hot_store
+from strands_manga_memory.stores.encoding.codec import dump
+from tests.unit.session.support import SurvivingHotStore, dynamodb_table
+
+FIRST, SECOND = TurnKey(1, "aa"), TurnKey(3, "bb")
+CIPHER = AesGcmCipher({"k1": bytes(range(32))}, current="k1")
+
+
+@pytest.fixture(params=["valkey", "memory"])
+def store(request: pytest.FixtureRequest) -> Iterator[HotStore]:
+    """A hot store."""
+    if request.param == "memory":
+        yield SurvivingHotStore()
+        return
+    store = open_hot_store(request.getfixturevalue("valkey_server").url)
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["dynamodb", "sqlite"])
+def table(request: pytest.FixtureRequest) -> Iterator[Table]:
+    """A table."""
+    if request.param == "dynamodb":
+        yield dynamodb_table(request.getfixturevalue("dynamodb_server"))
+        return
+    table = SQLiteTable(Path(request.getfixturevalue("tmp_path")) / "sessions.sqlite3")
+    table.create_if_missing()
+    yield table
+    table.close()
+
+
+def message(role: str, text: Any) -> bytes:
+    """Return a dumped message."""
+    return dump({"role": role, "content": [{"text": text}]})
+
+
+def make_record(answer: str = "Berserk, 巻 42") -> Record:
+    """Return a record with every kind of content."""
+    turns = {
+        FIRST: Turn((message("user", "hello"), message("assistant", "hi")), (1.5, 2.0), about={"intent": "greeting"}),
+        SECOND: Turn(
+            (message("user", "which volume?"), message("assistant", answer)), (3.0, 4.0), frozenset({0}), is_open=True
+        ),
+    }
+    edited = Slot(FIRST, 1, message("assistant", "[shortened]"))
+    return Record(
+        version=Version(4, "cc", 1),
+        incarnation=2,
+        carries_from=1,
+        window=(Slot(None, 0, message("user", "[summary]")), Slot(FIRST, 0), edited, Slot(SECOND, 0), Slot(SECOND, 1)),
+        notes={"summary": 3},
+        seen={FIRST: 2, SECOND: 2, TurnKey(2, "evicted"): 4},
+        states={"agent": Entry(Version(3, "dd"), {"cart": [1, 2]}), "odd": Entry(Version(3, "dd"), b"\x00bytes")},
+        redactions={SECOND: {0: message("user", "which volume?")}},
+        turns=turns,
+        unlogged={SECOND: 0},
+        last_used=12.5,
+        created=1.0,
+        turn_count=3,
+        message_count=8,
+    )
+
+
+def durable(table: Table, unique: str, **options: Any) -> DurableTier:
+    """Return a durable tier as a new process makes it."""
+    return DurableTier(table, f"s-{unique}", "A:a", **{"codec": Codec(), "expires_at": lambda record: 0, **options})
+
+
+@pytest.mark.parametrize("codec", [Codec(), Codec(cipher=CIPHER)], ids=["plain", "encrypted"])
+def test_record_is_read_from_the_hot_tier_as_it_was_written(store: HotStore, unique: str, codec: Codec) -> None:
+    """Another process reads the same record, also after changes of every part of it."""
+    writer = HotTier(store, f"s-{unique}/A:a", codec=codec)
+    assert writer.read() is None
+    record = make_record()
+    for changed in (
+        record,
+        replace(record, version=Version(5, "cc"), window=record.window[1:], notes=None),
+        replace(record, version=Version(6, "cc"), states={}, window=(Slot(SECOND, 0),), turns={SECOND: record.turns[SECOND]}),
+    ):
+        assert writer.write(changed, ttl=60.0)
+        assert HotTier(store, f"s-{unique}/A:a", codec=codec).read() == changed
+
+
+def test_hot_write_is_refused_after_another_write(store: HotStore, unique: str) -> None:
+    """A writer that has not read the last record replaces nothing."""
+    one, other = (HotTier(store, f"s-{unique}/A:a", codec=Codec()) for _ in range(2))
+    one.read()
+    other.read()
+    assert one.write(make_record(), ttl=60.0)
+    assert not other.write(replace(make_record(), version=Version(9, "z")), ttl=60.0)
+    assert other.read() == make_record()
+
+
+def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, unique: str) -> None:
+    """A hot tier alone keeps evicted turns, without reading them at a restore."""
+    tier = HotTier(store, f"s-{unique}/A:a", codec=Codec(), keeps_log=True)
+    tier.read()
+    record = replace(make_record(), unlogged={})
+    assert tier.write(record, ttl=60.0)
+    evicted = replace(
+        record, version=Version(7, "e"), window=(Slot(SECOND, 0), Slot(SECOND, 1)), turns={SECOND: record.turns[SECOND]}
+    )
+    assert tier.write(evicted, ttl=60.0)
+    reader = HotTier(store, f"s-{unique}/A:a", codec=Codec(), keeps_log=True)
+    assert reader.read() == evicted
+    assert reader.read_archive() == {FIRST: record.turns[FIRST]}
+
+
+def test_damaged_turn_costs_only_its_messages(unique: str) -> None:
+    """A field that cannot be read leaves the rest of the record readable."""
+    store = SurvivingHotStore()
+    tier = HotTier(store, f"s-{unique}/A:a", codec=Codec())
+    tier.read()
+    tier.write(make_record(), ttl=60.0)
+    held = store._conversations[f"s-{unique}/A:a"].fields
+    held["m1"] = held["m1"].replace(b"hello", b"jello")
+    read = HotTier(store, f"s-{unique}/A:a", codec=Codec()).read()
+    assert read is not None
+    assert read.turns == {SECOND: make_record().turns[SECOND]}
+    held["head"] = held["head"].replace(b'"incarnation":2', b'"incarnation":3')
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        HotTier(store, f"s-{unique}/A:a", codec=Codec()).read()
+
+
+def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
+    """An operator reads a turn with redis-cli; an encrypted one says nothing."""
+    store = SurvivingHotStore()
+    tier = HotTier(store, f"s-{unique}/A:a", codec=Codec())
+    tier.read()
+    tier.write(make_record(), ttl=60.0)
+    fields = store._conversations[f"s-{unique}/A:a"].fields
+    found = json.loads(fields["m1"])
+    assert found["messages"][0] == {"role": "user", "content": [{"text": "hello"}]}
+    assert found["about"] == {"intent": "greeting"}
+    assert all(isinstance(json.loads(data), dict) for name, data in fields.items() if name != "window")
+    sealed = HotTier(store, f"t-{unique}/A:a", codec=Codec(cipher=CIPHER))
+    sealed.read()
+    sealed.write(make_record(), ttl=60.0)
+    stored = b"".join(store._conversations[f"t-{unique}/A:a"].fields.values())
+    assert b"hello" not in stored
+    assert b"cart" not in stored
+
+
+@pytest.mark.parametrize("codec", [Codec(), Codec(cipher=CIPHER)], ids=["plain", "encrypted"])
+def test_head_and_turns_are_read_from_the_table_as_they_were_written(table: Table, unique: str, codec: Codec) -> None:
+    """Another process reads the same head, with its unlogged turns, and the same log."""
+    tier = durable(table, unique, codec=codec)
+    assert tier.read_head() is None
+    head = head_record(make_record(), {SECOND: 0}, None)
+    assert tier.put_head(head)
+    tier.put_turn(2, FIRST, make_record().turns[FIRST])
+    reader = durable(table, unique, codec=codec)
+    assert reader.read_head() == head
+    assert reader.read_log(2) == reader.get_turns(2, [FIRST, SECOND]) == {FIRST: make_record().turns[FIRST]}
+
+
+def test_head_is_refused_after_another_put(table: Table, unique: str) -> None:
+    """A writer that has not read the last head replaces nothing."""
+    one, other = durable(table, unique), durable(table, unique)
+    one.read_head()
+    other.read_head()
+    head = head_record(make_record(), {SECOND: 0}, None)
+    assert one.put_head(head)
+    assert not other.put_head(replace(head, version=Version(9, "z")))
+    assert other.read_head() == head
+
+
+def test_late_put_of_a_turn_does_not_undo_its_redaction(table: Table, unique: str) -> None:
+    """A put of an older copy changes nothing, and a longer copy of the turn keeps the redaction."""
+    tier = durable(table, unique)
+    whole = make_record().turns[FIRST]
+    tier.put_turn(2, FIRST, replace(whole, messages=whole.messages[:1], times=whole.times[:1]))
+    redacted = replace(whole, messages=whole.messages[:1], times=whole.times[:1]).redact({0: message("user", "[removed]")})
+    tier.put_turn(2, FIRST, redacted)
+    tier.put_turn(2, FIRST, whole)
+    found = tier.get_turns(2, [FIRST])[FIRST]
+    assert found.messages == (message("user", "[removed]"), whole.messages[1])
+    assert "hello" not in str(list(table.query(f"s-{unique}")))
+
+
+def test_head_and_turn_above_350_kilobytes_are_split(table: Table, unique: str) -> None:
+    """Values that exceed an item of DynamoDB are stored in parts and read back whole."""
+    tier = durable(table, unique, codec=Codec(compress_from=1 << 30))
+    tier.read_head()
+    record = make_record("long " * 180_000)
+    assert tier.put_head(head_record(record, {SECOND: 0}, None))
+    tier.put_turn(2, SECOND, record.turns[SECOND])
+    reader = durable(table, unique)
+    assert reader.read_head() == head_record(record, {SECOND: 0}, None)
+    assert reader.read_log(2) == {SECOND: record.turns[SECOND]}
+    assert reader.unlisted_keys(Record(incarnation=2)) == [SECOND]
+
+
+def test_turn_in_the_table_is_readable_json_with_its_measures(table: Table, unique: str) -> None:
+    """Another service reads role, content, intent, tools, latency and cache hits of a turn."""
+    call = {"toolUse": {"toolUseId": "u1", "name": "find", "input": {"title": "Berserk"}}}
+    metadata = {"usage": {"cacheReadInputTokens": 900}, "metrics": {"latencyMs": 420}}
+    answer = dump({"role": "assistant", "content": [call], "metadata": metadata})
+    turn = Turn((message("user", "find Berserk"), answer), (1.0, 2.0), about={"intent": "search"})
+    durable(table, unique).put_turn(1, FIRST, turn)
+    (item,) = table.query(f"s-{unique}")
+    messages = json.loads(item["turn"])["messages"]
+    assert [one["role"] for one in messages] == ["user", "assistant"]
+    assert messages[1]["content"] == [call]
+    assert (item["intent"], item["tool_calls"], item["latency_ms"], item["cache_hit"]) == ("search", ["find"], 420, True)
+
+
+def test_tombstone_is_read_without_the_keys(table: Table, store: HotStore, unique: str) -> None:
+    """A deletion is known although the keys of its content are destroyed."""
+    sealed = Codec(cipher=CIPHER)
+    tier, hot = durable(table, unique, codec=sealed), HotTier(store, f"s-{unique}/A:a", codec=sealed)
+    tier.read_head()
+    hot.read()
+    assert tier.put_head(head_record(make_record(), {SECOND: 0}, None))
+    assert hot.write(make_record(), ttl=60.0)
+    with pytest.raises(KeyMissingError):
+        durable(table, unique).read_head()
+    tombstone = Record(version=Version(9, "z"), incarnation=3, carries_from=3)
+    assert tier.put_head(tombstone)
+    assert hot.write(tombstone, ttl=60.0)
+    assert durable(table, unique).read_head() == tombstone
+    assert HotTier(store, f"s-{unique}/A:a", codec=Codec()).read() == tombstone
+
+
+def test_purge_deletes_the_logs_of_earlier_incarnations(table: Table, unique: str) -> None:
+    """The log of the present incarnation stays."""
+    tier = durable(table, unique)
+    tier.put_turn(1, FIRST, make_record().turns[FIRST])
+    tier.put_turn(2, SECOND, make_record().turns[SECOND])
+    tier.purge(2)
+    assert not tier.read_log(1)
+    assert tier.read_log(2).keys() == {SECOND}
