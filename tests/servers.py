@@ -279,7 +279,7 @@ own clock may stand years before that."""
 
 
 class DynamoDB(Server):
-    """A server that speaks the DynamoDB API, and that of S3, in memory. It knows no page of 1 MB and no expiry of items."""
+    """A server that speaks the DynamoDB API, in memory. It knows no page of 1 MB and no expiry of items."""
 
     service, start_with = "dynamodb", _WITHOUT_REAPER
 
@@ -288,7 +288,7 @@ class DynamoDB(Server):
         self._env = {
             "BIND_HOST": HOST,
             "GATEWAY_PORT": str(self.port),
-            "SERVICES": f"{self.service},s3",
+            "SERVICES": self.service,
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "LOG_LEVEL": "ERROR",

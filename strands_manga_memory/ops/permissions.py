@@ -13,9 +13,6 @@ MEMORY_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "Pu
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")
 """What ``create_if_missing`` and ``init-table`` need."""
 
-OBJECT_ACTIONS = ("DeleteObject", "GetObject", "PutObject")
-"""S3 actions on the objects of a bucket."""
-
 REDIS_COMMANDS = (
     *("del", "eval", "evalsha", "exists", "get", "hdel", "hget", "hmget", "hset", "pexpire", "set", "time"),
     *("zadd", "zrangebyscore", "zrem", "zremrangebyscore"),
@@ -34,7 +31,6 @@ def iam_policy(
     memories: str | None = None,
     setup: bool = False,
     stream: str | None = None,
-    bucket: str | None = None,
 ) -> dict[str, Any]:
     """Return the IAM policy of a worker or sweeper: everything it does, and nothing else.
 
@@ -43,8 +39,6 @@ def iam_policy(
         memories: ARN of the table of what is known about users, if there is one.
         setup: Also what makes the tables; leave it out where they are made by CloudFormation.
         stream: ARN of the Kinesis stream, if ``KinesisPreferenceSink`` is used.
-        bucket: ARN of the S3 bucket, if large values are kept in one. Without the right to list it S3 does not tell an object
-            that is gone from one that may not be read.
 
     Raises:
         ValueError: ``sessions`` is empty.
@@ -58,9 +52,6 @@ def iam_policy(
         statements.append(_statement("Setup", "dynamodb", SETUP_ACTIONS, *filter(None, (sessions, memories))))
     if stream:
         statements.append(_statement("Preferences", "kinesis", ("PutRecord",), stream))
-    if bucket:
-        statements.append(_statement("Objects", "s3", OBJECT_ACTIONS, f"{bucket}/*"))
-        statements.append(_statement("Bucket", "s3", ("ListBucket",), bucket))
     return {"Version": "2012-10-17", "Statement": statements}
 
 

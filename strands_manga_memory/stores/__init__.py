@@ -25,7 +25,6 @@ from strands_manga_memory.stores.urls import open_hot_store, open_table
 
 if TYPE_CHECKING:
     from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
-    from strands_manga_memory.stores.aws.s3 import S3Objects
     from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
     from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
     from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
@@ -35,7 +34,6 @@ else:  # nobody pays for a driver he does not use
         __name__,
         {
             "aws.dynamodb": "DynamoDBTable",
-            "aws.s3": "S3Objects",
             "embedded.sqlite": "SQLiteTable",
             "postgres.postgres_table": "PostgresTable",
             "redis.redis_hot_store": "RedisHotStore",
@@ -61,7 +59,6 @@ __all__ = [
     "KeyProvider",
     "PostgresTable",
     "RedisHotStore",
-    "S3Objects",
     "SQLiteTable",
     "Table",
     "TableSchema",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -151,3 +151,8 @@ class Table(Protocol):
 
     def close(self) -> None:
         """Give back connections. The table can still be used: it opens new ones."""
+
+
+def delete_rows(table: Table, rows: Iterable[Item]) -> None:
+    """Delete the records whose keys ``rows`` have, in batches; raise ``StoreUnavailableError`` if the store does not answer."""
+    table.batch_write(deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from strands_manga_memory.stores.hot import HotStore
 
 _TABLES = (
-    "sqlite:///relative/path, sqlite:////absolute/path, dynamodb://table?region=&endpoint=&bucket= "
+    "sqlite:///relative/path, sqlite:////absolute/path, dynamodb://table?region=&endpoint= "
     "or postgresql://user:password@host:port/database"
 )
 _HOT_STORES = (
@@ -34,9 +34,8 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
     Args:
         url: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``), or
             ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part may be missing: the table's
-            name then comes from ``schema``, the rest from the AWS configuration of the process. ``&bucket=name`` puts
-            messages and values of a ``TieredStorage`` that no record holds into S3, at ``s3_endpoint`` if that is not AWS;
-            ``&indexes=false`` leaves the schema's indexes out, which this package writes and never reads. Or a URL of libpq,
+            name then comes from ``schema``, the rest from the AWS configuration of the process. ``&indexes=false``
+            leaves the schema's indexes out, which this package writes and never reads. Or a URL of libpq,
             such as ``postgresql://user:password@host:5432/database?sslmode=require``, with the table's name from ``schema``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
@@ -117,9 +116,8 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
 
     from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
     from strands_manga_memory.stores.aws.dynamodb_client import dynamodb_client
-    from strands_manga_memory.stores.aws.s3 import S3Objects, s3_client
 
-    known = ("region", "endpoint", "bucket", "s3_endpoint", "indexes")
+    known = ("region", "endpoint", "indexes")
     unknown = sorted(set(query) - set(known))
     if unknown:
         raise _refused(url, f"unknown arguments {unknown}, dynamodb takes {', '.join(known)}", _TABLES)
@@ -131,18 +129,13 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
         raise _refused(url, "a table name has no path", _TABLES)
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):
         raise _refused(url, "a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -", _TABLES)
-    for name in ("endpoint", "s3_endpoint"):
-        if not query.get(name, "http://").startswith(("http://", "https://")):
-            raise _refused(url, f"its {name} is no http:// or https:// URL", _TABLES)
-    region = query.get("region")
-    objects = None
+    if not query.get("endpoint", "http://").startswith(("http://", "https://")):
+        raise _refused(url, "its endpoint is no http:// or https:// URL", _TABLES)
     try:
-        client = dynamodb_client(region=region, endpoint=query.get("endpoint"))
-        if "bucket" in query:
-            objects = S3Objects(s3_client(region=region, endpoint=query.get("s3_endpoint")), query["bucket"])
+        client = dynamodb_client(region=query.get("region"), endpoint=query.get("endpoint"))
     except (BotoCoreError, ValueError) as error:
         raise _refused(url, without_password(str(error)), _TABLES) from None
-    return DynamoDBTable(client, schema, name=parts.netloc or None, objects=objects)
+    return DynamoDBTable(client, schema, name=parts.netloc or None)
 
 
 def _postgres(url: str, schema: TableSchema) -> Table:

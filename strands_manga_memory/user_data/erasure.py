@@ -24,10 +24,9 @@ from strands_manga_memory.session.upkeep.directory import listings, unseen_copie
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
-from strands_manga_memory.stores.objects import OBJECT, delete_rows
 from strands_manga_memory.stores.siblings import MemoryTable, memory_table
 from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
-from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.table import Table, delete_rows
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
@@ -171,7 +170,7 @@ def _forget_session(
         counts["environment"] += EnvironmentChanges(hot, scope).erase()
     rest = [
         row
-        for row in durable.query(session, attributes=["state", OBJECT])
+        for row in durable.query(session, attributes=["state"])
         if not str(row["sk"]).endswith("#HEAD") and row["sk"] != GRAVE
     ]
     delete_rows(durable, rest)

@@ -16,8 +16,7 @@ from strands.types.exceptions import StorageError
 from strands.vended_plugins.context_offloader import ContextOffloader
 
 from strands_manga_memory import AesGcmCipher, Codec, InMemoryHotStore, MangaMemory, SQLiteTable, TieredSessionManager
-from strands_manga_memory.stores import DynamoDBTable, RedisHotStore, S3Objects, TieredStorage
-from strands_manga_memory.stores.aws.s3 import s3_client
+from strands_manga_memory.stores import DynamoDBTable, RedisHotStore, TieredStorage
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
 from tests.unit.session.support import same, tool_use
@@ -43,28 +42,13 @@ class Stores:
         return TieredStorage(**{"durable": self.durable, "hot": self.hot, "user_id": user_id, **kwargs})
 
 
-@pytest.fixture(params=["sqlite", "dynamodb+valkey", "dynamodb+s3+valkey"])
+@pytest.fixture(params=["sqlite", "dynamodb+valkey"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Stores:
     if request.param == "sqlite":
         return Stores(SQLiteTable(tmp_path / "s.db"), InMemoryHotStore())
     dynamodb: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
     valkey: servers.Valkey = request.getfixturevalue("valkey_server")
-    objects = Bucket(dynamodb.endpoint, unique).objects if "s3" in request.param else None
-    return Stores(DynamoDBTable(dynamodb.client(), name=unique, objects=objects), RedisHotStore(valkey.client(), prefix=unique))
-
-
-class Bucket:
-    """A bucket of S3 that is there."""
-
-    def __init__(self, endpoint: str, name: str) -> None:
-        self.client, self.name = s3_client(region="us-east-1", endpoint=endpoint), name.lower().replace("_", "-")
-        self.client.create_bucket(Bucket=self.name)
-        self.objects = S3Objects(self.client, self.name)
-
-    def stored(self) -> dict[str, bytes]:
-        """Return the objects there are."""
-        found = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
-        return {each["Key"]: self.objects.get(each["Key"]) for each in found}
+    return Stores(DynamoDBTable(dynamodb.client(), name=unique), RedisHotStore(valkey.client(), prefix=unique))
 
 
 @pytest.fixture
@@ -160,7 +144,7 @@ async def test_writers_at_the_same_time_leave_one_whole_value(stores: Stores) ->
     await asyncio.gather(*(stores.storage(clock=clock).write("key", value) for value in values))
     assert await stores.storage().read("key") in values
     rows = [row for row in stores.durable.query("storage/:u1") if str(row["sk"]).startswith("p/")]
-    assert len(rows) == (1 if "object" in rows[0] else 2)
+    assert len(rows) == 2
 
 
 async def test_damage_and_other_places_are_refused(stores: Stores) -> None:
@@ -173,8 +157,6 @@ async def test_damage_and_other_places_are_refused(stores: Stores) -> None:
         await storage.read("other")
     part = next(row for row in stores.durable.query("storage/:u1") if str(row["sk"]).startswith("p/"))
     stores.durable.delete("storage/:u1", part["sk"])
-    if "object" in part:
-        stores.durable.objects.delete(part["object"])
     with pytest.raises(StorageError, match="parts of it are missing"):
         await storage.read("large")
 
@@ -200,48 +182,14 @@ async def test_a_storage_that_does_not_answer_says_so(tmp_path: Path) -> None:
         TieredStorage(durable=SQLiteTable(tmp_path), user_id="u", hot_ttl=0)
 
 
-# Values that no record of DynamoDB holds, in a bucket
-
-
 class ProcessDiesError(Exception):
     """The process dies here."""
 
 
-def test_large_values_are_objects_of_the_bucket_that_a_url_names(
-    dynamodb_server: servers.DynamoDB, unique: str, tmp_path: Path
-) -> None:
-    bucket = Bucket(dynamodb_server.endpoint, unique)
-    url = f"{dynamodb_server.table_url(unique)}&bucket={bucket.name}&s3_endpoint={dynamodb_server.endpoint}"
-    codec = Codec(cipher=AesGcmCipher({"k1": b"1" * 32}, current="k1"))
-    with MangaMemory.open(durable=url, memories=False, codec=codec) as memory:
-        storage = memory.storage(user_id="u1")
-        secret = b"the secret of the blade " + noise(400_000)
-        asyncio.run(storage.write("large", secret))
-        asyncio.run(storage.write("small", noise(300_000)))
-        ((name, stored),) = bucket.stored().items()
-        assert b"secret" not in stored
-        assert "u1" not in name
-        assert sum(len(row.get("data", b"")) for row in memory.durable.query("storage/:u1")) < 310_000
-        assert asyncio.run(storage.read("large")) == secret
-        assert [len(base64.b64decode(row["value"]["data"])) for row in memory.export_user("u1")["stored_values"]] == [
-            len(secret),
-            300_000,
-        ]
-        asyncio.run(storage.write("large", noise(450_000)))
-        assert len(bucket.stored()) == 1, "the object of the earlier value is gone"
-        assert name not in bucket.stored()
-        assert memory.forget_user("u1").complete
-        assert bucket.stored() == {}
-    for wrong in ("bucket=A_b", "bucket=b", "bucket=good&s3_endpoint=nowhere"):
-        with pytest.raises(ValueError, match=r"bucket|s3_endpoint"):
-            MangaMemory.open(durable=f"{dynamodb_server.table_url(unique)}&{wrong}")
-
-
-async def test_an_object_that_a_crash_left_behind_goes_with_the_next_write(
+async def test_parts_that_a_crash_left_behind_go_with_the_next_write(
     dynamodb_server: servers.DynamoDB, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = Bucket(dynamodb_server.endpoint, unique)
-    table = DynamoDBTable(dynamodb_server.client(), name=unique, objects=bucket.objects)
+    table = DynamoDBTable(dynamodb_server.client(), name=unique)
     table.create_if_missing()
     storage = TieredStorage(durable=table, user_id="u1")
     real = table.put
@@ -251,36 +199,17 @@ async def test_an_object_that_a_crash_left_behind_goes_with_the_next_write(
             raise ProcessDiesError
         return real(item, **kwargs)
 
+    def parts() -> list[Any]:
+        return [row for row in table.query("storage/:u1") if str(row["sk"]).startswith("p/")]
+
     monkeypatch.setattr(table, "put", dies)
     with pytest.raises(ProcessDiesError):
         await storage.write("key", noise(400_000))
-    assert len(bucket.stored()) == 1
+    assert len(parts()) == 2
     assert await storage.read("key") is None
     monkeypatch.setattr(table, "put", real)
     await storage.write("key", b"small")
-    assert bucket.stored() == {}
-
-
-async def test_who_does_not_know_the_bucket_is_told(dynamodb_server: servers.DynamoDB, unique: str) -> None:
-    bucket = Bucket(dynamodb_server.endpoint, unique)
-    table = DynamoDBTable(dynamodb_server.client(), name=unique, objects=bucket.objects)
-    table.create_if_missing()
-    await TieredStorage(durable=table, user_id="u1").write("key", noise(400_000))
-    blind = TieredStorage(durable=DynamoDBTable(dynamodb_server.client(), name=unique), user_id="u1")
-    for work in (blind.read("key"), blind.write("key", b"new"), blind.delete("key")):
-        with pytest.raises(StorageError, match=r"dynamodb://table\?bucket=name"):
-            await work
-    assert len(bucket.stored()) == 1
-    await TieredStorage(durable=table, user_id="u1").delete("key")
-    assert bucket.stored() == {}
-
-
-async def test_a_bucket_that_is_not_there_says_so(dynamodb_server: servers.DynamoDB, unique: str) -> None:
-    client = s3_client(region="us-east-1", endpoint=dynamodb_server.endpoint)
-    table = DynamoDBTable(dynamodb_server.client(), name=unique, objects=S3Objects(client, "nowhere"))
-    table.create_if_missing()
-    with pytest.raises(StorageError, match="bucket=<nowhere>"):
-        await TieredStorage(durable=table, user_id="u1").write("key", noise(400_000))
+    assert parts() == []
 
 
 # What stands on it

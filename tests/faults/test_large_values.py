@@ -12,11 +12,8 @@ import pytest
 from strands import tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory, StoreError
-from strands_manga_memory.stores import S3Objects, open_table
-from strands_manga_memory.stores.aws.s3 import s3_client
-from strands_manga_memory.testing import FaultyTable
-from tests import servers
+from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
+from strands_manga_memory.stores import open_table
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Way
 from tests.faults.kill import Stores
@@ -35,22 +32,14 @@ def large_lookup(query: str) -> str:
     return RESULT
 
 
-@pytest.fixture
-def bucket(services: Stores, dynamodb_server: servers.DynamoDB, unique: str) -> Stores:
-    """Valkey and DynamoDB with a bucket of the test's own."""
-    name = unique.lower().replace("_", "-")
-    s3_client(region="us-east-1", endpoint=dynamodb_server.endpoint).create_bucket(Bucket=name)
-    return Stores(services.hot, f"{services.durable}&bucket={name}&s3_endpoint={dynamodb_server.endpoint}")
-
-
-@pytest.fixture(params=["services", "sqlite", "bucket"])
+@pytest.fixture(params=["services", "sqlite"])
 def stores(request: pytest.FixtureRequest) -> Stores:
     """Each backend in turn."""
     found: Stores = request.getfixturevalue(request.param)
     return found
 
 
-@pytest.fixture(params=[("services", "turn"), ("sqlite", "message"), ("bucket", "turn")], ids="-".join)
+@pytest.fixture(params=[("services", "turn"), ("sqlite", "message")], ids="-".join)
 def way(request: pytest.FixtureRequest) -> Way:
     """Each backend, and a way to save."""
     backend, save_on = request.param
@@ -71,20 +60,10 @@ def keys(stores: Stores, session: str) -> list[str]:
         return sorted(str(row["sk"]) for row in table.query(session, attributes=[]) if "librarian" in str(row["sk"]))
 
 
-def objects(stores: Stores) -> dict[str, bytes]:
-    """Return what is in the bucket."""
-    with table_of(stores) as table:
-        bucket: S3Objects = table.objects
-        found = bucket._client.list_objects_v2(Bucket=bucket.bucket).get("Contents", [])
-        return {each["Key"]: bucket.get(each["Key"]) or b"" for each in found}
-
-
 def parts(stores: Stores, session: str) -> int:
-    """Return in how many pieces what no record holds is kept: further records, each with its own data or an object's name."""
+    """Return the number of further records of values that no single record holds."""
     with table_of(stores) as table:
         further = [row for row in table.query(session) if "librarian" in str(row["sk"]) and "~" in str(row["sk"])]
-    if "bucket=" in stores.durable:
-        assert {row["object"] for row in further if "object" in row} == set(objects(stores))
     return len(further)
 
 
@@ -101,7 +80,7 @@ def test_a_3_mb_tool_result_and_a_1_mb_image(new_process: NewProcess, way: Way, 
         found = new_process(there, agent=window)
         assert found.agent.messages == process.agent.messages
         assert [message["content"] for message in found.log()] == [message["content"] for message in process.agent.messages]
-    assert parts(stores, unique) >= (2 if "bucket=" in stores.durable else 5)
+    assert parts(stores, unique) >= 5
 
     for number in range(2, 6):  # the large messages leave the window
         process.agent(f"t{number} tool" if number == 2 else f"t{number} text")
@@ -151,12 +130,9 @@ def test_an_edited_large_message_leaves_no_parts(new_process: NewProcess, stores
     assert new_process(Stores(None, stores.durable)).agent.messages == process.agent.messages
 
 
-@pytest.mark.parametrize("backend", ["services", "bucket"])
-def test_two_writers_store_the_same_large_message(
-    new_process: NewProcess, backend: str, request: pytest.FixtureRequest
-) -> None:
+def test_two_writers_store_the_same_large_message(new_process: NewProcess, services: Stores) -> None:
     """Both flush what the hot tier has; the one who comes second must not delete the parts of the first."""
-    stores: Stores = request.getfixturevalue(backend)
+    stores = services
     process = new_process(stores)
     process.agent.tool_registry.registry["lookup"] = large_lookup
     process.agent("t0 tool")
@@ -167,87 +143,34 @@ def test_two_writers_store_the_same_large_message(
     assert found.agent.messages == process.agent.messages
 
 
-# Where there is a bucket
-
-
-def test_the_bucket_has_the_large_messages_sealed_and_forgets_them_with_the_user(
-    bucket: Stores, dynamodb_server: servers.DynamoDB
-) -> None:
+def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores) -> None:
     secret = "the secret of the blade " + os.urandom(400_000).hex()
     codec = Codec(cipher=AesGcmCipher({"k1": b"1" * 32}, current="k1"))
-    with MangaMemory.open(bucket.hot, bucket.durable, memories=False, codec=codec, hot_deadline=10.0) as memory:
+    with MangaMemory.open(services.hot, services.durable, memories=False, codec=codec, hot_deadline=10.0) as memory:
         ids = {"user_id": "u1", "session_id": "s1"}
         agent = memory.agent(talk.ScriptedModel(), callback_handler=None, **ids)
         agent(secret)
-        assert asyncio.run(memory.storage(user_id="u1").write("key", os.urandom(400_000))) is None
+        asyncio.run(memory.storage(user_id="u1").write("key", os.urandom(400_000)))
         agent._session_manager.flush()
-        kept = objects(bucket)
-        assert len(kept) == 2
-        assert not any(b"secret" in value for value in kept.values())
-        assert not any("u1" in name for name in kept)
-        scope = ConversationScope("u1", "s1")
-        rows = list(memory.durable.query(scope.storage_session_id))
-        logged = [row for row in rows if "#HEAD" not in str(row["sk"])]
-        assert [row.get("data") for row in logged if "object" in row] == [b"", None]
-        with MangaMemory.open(None, bucket.durable, memories=False, codec=codec) as other:
+        rows = list(memory.durable.query(ConversationScope("u1", "s1").storage_session_id))
+        assert any("~" in str(row["sk"]) for row in rows)
+        assert not any(b"secret" in value for row in rows for value in row.values() if isinstance(value, bytes))
+        with MangaMemory.open(None, services.durable, memories=False, codec=codec) as other:
             assert memory.export_user("u1")["sessions"]
             assert other.agent(talk.ScriptedModel(), callback_handler=None, **ids).messages == agent.messages
         agent._session_manager.close()
         assert memory.forget_user("u1").complete
-    assert objects(bucket) == {}
+        rows = list(memory.durable.query(ConversationScope("u1", "s1").storage_session_id))
+        assert not any("~" in str(row["sk"]) for row in rows)
 
 
-def test_a_large_state_stays_in_records_which_the_table_lets_expire(
-    new_process: NewProcess, bucket: Stores, unique: str
-) -> None:
-    process = new_process(bucket, flush_every=1)
+def test_large_state_ends_with_the_time_to_live_of_its_session(new_process: NewProcess, services: Stores, unique: str) -> None:
+    process = new_process(services, flush_every=1)
     process.agent.state.set("notes", os.urandom(400_000).hex())
     process.agent("t0 text")
     process.manager.flush()
-    with table_of(bucket) as table:
+    with table_of(services) as table:
         heads = [row for row in table.query(unique) if "#HEAD" in str(row["sk"])]
     assert len(heads) > 1
     assert all(row["expires_at"] for row in heads)
-    assert objects(bucket) == {}
-    assert new_process(Stores(None, bucket.durable)).agent.state.get("notes") == process.agent.state.get("notes")
-
-
-def test_an_object_that_a_lost_write_left_behind_goes_with_the_session(
-    new_process: NewProcess, bucket: Stores, unique: str
-) -> None:
-    with table_of(bucket) as real:
-        faulty = FaultyTable(real)
-        process = new_process(bucket, durable=faulty, flush_every=1)
-        process.agent.tool_registry.registry["lookup"] = large_lookup
-        put, seen = real.put, []
-
-        def dies(item: Any, **kwargs: Any) -> bool:
-            if "object" in item and "data" in item and not seen:
-                seen.append(item["object"])
-                raise StoreError("the process dies here")
-            return put(item, **kwargs)
-
-        real.put = dies
-        process.agent("t0 tool")
-        process.manager.flush()
-        assert len(objects(bucket)) == 2, "the one of the lost write, and the one that is shown"
-        assert new_process(Stores(None, bucket.durable)).agent.messages == process.agent.messages
-        process.manager.delete_session()
-        assert objects(bucket) == {}
-
-
-def test_who_does_not_know_the_bucket_neither_reads_nor_loses_anything(
-    new_process: NewProcess, bucket: Stores, services: Stores, unique: str
-) -> None:
-    process = new_process(bucket, flush_every=1)
-    process.agent.tool_registry.registry["lookup"] = large_lookup
-    process.agent("t0 tool")
-    process.manager.flush()
-    blind = Stores(None, services.durable)
-    with pytest.raises(StoreError, match=r"dynamodb://table\?bucket=name"):
-        new_process(blind)
-    with pytest.raises(StoreError, match=r"dynamodb://table\?bucket=name"):
-        blind.manager(unique).delete_session()
-    assert len(objects(bucket)) == 1
-    process.manager.delete_session()
-    assert objects(bucket) == {}
+    assert new_process(Stores(None, services.durable)).agent.state.get("notes") == process.agent.state.get("notes")

@@ -25,7 +25,6 @@ from strands_manga_memory.ops.doctor.process_checks import check_versions
 from strands_manga_memory.session.basis.expiry import ExpiryIndex
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.stores import DynamoDBTable
-from strands_manga_memory.stores.aws.s3 import s3_client
 from tests import servers
 
 
@@ -310,24 +309,6 @@ def test_a_missing_permission(dynamodb_server: servers.DynamoDB, unique: str, ca
     denied = the(found, "durable.permission")
     assert operation in denied.detail
     assert "dynamodb:GetItem" in denied.remedy
-
-
-def test_a_bucket_in_order_and_one_that_is_not_there(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
-    url, bucket = dynamodb_server.table_url(unique), unique.lower().replace("_", "-")
-    open_table(url).create_if_missing()
-    url = f"{url}&s3_endpoint={dynamodb_server.endpoint}&bucket="
-    client = s3_client(region="us-east-1", endpoint=dynamodb_server.endpoint)
-    client.create_bucket(Bucket=bucket)
-    _, found = doctor(capsys, "--durable", f"{url}{bucket}")
-    assert [each.level for each in found if each.check == "durable.bucket"] == [Level.OK]
-    assert "Contents" not in client.list_objects_v2(Bucket=bucket)
-    _, found = doctor(capsys, "--durable", f"{url}nowhere")
-    wrong = the(found, "durable.bucket")
-    assert "put: bucket=<nowhere>" in wrong.detail
-    assert "make it" in wrong.detail
-    assert "s3:ListBucket" in wrong.remedy
-    _, found = doctor(capsys, "--durable", dynamodb_server.table_url(unique))
-    assert "durable.bucket" not in {finding.check for finding in found}
 
 
 def test_credentials_that_are_refused(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:

@@ -34,8 +34,7 @@ from strands_manga_memory.language.preferences.slot_values import Preference
 from strands_manga_memory.memory import KinesisPreferenceSink
 from strands_manga_memory.memory.records.memory_records import Owner
 from strands_manga_memory.ops.permissions import REDIS_COMMANDS, iam_policy, redis_acl
-from strands_manga_memory.stores import S3Objects, TieredStorage
-from strands_manga_memory.stores.aws.s3 import s3_client
+from strands_manga_memory.stores import TieredStorage
 from strands_manga_memory.stores.hot import HotWrite
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
@@ -192,14 +191,7 @@ class Authorizer:
 
     def guard(self, client: Any) -> Any:
         client.meta.events.register("before-parameter-build.*.*", self._check)
-        client.meta.events.register("after-call.s3.GetObject", self._check_gone)
         return client
-
-    def _check_gone(self, parsed: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
-        """Of an object that is not there S3 says so only to those who may list the bucket."""
-        if parsed.get("Error", {}).get("Code") == "NoSuchKey":
-            bucket = context["input_params"]["Bucket"]
-            self._grant("s3:ListBucket", f"arn:aws:s3:::{bucket}", model.name)
 
     def _check(self, params: dict[str, Any], model: Any, **_: Any) -> None:
         service = model.service_model.endpoint_prefix
@@ -216,10 +208,7 @@ class Authorizer:
 
 def _needed(service: str, operation: str, params: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the actions and resources that AWS checks for a request."""
-    if service == "s3":
-        action = {"HeadObject": "GetObject"}.get(operation, operation)
-        yield f"s3:{action}", f"arn:aws:s3:::{params['Bucket']}/{params['Key']}"
-    elif service == "kinesis":
+    if service == "kinesis":
         yield f"kinesis:{operation}", STREAM if params["StreamName"] == "s" else params["StreamName"]
     elif operation == "TransactWriteItems":
         actions = {"Put": "PutItem", "Delete": "DeleteItem", "Update": "UpdateItem", "ConditionCheck": "ConditionCheckItem"}
@@ -250,16 +239,13 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
     with valkey_server.client() as redis_client:
         names = [f"{unique}s", f"{unique}u"]
         arns = [f"{TABLES}/{name}" for name in names]
-        bucket = unique.lower().replace("_", "-")
-        s3 = s3_client(region="us-east-1", endpoint=dynamodb_server.endpoint)
-        s3.create_bucket(Bucket=bucket)
-        policy = iam_policy(arns[0], memories=arns[1], setup=True, stream=STREAM, bucket=f"arn:aws:s3:::{bucket}")
+        policy = iam_policy(arns[0], memories=arns[1], setup=True, stream=STREAM)
         iam = Authorizer(json.loads(json.dumps(policy)))
 
         def table(name: str, **kwargs: Any) -> Table:
             return DynamoDBTable(iam.guard(dynamodb_server.client()), name=name, deadline=10, **kwargs)
 
-        durable = table(names[0], objects=S3Objects(iam.guard(s3), bucket))
+        durable = table(names[0])
         users = table(names[1], schema=USER_MEMORY)
         stream = _Stream(iam._check, boto3.client("kinesis", region_name="us-east-1"))
 
@@ -278,7 +264,6 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
         cold = TieredStorage(durable=durable, user_id="u1", tenant="acme", codec=opened().codec)
         assert asyncio.run(cold.read("large"))
         asyncio.run(storage.delete("large"))
-        assert durable.objects.get("gone") is None  # type: ignore[attr-defined]
         unused = iam.granted - iam.used
         assert unused == set()
         other = DynamoDBTable(iam.guard(dynamodb_server.client()), name=f"{unique}other", deadline=1)
@@ -288,13 +273,12 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
 
 def test_the_command_prints_both(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "redis+cluster://h:1?prefix=shop")
-    durable = "dynamodb://sessions?region=x&bucket=large"
+    durable = "dynamodb://sessions?region=x"
     arguments = ["--durable", durable, "--users", "true", "--region", "us-east-1", "--account", "1"]
     assert run(["permissions", *arguments, "--stream", STREAM, "--setup"]) == 0
     policy = json.loads(capsys.readouterr().out)
     arns = [f"arn:aws:dynamodb:us-east-1:1:table/{name}" for name in ("sessions", "manga_user_memory")]
-    bucket = "arn:aws:s3:::large"
-    assert policy == iam_policy(arns[0], memories=arns[1], setup=True, stream=STREAM, bucket=bucket)
+    assert policy == iam_policy(arns[0], memories=arns[1], setup=True, stream=STREAM)
     assert run(["permissions", "--print", "acl", "--user", "app"]) == 0
     assert capsys.readouterr().out.strip() == redis_acl("app", prefix="shop", cluster=True)
 

@@ -50,6 +50,4 @@ def permissions(
     users_url = users_table_url(settings.users_url, durable_url)
     memories = None if users_url is None else arn(users_url, USER_MEMORY)
     sessions = arn(durable_url, SESSIONS)
-    objects = getattr(open_table(durable_url), "objects", None) if durable_url.startswith("dynamodb:") else None
-    bucket = None if objects is None else f"arn:aws:s3:::{objects.bucket}"
-    print_json(iam_policy(sessions, memories=memories, setup=setup, stream=stream, bucket=bucket))
+    print_json(iam_policy(sessions, memories=memories, setup=setup, stream=stream))

@@ -12,12 +12,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
-from strands_manga_memory.ops.permissions import OBJECT_ACTIONS, SESSION_ACTIONS
+from strands_manga_memory.ops.permissions import SESSION_ACTIONS
 from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
 from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 from strands_manga_memory.stores.embedded.sqlite_file import FILE_VERSION
-from strands_manga_memory.stores.objects import Objects, objects_of
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
 
 _CREATE = "strands-manga-memory init-table"
@@ -50,9 +49,6 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         if any(finding.remedy for finding in found):
             return
     yield _tried(table, tier)
-    objects = objects_of(table)
-    if objects is not None:
-        yield _tried_bucket(objects, tier)
 
 
 def _described(table: DynamoDBTable, tier: str) -> Mapping[str, Any] | Finding:
@@ -228,22 +224,3 @@ def _tried(table: Table, tier: str) -> Finding:
             found = _denied(tier, str(error)) if denied else problem(f"{tier}.permission", str(error), "see the message")
             return Finding(found.check, found.level, f"{step}: {found.detail}", found.remedy)
     return ok(f"{tier}.permission", f"{len(steps)} kinds of calls were tried and are allowed")
-
-
-def _tried_bucket(objects: Objects, tier: str) -> Finding:
-    """Do everything the package does with objects, on one of our own."""
-    name = f"doctor/{uuid.uuid4().hex}"
-    steps: list[tuple[str, Callable[[], object]]] = [
-        ("put", lambda: objects.put(name, b"doctor")),
-        ("get", lambda: objects.get(name)),
-        ("delete", lambda: objects.delete(name)),
-        ("get of what is gone", lambda: objects.get(name)),
-    ]
-    for step, work in steps:
-        try:
-            work()
-        except StoreError as error:
-            actions = ", ".join(f"s3:{action}" for action in (*OBJECT_ACTIONS, "ListBucket"))
-            remedy = f"allow on the bucket: {actions}; strands-manga-memory permissions"
-            return problem(f"{tier}.bucket", f"{step}: {error}", remedy)
-    return ok(f"{tier}.bucket", f"{objects!r}: {len(steps)} kinds of calls were tried and are allowed")

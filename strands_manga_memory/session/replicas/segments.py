@@ -15,8 +15,7 @@ from strands_manga_memory.session.core.packed_messages import Wanted, pack_messa
 from strands_manga_memory.session.core.records import Message, in_order
 from strands_manga_memory.session.replicas.split import is_part, key_of, put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.objects import OBJECT, delete_rows
-from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table, delete_rows
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +139,7 @@ class Segments:
     def delete(self, lives: Iterable[str]) -> None:
         """Delete the log of some lives."""
         for life in sorted(lives):
-            rows = list(self._rows(life, attributes=[OBJECT]))
+            rows = list(self._rows(life, attributes=[]))
             if rows:
                 delete_rows(self._table, rows)
 

@@ -1,15 +1,13 @@
-"""Values larger than one item of a Table: split into parts, or an object of its bucket; read back whole."""
+"""Values larger than one item of a Table: split into parts; read back whole."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError
-from strands_manga_memory.stores.objects import OBJECT, delete_rows, object_of, objects_of, put_object
-from strands_manga_memory.stores.table import Condition, Item, Key, Table
+from strands_manga_memory.stores.table import Condition, Item, Key, Table, delete_rows
 
 MOST_BYTES = 350_000
 """Bytes of a value in one item; DynamoDB takes 400 KB an item, attribute names and keys included."""
@@ -34,8 +32,7 @@ def put_split(
     """Put ``data`` under ``key``, its further parts first; return its first part without ``data``, None if ``when`` is not met.
 
     Parts have a random tag in their keys: they are those of this one try, so whoever replaces it deletes nobody else's. They
-    live as long as the first part. Where the table has a bucket, all that follows the first part is one object of it, save of a
-    value that has a time to live: the table, which ends it, deletes no objects.
+    live as long as the first part.
 
     Args:
         table: The table.
@@ -50,18 +47,12 @@ def put_split(
     """
     left = list(_parts_at(table, key)) if cleans else []
     lives = {name: value for name, value in attributes.items() if name == table.schema.ttl}
-    is_object = len(data) > MOST_BYTES and not lives and objects_of(table) is not None
-    chunks = [b"", data] if is_object else [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
+    chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
     tag = secrets.token_hex(8)
     split: Item = {"parts": len(chunks), "tag": tag} if len(chunks) > 1 else {}
-    if is_object:
-        split[OBJECT] = "/".join([*(hashlib.sha256(half.encode()).hexdigest() for half in key), tag])
     item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes, **split}
     for part, chunk in zip(_rows(table, _part_keys(key, len(chunks), tag)), chunks[1:], strict=True):
-        if is_object:
-            put_object(table, split[OBJECT], chunk, named_by=part)
-        else:
-            table.put({**part, "data": chunk, **lives})
+        table.put({**part, "data": chunk, **lives})
     if not table.put({**item, "data": chunks[0]}, when=when, scrub=scrub):
         # The driver may have tried twice, and the first time with success.
         if split and (table.get(*key) or {}).get("tag") != tag:
@@ -75,7 +66,7 @@ def put_split(
 
 
 def _parts_at(table: Table, key: Key) -> Iterator[Item]:
-    return table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[OBJECT])
+    return table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[])
 
 
 def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
@@ -86,7 +77,6 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
     Raises:
         CorruptRecordError: A part is missing. Names the record.
         OvertakenError: The value has gone meanwhile, or is replaced again and again.
-        StoreError: It is in a bucket that was not named.
     """
     key = key_of(table, item)
     name, before = "/".join(key), None
@@ -105,11 +95,7 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
 
 def discard_parts(table: Table, items: Iterable[Item]) -> None:
     """Delete the further parts of values whose first parts are ``items``."""
-    rows = [
-        {**row, OBJECT: item[OBJECT]} if OBJECT in item else row
-        for item in items
-        for row in _rows(table, part_keys(table, item))
-    ]
+    rows = [row for item in items for row in _rows(table, part_keys(table, item))]
     if rows:
         delete_rows(table, rows)
 
@@ -142,8 +128,6 @@ def _part_keys(key: Key, parts: int, tag: str) -> list[Key]:
 
 def _data_of(table: Table, item: Item) -> bytes | None:
     """Return the whole value whose first part is ``item``; None if parts are missing."""
-    if OBJECT in item:
-        return object_of(table, item)
     keys = part_keys(table, item)
     found = table.batch_get(keys) if keys else {}
     chunks = [part.get("data") for part in [item, *(found.get(key, {}) for key in keys)]]

@@ -1,1 +1,1 @@
-"""DynamoDB and S3."""
+"""DynamoDB."""

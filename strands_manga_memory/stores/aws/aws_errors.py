@@ -73,7 +73,6 @@ _REFUSALS = (
         "grant its role what `strands-manga-memory permissions --print iam` lists",
     ),
     _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), NO_TABLE),
-    _Refusal("bucket", frozenset({"NoSuchBucket"}), "there is no such bucket: make it, or name another one"),
     _Refusal("table", frozenset({"ResourceInUseException"}), "the table is being made or deleted: wait until it is active"),
 )
 _OF_THE_REQUEST = {

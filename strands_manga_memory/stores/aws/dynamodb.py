@@ -17,7 +17,6 @@ from strands_manga_memory.stores.aws.dynamodb_requests import DynamoDBRequests
 from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
 from strands_manga_memory.stores.aws.dynamodb_values import attributes_of, expression_of, item_of, value_of
 from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, checked_index, key_of
-from strands_manga_memory.stores.objects import Objects
 from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, TableSchema, Write
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ class DynamoDBTable:
         client: ``boto3.client("dynamodb")``. Its own timeouts bound one try.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
-        objects: Where sessions and a ``TieredStorage`` keep values that no record can hold. Default: in several records.
         deadline: Seconds after the start of a request in which a failed try is repeated. A batch is one request for each
             100 reads or 25 writes, and its deadline starts anew when a part of it succeeds. Default 1.
         create_deadline: Seconds ``create_if_missing`` waits for a new table. Default 120.
@@ -65,7 +63,6 @@ class DynamoDBTable:
         schema: TableSchema = SESSIONS,
         *,
         name: str | None = None,
-        objects: Objects | None = None,
         deadline: float = 1.0,
         create_deadline: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
@@ -75,7 +72,7 @@ class DynamoDBTable:
         for argument, value in (("deadline", deadline), ("create_deadline", create_deadline)):
             if value < 0:
                 raise ValueError(f"{argument} must be 0 or more seconds, got {value!r:.80}")
-        self.schema, self.objects = schema, objects
+        self.schema = schema
         self._name = name or schema.name
         self._requests = DynamoDBRequests(client, self._name, deadline=deadline, clock=clock, sleep=sleep, rand=rand)
         self._create_deadline = create_deadline

@@ -19,10 +19,9 @@ from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.objects import OBJECT, delete_rows, object_of, objects_of, put_object
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.storage.storage_keys import checked, cut, digest, normal, part_of, sort_of
-from strands_manga_memory.stores.table import Condition, Item, Table
+from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
 
 if TYPE_CHECKING:
     from strands.storage.search import SearchStrategy, StorageSearchResult
@@ -33,7 +32,7 @@ _INLINE = 8_192
 """Stored bytes up to which a value is in the record of its key; a longer one is in parts, and in the hot tier."""
 
 _PART = 350_000
-"""Most bytes of a part; a record of DynamoDB holds 400,000. A longer value is an object, where the table has a bucket."""
+"""Most bytes of a part; a record of DynamoDB holds 400,000."""
 
 _LARGEST_HOT = 8 * 1024 * 1024
 _LAST = "\U0010ffff"
@@ -45,7 +44,7 @@ class TieredStorage(Storage):
 
     A value is in the durable tier when ``write`` returns. Which version of it holds is always asked there; a value over 8 KiB
     is then read from the hot tier if that has this version, so what is read is never out of date. One that no record of
-    DynamoDB holds is in several, or an object of the table's bucket (``dynamodb://table?bucket=name``).
+    DynamoDB holds is in several.
 
     Keys are those of Strands' own storages: runs of ``/`` count as one, ``..`` and backslashes are refused. Each user has keys
     of his own.
@@ -194,11 +193,11 @@ class TieredStorage(Storage):
         Raises:
             StoreUnavailableError: A tier does not answer.
         """
-        found = list(self._heads("", ["key", "version", "parts", OBJECT]))
+        found = list(self._heads("", ["key", "version", "parts"]))
         for item in found:
-            if ("parts" in item or OBJECT in item) and self._hot is not None:
+            if "parts" in item and self._hot is not None:
                 self._hot.put_value(self._place(item), b"", ttl=1.0)
-        delete_rows(self._table, list(self._table.query(self._partition, attributes=[OBJECT])))
+        delete_rows(self._table, list(self._table.query(self._partition, attributes=[])))
         return len(found)
 
     def values(self) -> Iterator[tuple[str, bytes]]:
@@ -229,24 +228,18 @@ class TieredStorage(Storage):
         return self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
 
     def _put_parts(self, item: Item, sealed: bytes) -> None:
-        if len(sealed) > _PART and objects_of(self._table) is not None:
-            item[OBJECT] = f"{digest(self._owner)}/{digest(str(item['key']))}/{item['version']}"
-            put_object(self._table, item[OBJECT], sealed, named_by=self._key(part_of(item, 0)))
-            return
         parts = [sealed[start : start + _PART] for start in range(0, len(sealed), _PART)]
         item["parts"] = len(parts)
         self._table.batch_write(puts=[{**self._key(part_of(item, at)), "data": part} for at, part in enumerate(parts)])
 
     def _joined(self, item: Item) -> bytes | None:
-        if OBJECT in item:
-            return object_of(self._table, item)
         keys = [(self._partition, part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
         first = f"p/{digest(key)}/"
-        rows = list(self._table.query(self._partition, first=first, last=first + before, attributes=[OBJECT]))
+        rows = list(self._table.query(self._partition, first=first, last=first + before, attributes=[]))
         if rows:
             delete_rows(self._table, rows)
 
