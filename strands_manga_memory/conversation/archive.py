@@ -18,8 +18,7 @@ from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.stubs import is_stub
 from strands_manga_memory.conversation.history.summary import is_synthesized
 from strands_manga_memory.conversation.history.tool_texts import result_text, results_of
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.search import Embed, LexicalIndex, dot, embed_texts
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids

@@ -37,9 +37,9 @@ from strands_manga_memory.conversation.serving import trimmer_of
 from strands_manga_memory.conversation.tokens.budget import history_tokens
 from strands_manga_memory.conversation.tokens.thresholds import window_of
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
-from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.dialogue_acts import dialogue_act
 from strands_manga_memory.language.search import Days, content_terms, parse_days, query_terms, search_terms
-from strands_manga_memory.language.text_forms import split_sentences
+from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import message_text, with_turn_text
 from strands_manga_memory.messages.text_excerpts import head_and_tail

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from strands_manga_memory.lazy import door
 
 if TYPE_CHECKING:
-    from strands_manga_memory.language.acts.act_rules import DialogueAct
-    from strands_manga_memory.language.acts.acts import dialogue_act
+    from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
     from strands_manga_memory.language.entities import Entity, EntityType, EntityTypes, named
     from strands_manga_memory.language.entity_types import GENERAL, SHOP
     from strands_manga_memory.language.search import LexicalIndex
@@ -20,20 +19,19 @@ if TYPE_CHECKING:
         Summarizer,
     )
     from strands_manga_memory.language.summary_facts import Fact, FactExtractor, FactKind, RuleFactExtractor
-    from strands_manga_memory.language.text_forms import normalized
+    from strands_manga_memory.language.text_features import normalized
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "acts.act_rules": "DialogueAct",
-            "acts.acts": "dialogue_act",
+            "dialogue_acts": "DialogueAct dialogue_act",
             "entities": "Entity EntityType EntityTypes named",
             "entity_types": "GENERAL SHOP",
             "summary_facts": "Fact FactExtractor FactKind RuleFactExtractor",
             "search": "LexicalIndex",
             "session_summaries": "Draft ModelSessionSummarizer Prompt RuleSessionSummarizer SessionSummarizer SessionSummary "
             "Summarizer",
-            "text_forms": "normalized",
+            "text_features": "normalized",
         },
     )
 

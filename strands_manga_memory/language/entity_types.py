@@ -6,7 +6,7 @@ import re
 
 from strands_manga_memory.language.entities import EntityType, EntityTypes
 from strands_manga_memory.language.pii import find_personal_data
-from strands_manga_memory.language.text_forms import kanji_number, normalized
+from strands_manga_memory.language.text_features import kanji_number, normalized
 
 
 def _value(match: re.Match[str]) -> str:

@@ -16,17 +16,10 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from strands_manga_memory.language.text_forms import word_set
+from strands_manga_memory.language.packs import EN, JA
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 
-_STOP = word_set(
-    "a about after again all also am an and any are as at be been before being but by can could d did do does "
-    "doing don each for from had has have having he her here hers him his how i if in into is it its just ll m "
-    "may me might mine more most must my no nor not now of off on once only or other our out over own re s "
-    "same shall she should so some such t than that the their them then there these they this those to too up "
-    "us ve very was we were what when where which who whom whose why will with would you your yours "
-    "anything everything get gets getting got many much nothing ok okay please something thing things yes"
-)
+_STOP = EN.words("search.stop_words")
 _JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
@@ -36,54 +29,7 @@ _GRAMMAR = re.compile(r"[はがをにへとのもでやかだ]|何")
 _READ = 8_000
 """Of a longer text only so many characters are indexed."""
 
-_SAME = (
-    ("漫画", "マンガ", "まんが", "コミック", "コミックス"),
-    ("値段", "価格", "料金", "いくら", "金額", "予算"),
-    ("送料", "配送料", "配達料"),
-    ("届", "配送", "配達", "到着", "発送"),
-    ("届け先", "住所", "配送先", "送り先"),
-    ("返品", "返却", "返送", "交換"),
-    ("返金", "払い戻し"),
-    ("取り消", "キャンセル", "取消"),
-    ("注文", "オーダー", "購入", "買"),
-    ("支払", "決済", "払"),
-    ("カード", "クレジット"),
-    ("好き", "お気に入り", "好み", "好物", "大好", "推し", "ファン"),
-    ("嫌い", "苦手", "避け", "嫌"),
-    ("おすすめ", "お勧め", "推薦", "オススメ", "お薦め"),
-    ("プレゼント", "贈り物", "ギフト", "贈"),
-    ("誕生日", "バースデー", "生まれ"),
-    ("本", "書籍", "単行本"),
-    ("新刊", "最新刊", "新作", "発売"),
-    ("予約", "取り置き", "取置"),
-    ("在庫", "品切れ", "売り切れ"),
-    ("割引", "セール", "値引", "クーポン", "安く"),
-    ("会員", "メンバー", "登録"),
-    ("店", "店舗", "ショップ"),
-    ("子供", "子ども", "息子", "娘", "こども"),
-    ("怖", "ホラー", "恐怖"),
-    ("恋愛", "ラブ", "ラブコメ", "恋"),
-    ("名前", "氏名", "宛名"),
-    ("電話", "携帯", "番号", "連絡先"),
-    ("メール", "メールアドレス", "アドレス"),
-    ("壊", "破損", "破れ", "折れ", "傷", "不良"),
-    ("遅", "遅延", "まだ"),
-    ("電子", "デジタル", "キンドル"),
-    ("紙", "印刷"),
-    ("友達", "友人"),
-    ("母", "お母さん", "母親"),
-    ("父", "お父さん", "父親"),
-    ("仕事", "職業", "勤め", "会社", "職場"),
-    ("引っ越", "転居", "移転"),
-    ("猫", "ネコ", "ねこ"),
-    ("犬", "イヌ", "いぬ"),
-    ("昨日", "きのう"),
-    ("来週", "翌週"),
-    ("全巻", "全部", "全て", "揃"),
-    ("古本", "中古"),
-    ("英語", "英訳", "英文"),
-    ("雑誌", "マガジン"),
-)
+_SYNONYMS = JA.groups("search.synonyms")
 
 
 @cache
@@ -128,7 +74,7 @@ def query_terms(text: str) -> list[str]:
     found = dict.fromkeys(search_terms(text))
     plain = unicodedata.normalize("NFKC", text[:_READ])
     if not plain.isascii():
-        for group in _SAME:
+        for group in _SYNONYMS:
             if any(word in plain for word in group):
                 for word in group:
                     found.update(dict.fromkeys(_pairs(word)))

@@ -19,13 +19,12 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.preferences.attitude import attitude
-from strands_manga_memory.language.preferences.preferences import heard_in, stated_preferences
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.packs import EN, JA, any_language
+from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import content_words, term_overlap
 from strands_manga_memory.language.summary_facts import Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
-from strands_manga_memory.language.text_forms import split_sentences
+from strands_manga_memory.language.text_features import sentiment_score, split_sentences
 from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
 from strands_manga_memory.messages.injection import escape_tags, strip_placeholders
 from strands_manga_memory.messages.text_excerpts import head_and_tail
@@ -80,21 +79,10 @@ _ANSWERED_OVERLAP = 0.4
 _SHORT_SOURCE = 40
 """A summary may be longer than a source of less than so many tokens."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
-_NAMES = re.compile(r"(?<![.!?:\n] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the |no |to )?[A-Z0-9][\w'-]*)*", re.MULTILINE)
-_ADDRESS = re.compile(
-    r"\b(?:i'm|i am|my name is|my name's|call me|this is|hello|hi|hey|dear|welcome back|thank you|thanks|see you"
-    r"|bye),? [A-Z]\w+"
-    r"|,\s[A-Z]\w+(?=[!.?])",
-    re.IGNORECASE,
-)
-"""A name by which somebody is introduced or addressed, which is no subject."""
-_KATAKANA = re.compile(r"[ァ-ヴー]{3,}")
-_UNANSWERED = re.compile(
-    r"\b(?:let me check|i(?:'ll| will) (?:check|find out|get back|look into)|not sure|don't know|do not know"
-    r"|can(?:'t|not) (?:tell|say|confirm))\b"
-    r"|確認(?:いたします|します|いたし)|わかりかね|分かりかね|お調べ|存じません",
-    re.IGNORECASE,
-)
+_NAMES = EN.pattern("summaries.names")
+_ADDRESS = EN.pattern("summaries.address")
+_KATAKANA = JA.pattern("summaries.katakana")
+_UNANSWERED = any_language("summaries.unanswered")
 _NO_TOPIC = frozenset(
     ("User Assistant Yes No Hi Hello Thanks Thank OK Okay Please Could Would Can Do What When Where I I'm I'd I've").split()  # noqa: SIM905
 )
@@ -145,7 +133,7 @@ class RuleSessionSummarizer:
         """Return the summary; it never fails."""
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
-        preferences = stated_preferences(text for role, text in lines if role == "user")
+        preferences = collect_preferences(text for role, text in lines if role == "user")
         text = truncate_to_tokens(_summary_text(lines), max_tokens)
         return SessionSummary(
             text=text,
@@ -169,7 +157,9 @@ def _summary_text(lines: Sequence[Line]) -> str:
         for each in split_sentences(head_and_tail(text))
         if _says_something(each)
     ]
-    requests = [each for each in said if _is_question(each)] or [each for each in said if not heard_in([each])] or said
+    requests = (
+        [each for each in said if _is_question(each)] or [each for each in said if not extract_preferences([each])] or said
+    )
     if not requests:
         return "A short exchange without a request."
     answers = [text for role, text in lines if role == "assistant" and _says_something(text, "assistant")]
@@ -231,20 +221,14 @@ def classify_sentiment(texts: Any) -> Sentiment:
 
 def _feeling(sentence: str) -> int:
     """Return how well a sentence speaks of whom it is said to: nothing, where it tells a taste or asks about a thing."""
-    score = attitude(sentence)
-    if not score or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence)) or heard_in([sentence]):
+    score = sentiment_score(sentence)
+    if not score or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence)) or extract_preferences([sentence]):
         return 0
     return score
 
 
-_ASKS_OF_A_THING = re.compile(
-    r"\A\W*(?:is|are|was|were|does|do|did|which|what|how (?:much|many|long is|old)|who|where|when|can|could|may)\b.*\?\s*\Z"
-    r"|(?:です|ます|でしょう|どれ|ありません)か?[。]?[?？]\s*\Z|(?:です|ます|でしょう)か[。]?\s*\Z",
-    re.IGNORECASE,
-)
-_OF_MYSELF = re.compile(
-    r"\b(?:i|my|me|we|our|why|what a|anybody|anyone|nobody)\b|どうして|なぜ|何度|いつまで|どうなって|すぎ", re.IGNORECASE
-)
+_ASKS_OF_A_THING = any_language("summaries.asks_of_a_thing")
+_OF_MYSELF = any_language("summaries.of_myself")
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
@@ -458,7 +442,7 @@ def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens:
             text = longer
     preferences = dict(summary.preferences)
     known = SearchableText("\n".join(f"{key} {value}" for key, value in preferences.items()))
-    for key, value in stated_preferences(text for role, text in lines if role == "user").items():
+    for key, value in collect_preferences(text for role, text in lines if role == "user").items():
         if key not in preferences and not known.mentions(Fact(FactKind.PREFERENCE, value)):
             preferences[key] = value
     questions = list(summary.open_questions)

@@ -11,14 +11,19 @@ from typing import Any, Protocol
 
 from strands.types.content import Message
 
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.acts.instructions import standing, takes_back
-from strands_manga_memory.language.acts.replies import DECLINES, ELSE, Phrases
+from strands_manga_memory.language.dialogue_acts import (
+    CONTINUES,
+    DECLINES,
+    DialogueAct,
+    are_instructions_active,
+    dialogue_act,
+    revokes_instruction,
+)
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.packs import EN, any_language
 from strands_manga_memory.language.pii import redact_identifiers, redact_value_identifiers
-from strands_manga_memory.language.text_forms import (
+from strands_manga_memory.language.text_features import (
     condense,
     information_weight,
     is_empty_word,
@@ -251,52 +256,15 @@ def _around(text: str, value: str) -> tuple[str, str]:
     return f"{text[:end]} ", text[end:]
 
 
-_DECISION = Phrases(
-    "take,go with,choose,pick,book,buy,order,settle,let's,decided,にし,に決,を買,を注,で予,でお",
-    r"\b(?:i|we)(?:'ll| will| am going to|'m going to)? (?:take|go with|choose|pick|book|buy|order|settle on)\b"
-    r"|\blet's (?:go|do|make|book|take)\b"
-    r"|\bbook (?:it|that|me)\b|\bi(?:'ve| have) decided\b|にします|に決め|を買い|を注文|で予約|でお願い",
-)
-_PROMISE = Phrases(
-    "will,'ll,going to,promise,連絡,お送,手配,発送,お届,返金,確認",
-    r"\b(?:i|we)(?:'ll| will| am going to|'re going to|'m going to) (?!(?:be|need) (?:happy|glad|to)\b)"
-    r"|\bwill be (?:back|sent|delivered|refunded)\b"
-    r"|\bi promise\b|ご連絡(?:いた|し)|お送り(?:いた|し)|手配(?:いた|し)"
-    r"|発送(?:いた|し|予定)|お届け|返金(?:され|いた|し)|確認して",
-)
-_OUTCOME = Phrases(
-    "ed,paid,success,complete,number,code,done,完了,手続,予約,変更,キャンセル,承り",
-    r"\b(?:booked|reserved|confirmed|cancell?ed|refunded|ordered|shipped|delivered|scheduled|paid|updated|changed|added|removed"
-    r"|registered|transferred|successful(?:ly)?|completed?|reference (?:number|code)|confirmation (?:number|code)|done)\b"
-    r"|完了|手続き|予約(?:でき|し)|変更(?:しま|いた)|キャンセル(?:しま|いた)|承り",
-)
-_OFFER = Phrases(
-    "?,？,would you,shall i,do you,can i,anything,let me,ませんか,でしょうか",
-    r"\?\s*\Z|[かね][？?]\s*\Z|\b(?:would you|shall i|do you want|can i|anything else|let me know)\b|ませんか|でしょうか",
-)
-_ASKS = re.compile(r"[?？]\s*\Z|\b(?:could|can|would) you\b|か[。]?\s*\Z")
-_WAITS = Phrases(
-    "let me,'ll,will,know,not sure,moment,get back,確認,調べ,わかりかね,お待ち",
-    r"\b(?:let me (?:check|see|look)|i(?:'ll| will) (?:check|look|find out|get back|ask|forward)|i (?:don't|do not) know"
-    r"|not sure|one moment"
-    r"|get back to you)\b|確認(?:いた|して|し、)|お調べ|調べて|わかりかね|お待ちください",
-)
-_INSTEAD = Phrases(
-    "no,wrong,about,instead,actually,sorry,change,guess,try,make it,else,other,different,additional,work,代わり,変更,別の,違う",
-    r"\A(?:no|nope|wrong|actually|(?:i'm |i am )?sorry)\b|\b(?:how|what) about\b|\binstead\b|\bchanged?\b|\bi guess\b"
-    r"|\b(?:can|could|will|would) (?:you|we|i) (?:please )?try\b|\btry (?:again|for|it)\b|\blet ?'s try\b"
-    r"|(?:\A|\b(?:yes|yeah|ok|okay|sure|please|then),? )try\b|(?:\A|[,.] ?|\band |\bplease )make it\b"
-    r"|\b(?:some|any)(?:thing|where|one) else\b|\b(?:any|there|have an?|what|which|is there an) ?other\b"
-    r"|\badditional options\b|\ba different\b|\b(?:won't|doesn't|does not|will not) work\b|代わりに|変更|別の|違う",
-)
-"""The user says that something else is wanted than what was spoken of."""
-_CONFIRMS = Phrases(
-    "confirm,correct,right,ok,ensure,clear,よろしい,確認",
-    r"\bconfirm|\bcorrect\b|\bensure\b|\bbe clear\b|\b(?:right|okay|ok) ?\?"
-    r"|よろしいでしょうか|よろしいですか|でよろしい|ご確認",
-)
-"""The assistant repeats what it understood: another value than it says is a correction."""
-_MY = re.compile(r"\b(?:my|our) ((?:[\w'-]+ ){0,2}[\w'-]+?) (?:is|are|was|will be|has changed to|should be)\b")
+_DECISION = any_language("facts.decision")
+_PROMISE = any_language("facts.promise")
+_OUTCOME = any_language("facts.outcome")
+_OFFER = any_language("facts.offer")
+_ASKS = any_language("facts.asks")
+_WAITS = any_language("facts.waits")
+_INSTEAD = any_language("facts.instead")
+_CONFIRMS = any_language("facts.confirms")
+_MY = EN.pattern("facts.my")
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 _LONGEST = 220
@@ -346,7 +314,7 @@ class RuleFactExtractor:
                 continue
             text = redact_identifiers(message_text(message))
             answer = text or answer
-            if text and open_questions and _WAITS.are_in(text.lower()):
+            if text and open_questions and _WAITS.search(text.lower()):
                 found += open_questions
             if text:
                 open_questions = []
@@ -357,15 +325,15 @@ class RuleFactExtractor:
 
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Fact]:
         lower = answer[-_END:].lower()
-        corrects, was_declined = False, DECLINES.are_in(lower) and ELSE.search(text.lower()) is None
-        understood = find_values(head_and_tail(answer), self.types) if _CONFIRMS.are_in(lower) else []
+        corrects, was_declined = False, DECLINES.search(lower) is not None and CONTINUES.search(text.lower()) is None
+        understood = find_values(head_and_tail(answer), self.types) if _CONFIRMS.search(lower) else []
         for sentence in split_sentences(text):
             act = dialogue_act(sentence, "user")
             lower = sentence.lower()
             if act in _SET_ACTS:
-                corrects = corrects or (bool(understood) and _INSTEAD.are_in(lower))
+                corrects = corrects or (bool(understood) and _INSTEAD.search(lower) is not None)
                 continue
-            corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.are_in(lower)
+            corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(lower) is not None
             said = condense(_cut(sentence))
             if not said:
                 continue
@@ -380,7 +348,7 @@ class RuleFactExtractor:
                 kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
             elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
                 kind = FactKind.PREFERENCE
-            elif _DECISION.are_in(lower):
+            elif _DECISION.search(lower):
                 kind = FactKind.DECISION
             elif _ASKS.search(lower):
                 kind = FactKind.QUESTION
@@ -408,14 +376,14 @@ class RuleFactExtractor:
 
     def _kind_of_assistant(self, sentence: str, worth: float, *, names_something: bool) -> FactKind | None:
         lower = sentence.lower()
-        kind = FactKind.OUTCOME if _OUTCOME.are_in(lower) else FactKind.PROMISE if _PROMISE.are_in(lower) else FactKind.FINDING
+        kind = FactKind.OUTCOME if _OUTCOME.search(lower) else FactKind.PROMISE if _PROMISE.search(lower) else FactKind.FINDING
         if (
             kind is FactKind.FINDING
             and not names_something
             and (worth <= _ENOUGH or dialogue_act(sentence, "assistant") in _SET_ACTS)
         ):
             return None
-        if _OFFER.are_in(lower):
+        if _OFFER.search(lower):
             return FactKind.FINDING if names_something else None
         return kind
 
@@ -435,10 +403,10 @@ def _taken_back(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
         if message["role"] == "user"
         for sentence in split_sentences(redact_identifiers(message_text(message)))
     ]
-    if not any(takes_back(sentence) for _, sentence in said):
+    if not any(revokes_instruction(sentence) for _, sentence in said):
         return frozenset()
     acts = [(dialogue_act(sentence, "user"), sentence) for _, sentence in said]
-    stands = standing(acts)
+    stands = are_instructions_active(acts)
     return frozenset(
         (source, condense(_cut(sentence)))
         for (source, sentence), (act, _), still in zip(said, acts, stands, strict=True)

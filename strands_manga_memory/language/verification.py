@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.packs import any_language
 from strands_manga_memory.language.summary_facts import Fact
-from strands_manga_memory.language.text_forms import normalized, words, yielding
+from strands_manga_memory.language.text_features import normalized, words, yielding
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.text_excerpts import split_pieces
 
-_REFUSAL = re.compile(
-    r"\A\W*(?:(?:i'?m |i am )?(?:very |so |really )?sorry\b|as an ai\b|i apologi[sz]e"
-    r"|(?:unfortunately,? )?i (?:can(?:'t|not)|am unable|am not able|won't|will not|must decline)"
-    r"|(?:大変)?申し訳(?:ござい|あり)ま|すみません|お答えできま|要約(?:することは|は)?できま|対応できま)",
-    re.IGNORECASE,
-)
-_REFUSAL_ANYWHERE = re.compile(
-    r"\bi (?:can(?:'t|not)|am unable to|won't) (?:help|assist|summari[sz]e|provide|comply|do that|fulfil)"
-    r"|\bunable to (?:provide a summary|summari[sz]e)"
-    r"|要約することはできません|お手伝いできません",
-    re.IGNORECASE,
-)
-_INSTRUCTION = re.compile(
-    r"\b(?:ignore|disregard|forget|override) (?:all |any |the |your |these |those |every ?)*"
-    r"(?:previous|prior|above|earlier|preceding|other|system|instructions?)"
-    r"|\b(?:new|updated) (?:system )?instructions?\s{0,8}:|\byou are now\b|\bfrom now on,? you\b"
-    r"|\byou must (?:now|always|never|not)\b"
-    r"|^[^\S\n]*(?:system|assistant|developer)\s*:|<\s{0,8}/?\s{0,8}(?:system|instructions?|conversation_summary)\b|\[/?INST\]|<\|"
-    r"|(?:これまで|以前|上記|前)の(?:指示|命令)[をは](?:無視|忘れ)",
-    re.IGNORECASE | re.MULTILINE,
-)
+_REFUSAL = any_language("verification.refusal")
+_REFUSAL_ANYWHERE = any_language("verification.refusal_anywhere")
+_INSTRUCTION = any_language("verification.instruction")
 
 _SHARE_OF_WORDS = 0.75
 _STEM = 5

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.preferences.preferences import heard_in, preferences_of
-from strands_manga_memory.language.preferences.slot_values import Preference, canonical, values_of
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.preference_slots import Preference, canonical_value, split_values
+from strands_manga_memory.language.preferences import extract_preferences, parse_preference
 from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
     SessionSummarizer,
@@ -262,11 +261,11 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
     """
     said = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
-        found = [(one, each) for one in said for each in heard_in([strip_placeholders(one.text)])]
+        found = [(one, each) for one in said for each in extract_preferences([strip_placeholders(one.text)])]
     else:
         found = []
         for key, value in by_model.items():
-            for each in preferences_of(str(key), str(value)):
+            for each in parse_preference(str(key), str(value)):
                 source = next((one for one in reversed(said) if _states(one.text, each)), None)
                 if source is not None:
                     found.append((source, each))
@@ -278,8 +277,8 @@ def _states(text: str, preference: Preference) -> bool:
     """Tell whether a text has the words of a preference, in whatever language its rules know them."""
     if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
-    stated = {canonical(value) for each in heard_in([text]) for value in values_of(each.value)}
-    return not stated.isdisjoint(map(canonical, values_of(preference.value)))
+    stated = {canonical_value(value) for each in extract_preferences([text]) for value in split_values(each.value)}
+    return not stated.isdisjoint(map(canonical_value, split_values(preference.value)))
 
 
 def summary_id(transcript: Transcript) -> str:
@@ -348,7 +347,7 @@ def _without_forgotten(transcript: Transcript, removals: Sequence[Removal], *, a
         said.turn
         for said in transcript.utterances
         if said.role == "user"
-        for each in heard_in([said.text])
+        for each in extract_preferences([said.text])
         for statement in [Statement(each, said.at, said.message_id or None)]
         if any(removal.voids(statement) for removal in removals)
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.language.preferences.slot_values import Preference, slot_of
+from strands_manga_memory.language.preference_slots import Preference, slot_for_key
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, preference_record
 from strands_manga_memory.memory.preferences.spool import PreferenceSpool
@@ -94,7 +94,7 @@ class MemoryChanges:
             raise ValueError(f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}")
         rule = self._retention[MemoryType.PREFERENCE]
         shown = _name_of(self._cleaning.text(key))
-        slot, at = slot_of(shown), self._clock()
+        slot, at = slot_for_key(shown), self._clock()
         record = preference_record(
             shown,
             self._cleaning.text(value),
@@ -198,5 +198,5 @@ class MemoryChanges:
 
 def _name_of(key: str) -> str:
     """Return the name of a key's slot, or the key as it is written if that is its slot's name."""
-    slot = slot_of(key)
+    slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

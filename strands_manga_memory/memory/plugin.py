@@ -18,8 +18,8 @@ from strands.plugins import Plugin
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
-from strands_manga_memory.language.preferences.preferences import heard_in
-from strands_manga_memory.language.preferences.slot_values import Preference
+from strands_manga_memory.language.preference_slots import Preference
+from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.memory.preferences.cache import ProfileCache
 from strands_manga_memory.memory.preferences.learning import Learn, Learner
 from strands_manga_memory.memory.preferences.statements import Removal, message_digest
@@ -169,7 +169,7 @@ class UserContext(Plugin):
                 self.take_back(id_, at=retracted_at)
                 times[id_] = math.nextafter(retracted_at, math.inf)  # an edited message states its new text after that
             for id_, texts in heard.items():
-                self._hear(id_, heard_in(texts), times.get(id_))
+                self._hear(id_, extract_preferences(texts), times.get(id_))
         except MangaMemoryError as error:
             logger.warning("error=<%s> | preferences could not be kept", type(error).__name__)
         if model is not None:

@@ -11,8 +11,7 @@ from typing import Any
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_changes import MemoryChanges
 from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking

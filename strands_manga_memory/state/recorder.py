@@ -22,11 +22,9 @@ from strands.hooks import (
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.acts import courtesy
-from strands_manga_memory.language.acts.subject import changes_subject
+from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, small_talk_act
 from strands_manga_memory.language.entities import find_spoken_entities, is_referent, strip_injected_blocks
-from strands_manga_memory.language.text_forms import encodable
+from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text
@@ -255,7 +253,7 @@ def _act(text: str) -> DialogueAct | None:
     """Return the act of a user's message if it may be a greeting or farewell: short, and without numbers and titles."""
     if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
         return None
-    act = courtesy(text, "user")
+    act = small_talk_act(text, "user")
     return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
 
 

@@ -28,7 +28,8 @@ from strands_manga_memory.conversation.importance.weighing import scoring, vocab
 from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceWeights
 from strands_manga_memory.language import DialogueAct
-from strands_manga_memory.language.acts import acts, replies
+from strands_manga_memory.language import dialogue_acts as acts
+from strands_manga_memory.language import dialogue_acts as replies
 from tests.benchmarks import progress, retention
 from tests.benchmarks.long_answers import conversations
 

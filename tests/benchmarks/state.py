@@ -34,7 +34,7 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.language import SHOP
-from strands_manga_memory.language.text_forms import normalized
+from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state import recorder
 from strands_manga_memory.stores.hot import HotWrite, WriteStatus

@@ -17,11 +17,10 @@ from strands import Agent, tool
 from strands_manga_memory import MangaMemory, PiiPolicy
 from strands_manga_memory.conversation.recall import complete_question
 from strands_manga_memory.language import SHOP, RuleFactExtractor, RuleSessionSummarizer, dialogue_act, normalized
-from strands_manga_memory.language.acts.subject import changes_subject
-from strands_manga_memory.language.acts.traits import traits
-from strands_manga_memory.language.preferences.preferences import stated_preferences
+from strands_manga_memory.language.dialogue_acts import changes_subject
+from strands_manga_memory.language.preferences import collect_preferences
 from strands_manga_memory.language.search import parse_days, search_terms, split_passages
-from strands_manga_memory.language.text_forms import split_sentences
+from strands_manga_memory.language.text_features import split_sentences, text_features
 from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.messages.injection import escape_line, escape_tags
 from strands_manga_memory.testing import ScriptedModel
@@ -58,9 +57,9 @@ def said(text: str) -> list[Any]:
 READERS: dict[str, Callable[[str], object]] = {
     "act": lambda text: dialogue_act(text, "user"),
     "subject": changes_subject,
-    "traits": traits,
+    "traits": text_features,
     "terms": search_terms,
-    "preferences": lambda text: stated_preferences([text]),
+    "preferences": lambda text: collect_preferences([text]),
     "sentences": lambda text: list(split_sentences(text)),
     "entities": SHOP.find,
     "normalized": normalized,

@@ -19,12 +19,12 @@ READ_TEXTS = ("conversation", "importing", "language", "mcp", "memory", "squad",
 
 def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
     found = {pattern.pattern for pattern in FOUND.values()}
-    from strands_manga_memory.language.acts.acts import ENGLISH  # in a dataclass, in a tuple
-    from strands_manga_memory.language.entity_types import SHOP
-    from strands_manga_memory.language.summary_facts import _WAITS
+    from strands_manga_memory.language.entity_types import SHOP  # in an object
+    from strands_manga_memory.language.packs import EN, PACKS  # in objects, in a tuple
     from strands_manga_memory.mcp.calls.redact import _RULES  # in a tuple of tuples
 
-    assert {ENGLISH[3].pattern.pattern, SHOP["email"].pattern.pattern, _WAITS._pattern.pattern, _RULES[0][0].pattern} <= found
+    assert {EN.act_rules[3].pattern.pattern, SHOP["email"].pattern.pattern, _RULES[0][0].pattern} <= found
+    assert {pack.source(entry) for pack in PACKS for _, entry in pack.entries()} <= found
     assert len(found) > 200
 
 

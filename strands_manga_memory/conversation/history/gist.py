@@ -9,9 +9,8 @@ from strands.types.content import Message
 from strands_manga_memory.conversation.history.shortening import is_shortened
 from strands_manga_memory.conversation.history.tool_texts import media_of, result_text
 from strands_manga_memory.conversation.history.truncation import excerpt_text
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.acts.traits import Traits, traits
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages.media_limits import media_kind, media_note
 from strands_manga_memory.messages.placeholders import STUB, is_text
 
@@ -21,7 +20,7 @@ _SHORT = 200
 """A longer text is not idle, whatever it says."""
 
 _COURTESY = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
-_STATES_NOTHING = Traits()
+_STATES_NOTHING = TextFeatures()
 
 
 def gist_of(result: Message) -> Message | None:
@@ -53,7 +52,7 @@ def _is_idle(text: str, role: str) -> bool:
     if len(text) > _SHORT:
         return False
     act = dialogue_act(text, role)
-    return act in _COURTESY or (act == DialogueAct.UNMATCHED and traits(text)[0] == _STATES_NOTHING)
+    return act in _COURTESY or (act == DialogueAct.UNMATCHED and text_features(text)[0] == _STATES_NOTHING)
 
 
 def _gist(result: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.tokens.media import audio_tokens, document_tokens, image_tokens, video_tokens
-from strands_manga_memory.language.text_forms import encodable
+from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.stores.encoding.values import as_json
 

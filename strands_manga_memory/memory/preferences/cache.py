@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.preferences.slot_values import Preference, slot_of
+from strands_manga_memory.language.preference_slots import Preference, slot_for_key
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import TTL, HotProfile, ProfileState
 from strands_manga_memory.memory.preferences.spool import PreferenceSpool
@@ -145,7 +145,7 @@ class ProfileCache:
         filled("key", key)
         filled("value", value)
         self._clean(value)
-        self.hear([Preference(slot_of(key), value)], session_id=session_id)
+        self.hear([Preference(slot_for_key(key), value)], session_id=session_id)
 
     def hear(
         self,

@@ -11,8 +11,8 @@ from typing import Literal
 from pydantic import BaseModel, Field
 from strands.models import Model
 
-from strands_manga_memory.language.preferences.preferences import preferences_of
-from strands_manga_memory.language.preferences.slot_values import Preference
+from strands_manga_memory.language.preference_slots import Preference
+from strands_manga_memory.language.preferences import parse_preference
 from strands_manga_memory.language.session_summaries import run_with_timeout
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
@@ -110,7 +110,7 @@ def learned(model: Model, said: Mapping[str, Sequence[str]], *, timeout: float) 
             continue
         id_, text = lines[each.line - 1]
         if SearchableText(text).mentions(Fact(FactKind.STATEMENT, each.value)):
-            found.setdefault(id_, []).extend(preferences_of(each.key, each.value))
+            found.setdefault(id_, []).extend(parse_preference(each.key, each.value))
     return {id_: stated[:_MOST] for id_, stated in found.items()}
 
 

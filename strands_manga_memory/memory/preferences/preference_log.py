@@ -11,12 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.language.preferences.slot_values import (
-    Preference,
-    canonical,
-    slot_of,
-    values_of,
-)
+from strands_manga_memory.language.preference_slots import Preference, canonical_value, slot_for_key, split_values
 from strands_manga_memory.memory.preferences.statements import (
     Removal,
     SlotState,
@@ -435,14 +430,14 @@ def _is_over(statement: Statement, state: _State) -> bool:
 def _slot_and_value(record: MemoryRecord) -> tuple[str, str]:
     key, value = record.metadata.get("key"), record.metadata.get("value")
     if isinstance(key, str) and key and isinstance(value, str):
-        return slot_of(key), value
+        return slot_for_key(key), value
     return "", record.content
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
     """Return the id of the latest message that stated each value."""
-    said = {canonical(one): each.message_id or "" for each in statements for one in values_of(each.said.value)}
-    return {name: said[name] for name in map(canonical, values_of(value)) if name in said}
+    said = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.said.value)}
+    return {name: said[name] for name in map(canonical_value, split_values(value)) if name in said}
 
 
 def _version(item: Item | None) -> int:

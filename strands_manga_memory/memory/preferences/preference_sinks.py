@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
-from strands_manga_memory.language.preferences.slot_values import Preference
+from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.statements import Statement
 from strands_manga_memory.memory.records.memory_records import Owner

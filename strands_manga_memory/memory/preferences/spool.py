@@ -14,7 +14,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, PersonalDataError, StoreError, StoreUnavailableError
 from strands_manga_memory.forks import at_fork
-from strands_manga_memory.language.preferences.slot_values import Preference
+from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, not_erased_since
 from strands_manga_memory.memory.preferences.preference_sinks import PreferenceSignal, PreferenceSink, signals_of

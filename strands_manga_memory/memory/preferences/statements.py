@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.language.preferences.slot_values import (
+from strands_manga_memory.language.preference_slots import (
     DISLIKES,
     LIKES,
     Preference,
-    canonical,
-    touched,
-    values_of,
+    apply_preference,
+    canonical_value,
+    split_values,
 )
 from strands_manga_memory.memory.records.memory_records import content_key
 
@@ -48,7 +48,7 @@ class Statement:
         """Slot in which the statement stands; a statement without a slot has a key of its own."""
         if self.said.liked is False:
             return DISLIKES
-        return self.said.slot or f"~{content_key(canonical(self.said.value))}"
+        return self.said.slot or f"~{content_key(canonical_value(self.said.value))}"
 
     @property
     def row(self) -> list[Any]:
@@ -68,7 +68,11 @@ class Statement:
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.said, other.said
-        return (mine.slot, mine.liked, canonical(mine.value)) == (theirs.slot, theirs.liked, canonical(theirs.value))
+        return (mine.slot, mine.liked, canonical_value(mine.value)) == (
+            theirs.slot,
+            theirs.liked,
+            canonical_value(theirs.value),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,8 @@ class Removal:
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
         """Return the removal of a preference; without a slot ``value`` is the whole statement."""
-        values = values_of(value) if slot else [value]
-        return cls(at, slot, tuple(content_key(canonical(each)) for each in values))
+        values = split_values(value) if slot else [value]
+        return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
         """Tell whether a statement is void."""
@@ -116,8 +120,8 @@ class Removal:
             return True
         if (self.slot == DISLIKES) != (statement.said.liked is False):
             return False
-        values = values_of(statement.said.value) if statement.said.slot else [statement.said.value]
-        return not {content_key(canonical(each)) for each in values}.isdisjoint(self.values)
+        values = split_values(statement.said.value) if statement.said.slot else [statement.said.value]
+        return not {content_key(canonical_value(each)) for each in values}.isdisjoint(self.values)
 
 
 def message_digest(message_id: str) -> str:
@@ -144,7 +148,7 @@ def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
         elif not said.slot:
             changed = {each.slot: said.value}
         else:
-            changed = touched(known, said)
+            changed = apply_preference(known, said)
             if said.liked and said.slot in known and said.slot not in changed:
                 changed[said.slot] = known[said.slot]
         for slot, value in changed.items():
@@ -157,10 +161,10 @@ def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
 def _set(known: dict[str, str], said: Preference) -> dict[str, str]:
     changed: dict[str, str] = {}
     if said.slot == DISLIKES:
-        for value in values_of(said.value):
-            changed |= touched({**known, **changed}, Preference(LIKES, value, liked=False))
+        for value in split_values(said.value):
+            changed |= apply_preference({**known, **changed}, Preference(LIKES, value, liked=False))
     else:
-        changed = touched(known, said)
+        changed = apply_preference(known, said)
     return {**changed, said.slot: said.value}
 
 

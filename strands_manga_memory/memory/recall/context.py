@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from strands_manga_memory.language.preferences.slot_values import DISLIKES, slot_of, without
+from strands_manga_memory.language.preference_slots import DISLIKES, remove_values, slot_for_key
 from strands_manga_memory.memory.records.memory_records import MemoryRecord
 from strands_manga_memory.memory.records.retention import DAY, MemoryType
 from strands_manga_memory.messages.injection import escape_line
@@ -87,7 +87,7 @@ def agent_context(
     preferences.sort(key=lambda record: (worth(record), record.updated_at), reverse=True)
     block = _preferences(preferences, profile or {}, max_tokens=max_tokens, count=count)
     left = max_tokens - (count(block) + 1 if block else 0)
-    changed_at = {slot_of(key): record.updated_at for record in preferences if (key := _pair(record)[0])}
+    changed_at = {slot_for_key(key): record.updated_at for record in preferences if (key := _pair(record)[0])}
     return AgentContext(block, _history(known, now=now, left=left, whole=max_tokens, count=count), changed_at, now)
 
 
@@ -95,9 +95,11 @@ def _preferences(
     records: Sequence[MemoryRecord], profile: Mapping[str, str], *, max_tokens: int, count: Callable[[str], int]
 ) -> str:
     pairs = [_pair(record) for record in records]
-    said = {slot_of(key): value for key, value in pairs}
+    said = {slot_for_key(key): value for key, value in pairs}
     theirs = (
-        (slot, without(value, said.get(DISLIKES, ""))) for key, value in profile.items() if (slot := slot_of(key)) not in said
+        (slot, remove_values(value, said.get(DISLIKES, "")))
+        for key, value in profile.items()
+        if (slot := slot_for_key(key)) not in said
     )
     pairs += sorted((slot, value) for slot, value in theirs if value)
     if not pairs:

@@ -8,8 +8,7 @@ from typing import Any
 from strands.memory import InjectionQueryContext
 from strands.types.content import Message
 
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.acts import dialogue_act
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
 

@@ -6,7 +6,7 @@ import hmac
 import os
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.language.preferences.slot_values import canonical
+from strands_manga_memory.language.preference_slots import canonical_value
 from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, content_id, place_of, preference_id
 from strands_manga_memory.memory.records.retention import MemoryType
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
@@ -52,7 +52,7 @@ class UserSalt:
 
     def statement_id(self, statement: str) -> str:
         """Return the id of a statement that belongs to no slot; raise as ``preference_id`` does."""
-        plain = canonical(statement)
+        plain = canonical_value(statement)
         if self._codec is None or not self._codec.encrypts:
             return content_id(MemoryType.PREFERENCE, plain)
         return self.preference_id(f"~{plain}")

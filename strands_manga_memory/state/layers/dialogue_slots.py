@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.text_forms import encodable, normalized
+from strands_manga_memory.language.text_features import encodable, normalized
 from strands_manga_memory.state.layers.layer import Part
 
 MOST_CHARACTERS = 200

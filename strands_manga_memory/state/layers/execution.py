@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from strands_manga_memory.language.text_forms import normalized
+from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.layers.layer import Part

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language.acts.acts import dialogue_act
-from strands_manga_memory.language.acts.instructions import standing, takes_back
-from strands_manga_memory.language.preferences.preferences import stated_preferences
+from strands_manga_memory.language.dialogue_acts import are_instructions_active, dialogue_act, revokes_instruction
+from strands_manga_memory.language.preferences import collect_preferences
 from strands_manga_memory.language.summary_facts import RuleFactExtractor
 from tests.unit.conversation.messages import assistant, user
 
@@ -82,12 +81,12 @@ def acts(texts: tuple[str, ...]) -> list[tuple[str, str]]:
     ],
 )
 def test_it_stands_until_it_is_taken_back(texts: tuple[str, ...], stands: list[bool]) -> None:
-    assert standing(acts(texts)) == stands
+    assert are_instructions_active(acts(texts)) == stands
 
 
 def test_what_takes_back_nothing_known_takes_back_nothing() -> None:
-    assert takes_back("You can stop using bullet points.")
-    assert standing(acts(("Use metric units from now on.", "You can stop shouting."))) == [True, False]
+    assert revokes_instruction("You can stop using bullet points.")
+    assert are_instructions_active(acts(("Use metric units from now on.", "You can stop shouting."))) == [True, False]
 
 
 def test_a_summary_keeps_what_stands_and_drops_what_was_taken_back() -> None:
@@ -110,5 +109,5 @@ def test_user_memory_keeps_them_as_preferences_of_style_until_they_are_taken_bac
         "Every reply must end with a question.",
         "You can stop ending replies with a question.",
     ]
-    assert stated_preferences(told[:2])["style"] == "Every reply must end with a question, Always write prices with tax"
-    assert stated_preferences(told)["style"] == "Always write prices with tax"
+    assert collect_preferences(told[:2])["style"] == "Every reply must end with a question, Always write prices with tax"
+    assert collect_preferences(told)["style"] == "Always write prices with tax"

@@ -8,7 +8,7 @@ import pytest
 
 from strands_manga_memory.conversation.history.truncation import cut_marker
 from strands_manga_memory.language import SHOP, RuleFactExtractor, RuleSessionSummarizer
-from strands_manga_memory.language.acts.traits import traits
+from strands_manga_memory.language.text_features import text_features
 from strands_manga_memory.messages.injection import message_text, strip_placeholders
 from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
 
@@ -25,7 +25,7 @@ def test_a_mark_says_nothing(mark: str) -> None:
     assert text == ""
     assert SHOP.find(text) == []
     assert RuleFactExtractor().extract([said("user", mark), said("assistant", mark)]) == []
-    assert traits(text)[1] == frozenset()
+    assert text_features(text)[1] == frozenset()
 
 
 @pytest.mark.parametrize("mark", MARKS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from strands_manga_memory.language import dialogue_act
-from strands_manga_memory.language.acts.replies import act_of_reply
-from strands_manga_memory.language.acts.traits import traits
+from strands_manga_memory.language.dialogue_acts import act_of_reply
+from strands_manga_memory.language.text_features import text_features
 
 
 def after(answer: str, text: str) -> str:
-    return str(act_of_reply(text, answer, str(dialogue_act(text, "user")), traits(text)[0]))
+    return str(act_of_reply(text, answer, str(dialogue_act(text, "user")), text_features(text)[0]))
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,6 @@ def test_acts_that_no_reply_changes(text: str) -> None:
 )
 def test_a_condition_that_is_let_go_sets_none_unless_another_is_set_beside_it(text: str, expected: str) -> None:
     said = str(dialogue_act(text, "user"))
-    assert act_of_reply(text, "申し訳ございません。いかがなさいますか。", said, traits(text)[0], answers=True) == expected
+    assert (
+        act_of_reply(text, "申し訳ございません。いかがなさいますか。", said, text_features(text)[0], answers=True) == expected
+    )

@@ -6,8 +6,8 @@ import pytest
 
 from strands_manga_memory.conversation import RuleScorer
 from strands_manga_memory.language import DialogueAct, dialogue_act
-from strands_manga_memory.language.acts.asking import statements
-from strands_manga_memory.language.preferences.preferences import stated_preferences
+from strands_manga_memory.language.dialogue_acts import statements
+from strands_manga_memory.language.preferences import collect_preferences
 from tests.unit.language.self_lines import KEPT, NOT_KEPT
 
 TOLD = (DialogueAct.PREFERENCE, DialogueAct.FACT)
@@ -26,7 +26,7 @@ def test_statements_about_oneself_are_told_from_questions(script: str) -> None:
 
 
 def test_a_question_about_oneself_states_no_preference() -> None:
-    assert {line: stated_preferences([line]) for line in NOT_KEPT if stated_preferences([line])} == {}
+    assert {line: collect_preferences([line]) for line in NOT_KEPT if collect_preferences([line])} == {}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_question_about_oneself_states_no_preference() -> None:
     ],
 )
 def test_what_is_said_of_oneself_is_kept_under_what_it_is_about(text: str, kept: dict[str, str]) -> None:
-    assert stated_preferences([text]) == kept
+    assert collect_preferences([text]) == kept
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_said_of_oneself_is_kept_under_what_it_is_about(text: str, kept:
     ],
 )
 def test_a_name_or_a_home_that_is_so_no_more_is_forgotten(before: str, text: str, after: dict[str, str]) -> None:
-    kept = stated_preferences([before, text])
+    kept = collect_preferences([before, text])
     assert {slot: value for slot, value in kept.items() if slot in ("name", "home", "style")} == after
 
 

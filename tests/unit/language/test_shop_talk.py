@@ -8,8 +8,8 @@ import pytest
 
 from strands_manga_memory.conversation import ArchivedMessage, Bm25Retriever
 from strands_manga_memory.language import dialogue_act
-from strands_manga_memory.language.acts.traits import traits
 from strands_manga_memory.language.search import query_terms, search_terms
+from strands_manga_memory.language.text_features import text_features
 from tests.unit.language.shop_talk import ACTS, PARAPHRASES
 
 CLASSES = {"farewell": "greeting", "unmatched": "other", "constraint": "other", "decision": "other"}
@@ -50,11 +50,11 @@ def test_terms_are_stems_and_pairs_of_characters() -> None:
 
 
 def test_traits_of_a_text() -> None:
-    found, said = traits("On Friday I bought 3 books by Naoki Urasawa, do you have more?")
+    found, said = text_features("On Friday I bought 3 books by Naoki Urasawa, do you have more?")
     assert (found.number, found.time, found.asks, found.tells) == (True, True, True, True)
     assert found.names >= 2
     assert {"books", "bought"} <= said
-    assert traits("I have booked the table for you.")[0].tells is False
-    japanese, said = traits("私は来週、『夏の塔』を三冊買いたいです。")
+    assert text_features("I have booked the table for you.")[0].tells is False
+    japanese, said = text_features("私は来週、『夏の塔』を三冊買いたいです。")
     assert (japanese.number, japanese.time, japanese.wants, japanese.tells) == (True, True, True, True)
     assert "夏" in "".join(said)

@@ -8,7 +8,7 @@ import pytest
 
 from strands_manga_memory.language import FactKind, RuleFactExtractor
 from strands_manga_memory.language.summary_facts import merge_facts
-from strands_manga_memory.language.text_forms import condense, information_weight, split_sentences
+from strands_manga_memory.language.text_features import condense, information_weight, split_sentences
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 

@@ -8,7 +8,7 @@ import pytest
 from strands.middleware import InvokeModelContext
 
 from strands_manga_memory.language import SHOP, EntityTypes, named
-from strands_manga_memory.language.acts.subject import changes_subject
+from strands_manga_memory.language.dialogue_acts import changes_subject
 from strands_manga_memory.messages import injected_count
 from strands_manga_memory.messages.injection import escape_line, with_system_text, with_turn_text
 from tests.unit.language.entity_lines import LINES

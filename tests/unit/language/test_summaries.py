@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.preferences.preferences import stated_preferences
+from strands_manga_memory.language.preferences import collect_preferences
 from strands_manga_memory.language.session_summaries import (
     ModelSessionSummarizer,
     RuleSessionSummarizer,
@@ -41,16 +41,16 @@ from strands_manga_memory.testing import ScriptedModel
     ],
 )
 def test_preferences(sentence: str, expected: tuple[str, str]) -> None:
-    assert stated_preferences([sentence]) == dict([expected])
+    assert collect_preferences([sentence]) == dict([expected])
 
 
 @pytest.mark.parametrize("sentence", ["Do you like horror?", "Is volume 3 in stock?", "Thanks!", "", "在庫はありますか"])
 def test_what_states_no_preference(sentence: str) -> None:
-    assert stated_preferences([sentence]) == {}
+    assert collect_preferences([sentence]) == {}
 
 
 def test_the_last_value_of_a_key_counts() -> None:
-    assert stated_preferences(["My budget is 30. My budget is 50 yen.", "hi"]) == {"budget": "50 yen"}
+    assert collect_preferences(["My budget is 30. My budget is 50 yen.", "hi"]) == {"budget": "50 yen"}
 
 
 def test_topics_sentiment_and_open_questions() -> None:

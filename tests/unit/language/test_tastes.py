@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language.preferences.preferences import MOST_HEARD, heard_in, stated_preferences
-from strands_manga_memory.language.preferences.slot_values import Preference, slot_of, touched
+from strands_manga_memory.language.preference_slots import Preference, apply_preference, slot_for_key
+from strands_manga_memory.language.preferences import MOST_PREFERENCES, collect_preferences, extract_preferences
 from tests.unit.language.preference_lines import HEARD, NOT_HEARD
 from tests.unit.language.taste_talk import NOT_TOLD, TOLD
 
@@ -13,9 +13,13 @@ from tests.unit.language.taste_talk import NOT_TOLD, TOLD
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_tastes_are_heard_with_their_slot_and_polarity(script: str) -> None:
     lines = [line for line in HEARD if line[0].isascii() == (script == "English")]
-    missed = [line for line in lines if line[1:] not in [(each.slot, each.value, each.liked) for each in heard_in([line[0]])]]
+    missed = [
+        line
+        for line in lines
+        if line[1:] not in [(each.slot, each.value, each.liked) for each in extract_preferences([line[0]])]
+    ]
     others = [line for line in NOT_HEARD if line.isascii() == (script == "English")]
-    wrong = {line: heard for line in others if (heard := heard_in([line]))}
+    wrong = {line: heard for line in others if (heard := extract_preferences([line]))}
     found = len(lines) - len(missed)
     assert found / len(lines) >= 0.9, missed
     assert found / (found + len(wrong)) >= 0.97, wrong
@@ -23,7 +27,7 @@ def test_tastes_are_heard_with_their_slot_and_polarity(script: str) -> None:
 
 def _is_heard(line: str, named: str, liked: bool | None) -> bool:
     """Tell whether what a line names is heard, with its side: "not wanted" is in a slot of its own, or in the statement."""
-    for each in heard_in([line]):
+    for each in extract_preferences([line]):
         found = f"{each.slot} {each.value}".lower()
         kin = (named.replace("traged", "tragedy"), named.rstrip("s"))
         if any(name in found for name in (named, *kin)) and (
@@ -38,7 +42,7 @@ def test_nine_of_ten_natural_sentences_are_heard_and_shop_talk_is_not(script: st
     lines = [line for line in TOLD if line[0].isascii() == (script == "English")]
     missed = [line[0] for line in lines if not _is_heard(*line)]
     others = [line for line in NOT_TOLD if line.isascii() == (script == "English")]
-    wrong = {line: heard for line in others if (heard := heard_in([line]))}
+    wrong = {line: heard for line in others if (heard := extract_preferences([line]))}
     assert len(lines) >= 90
     assert len(missed) <= 0.1 * len(lines), missed
     assert len(wrong) <= len(others) / 25, wrong
@@ -56,7 +60,7 @@ def test_nine_of_ten_natural_sentences_are_heard_and_shop_talk_is_not(script: st
     ],
 )
 def test_a_taste_is_told_with_all_that_narrows_it(said: str, heard: tuple[str, str, bool]) -> None:
-    assert [(each.slot, each.value, each.liked) for each in heard_in([said])] == [heard]
+    assert [(each.slot, each.value, each.liked) for each in extract_preferences([said])] == [heard]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,7 @@ def test_a_taste_is_told_with_all_that_narrows_it(said: str, heard: tuple[str, s
     ],
 )
 def test_words_that_only_hold_the_name_of_a_genre_or_serve_the_moment_are_no_taste(said: str) -> None:
-    assert heard_in([said]) == []
+    assert extract_preferences([said]) == []
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,7 @@ def test_words_that_only_hold_the_name_of_a_genre_or_serve_the_moment_are_no_tas
     ],
 )
 def test_a_change_of_mind_leaves_what_was_said_last(said: list[str], comes_to: dict[str, str]) -> None:
-    assert stated_preferences(said) == comes_to
+    assert collect_preferences(said) == comes_to
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ def test_a_change_of_mind_leaves_what_was_said_last(said: list[str], comes_to: d
     ],
 )
 def test_each_side_of_a_sentence_has_its_own_polarity(said: str, comes_to: dict[str, str]) -> None:
-    assert stated_preferences([said]) == comes_to
+    assert collect_preferences([said]) == comes_to
 
 
 @pytest.mark.parametrize(
@@ -160,7 +164,7 @@ def test_each_side_of_a_sentence_has_its_own_polarity(said: str, comes_to: dict[
     ],
 )
 def test_who_does_not_dislike_a_thing_takes_no_side(said: str) -> None:
-    assert all(each.slot == "" for each in heard_in([said]))
+    assert all(each.slot == "" for each in extract_preferences([said]))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_who_does_not_dislike_a_thing_takes_no_side(said: str) -> None:
     ],
 )
 def test_what_was_not_said_or_is_the_shops_is_no_taste(said: str) -> None:
-    assert heard_in([said]) == []
+    assert extract_preferences([said]) == []
 
 
 @pytest.mark.parametrize(
@@ -195,7 +199,7 @@ def test_what_was_not_said_or_is_the_shops_is_no_taste(said: str) -> None:
     ],
 )
 def test_what_is_only_pointed_at_is_the_genre_named_before(said: str, comes_to: dict[str, str]) -> None:
-    assert stated_preferences([said]) == comes_to
+    assert collect_preferences([said]) == comes_to
 
 
 @pytest.mark.parametrize(
@@ -216,14 +220,14 @@ def test_what_is_only_pointed_at_is_the_genre_named_before(said: str, comes_to: 
     ],
 )
 def test_profile_and_talk_name_a_slot_alike(slot: str, keys: str) -> None:
-    assert {key: found for key in keys.split(",") if (found := slot_of(key)) != slot} == {}
+    assert {key: found for key in keys.split(",") if (found := slot_for_key(key)) != slot} == {}
 
 
 def test_a_message_that_says_very_much_is_heard_in_part() -> None:
     flood = " ".join(f"I love thing{number}." for number in range(400))
-    assert len(heard_in([flood])) == MOST_HEARD
+    assert len(extract_preferences([flood])) == MOST_PREFERENCES
 
 
 def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
     slots = {"genre": "horror, romance", "likes": "Uzumaki", "budget": "3,000 yen"}
-    assert touched(slots, Preference("likes", "horror", liked=False)) == {"genre": "romance", "dislikes": "horror"}
+    assert apply_preference(slots, Preference("likes", "horror", liked=False)) == {"genre": "romance", "dislikes": "horror"}

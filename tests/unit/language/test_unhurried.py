@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language import text_forms as module
-from strands_manga_memory.language.text_forms import yielding
+from strands_manga_memory.language import text_features as module
+from strands_manga_memory.language.text_features import yielding
 
 
 def test_everything_comes_in_order() -> None:

@@ -16,8 +16,8 @@ from strands_manga_memory.conversation.importance.weighing.notes import Notes
 from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceScorer
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
 from strands_manga_memory.joining import parted
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.traits import traits_of
+from strands_manga_memory.language.dialogue_acts import DialogueAct
+from strands_manga_memory.language.text_features import cached_features
 
 VERSION = 6
 """Raised whenever the same message is counted or noted differently."""
@@ -61,7 +61,7 @@ class _Kept(NamedTuple):
             return None
         act, bits = _ACTS[self.act], self.bits
         score = notes.score_of(act) if self.score is None else self.score
-        shown = traits_of(
+        shown = cached_features(
             number=bool(bits & 1),
             names=self.names,
             time=bool(bits & 2),

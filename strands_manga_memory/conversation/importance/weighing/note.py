@@ -7,10 +7,10 @@ from typing import Any
 
 from strands.types.content import Message
 
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.traits import Traits
+from strands_manga_memory.language.dialogue_acts import DialogueAct
+from strands_manga_memory.language.text_features import TextFeatures
 
-_NO_TRAITS = Traits()
+_NO_TRAITS = TextFeatures()
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +34,7 @@ class Note:
     tokens: int
     score: float
     act: str = "unmatched"
-    traits: Traits = _NO_TRAITS
+    traits: TextFeatures = _NO_TRAITS
     answers: bool = False
     new: int = 0
     referenced: int = 0

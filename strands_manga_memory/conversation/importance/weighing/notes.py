@@ -19,10 +19,8 @@ from strands_manga_memory.conversation.importance.weighing.vocabulary import Voc
 from strands_manga_memory.conversation.tokens.ledger import Ledger
 from strands_manga_memory.conversation.tokens.token_counter import TokenCounter
 from strands_manga_memory.joining import parted
-from strands_manga_memory.language.acts.act_rules import DialogueAct
-from strands_manga_memory.language.acts.instructions import standing, takes_back
-from strands_manga_memory.language.acts.replies import act_of_reply
-from strands_manga_memory.language.acts.traits import shared, traits, words_of
+from strands_manga_memory.language.dialogue_acts import DialogueAct, act_of_reply, are_instructions_active, revokes_instruction
+from strands_manga_memory.language.text_features import content_word_set, intern_words, text_features
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import message_text
 
@@ -183,7 +181,7 @@ class Notes:
         if not any(note.takes_back for note in notes):
             return
         said = [(note, message_text(message)) for note, message in zip(notes, messages, strict=True) if is_turn_start(message)]
-        stands = standing([(note.act, text) for note, text in said])
+        stands = are_instructions_active([(note.act, text) for note, text in said])
         for (note, _), still in zip(said, stands, strict=True):
             if note.act == DialogueAct.INSTRUCTION and not still:
                 note.act, note.score, note.worth = "unmatched", self._average, None
@@ -227,12 +225,12 @@ class Notes:
             return note
         if act in _OF_TOOLS:
             text = _tool_text(message)
-            words = traits(text)[1] if text else frozenset[str]()
+            words = text_features(text)[1] if text else frozenset[str]()
         else:
-            note.traits, words = traits(text := message_text(without_idle_texts(message)))
+            note.traits, words = text_features(text := message_text(without_idle_texts(message)))
             note.answers = self._previous is not None and self._previous.asks
             if message["role"] == "user":
-                note.takes_back = act in _ENDS and takes_back(text)
+                note.takes_back = act in _ENDS and revokes_instruction(text)
                 self._hear_reply(note, message, text, says_something=bool(words))
             self.vocabulary.hears(message["role"], tells=note.traits.tells, tokens=note.tokens)
         note.new = self._hear(note, words)
@@ -240,7 +238,7 @@ class Notes:
 
     def _hear(self, note: Note, words: frozenset[str]) -> int:
         """Learn the words of a message, and which of those of earlier ones it takes up; return how many are new."""
-        kept = shared(words)
+        kept = intern_words(words)
         new = self.vocabulary.learn(kept)
         for earlier in self._recent:
             earlier.hear(words)
@@ -251,7 +249,7 @@ class Notes:
         """Learn the words of messages whose notes were taken over."""
         unheard, self._unheard = self._unheard, ()
         for message, note in unheard:
-            self._hear(note, words_of(_tool_text(message) if note.act in _OF_TOOLS else message_text(message)))
+            self._hear(note, content_word_set(_tool_text(message) if note.act in _OF_TOOLS else message_text(message)))
 
     def _hear_reply(self, note: Note, message: Message, text: str, *, says_something: bool) -> None:
         """Take a user's message for what it does as a reply to somebody who serves; among companions it is talk.

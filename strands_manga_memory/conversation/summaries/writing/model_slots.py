@@ -13,7 +13,7 @@ from strands.models import Model
 from strands.types.content import Message
 
 from strands_manga_memory.language.summary_facts import Fact, FactExtractor, FactKind, RuleFactExtractor
-from strands_manga_memory.language.text_forms import normalized
+from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.model_calls import ModelErrorLog, ask_structured

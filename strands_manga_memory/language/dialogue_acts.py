@@ -1,0 +1,429 @@
+"""Dialogue acts: the purpose of a message, read from its words and from the message before it, in English and Japanese. Pure.
+
+The patterns are data of the language packs, tried in the order of the file. A standing instruction is known by its form: an
+order to the assistant ("write ...", 〜てください) that forbids, that speaks of every time (always, 毎回), or of the length,
+tone, language or form of answers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from strands_manga_memory.language.packs import EN, JA, PACKS, ActRule, any_language
+from strands_manga_memory.language.search import search_terms
+from strands_manga_memory.language.text_features import TextFeatures, text_features
+
+
+class DialogueAct(StrEnum):
+    """Purpose of a message."""
+
+    INSTRUCTION = "instruction"
+    PREFERENCE = "preference"
+    CORRECTION = "correction"
+    CONSTRAINT = "constraint"
+    DECISION = "decision"
+    FACT = "fact"
+    RECOMMENDATION = "recommendation"
+    ACKNOWLEDGEMENT = "acknowledgement"
+    GREETING = "greeting"
+    FAREWELL = "farewell"
+    UNMATCHED = "unmatched"
+
+
+_ROLES = ("user", "assistant")
+_ENGLISH_RULES = {role: tuple(rule for rule in EN.act_rules if rule.role == role) for role in _ROLES}
+_JAPANESE_RULES = {role: tuple(rule for rule in JA.act_rules if rule.role == role) for role in _ROLES}
+_ENGLISH_CUES = {
+    role: frozenset[str]().union(*(rule.cues | rule.also for rule in rules)) for role, rules in _ENGLISH_RULES.items()
+}
+_RULES_OF_CUE = {
+    role: {cue: [at for at, rule in enumerate(rules) if cue in rule.cues] for cue in _ENGLISH_CUES[role]}
+    for role, rules in _ENGLISH_RULES.items()
+}
+_DIGITS = "0123456789"
+_LETTERS_ONLY = bytes(code if code < 128 and (chr(code).isalpha() or chr(code) == "'") else 32 for code in range(256))
+_SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
+_HEAD, _TAIL = 600, 200
+"""Characters read at the beginning and at the end of a longer text."""
+_STATING = frozenset({DialogueAct.PREFERENCE, DialogueAct.FACT})
+
+
+def dialogue_act(text: str, role: str) -> DialogueAct:
+    """Classify a message by its words.
+
+    A greeting, farewell or acknowledgement has nearly no other words: "Hi, do you have volume 12?" is a question. Of a text
+    over 800 characters the first 600 and the last 200 are read.
+
+    Args:
+        text: The text of the message.
+        role: ``"user"`` or ``"assistant"``; recommendations come from assistants, preferences, corrections, constraints and
+            decisions from users.
+
+    Returns:
+        The act, ``DialogueAct.UNMATCHED`` if no rule matches.
+    """
+    text = plain(text)
+    return _small_talk(text, role) or _act_by_rule(text, role) or DialogueAct.UNMATCHED
+
+
+def plain(text: str) -> str:
+    """Return a text in the form that rules read: lower case, plain apostrophes, contractions joined, no middle if long."""
+    text = text.strip()
+    if len(text) > _HEAD + _TAIL:
+        text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
+    text = text.lower().replace("\u2019", "'")
+    return _SPACE_IN_CONTRACTION.sub("", text) if " '" in text or " n't" in text else text
+
+
+def _act_by_rule(text: str, role: str) -> DialogueAct | None:
+    for rule in _candidates(text, role):
+        act = DialogueAct(rule.act)
+        if rule.pattern.search(text) and (role != "user" or act not in _STATING or rule.pattern.search(statements(text))):
+            return act
+    return None
+
+
+def _candidates(text: str, role: str) -> Iterator[ActRule]:
+    """Yield the rules whose cues are in a text, in their order."""
+    if not text.isascii():
+        yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
+    rules = _ENGLISH_RULES.get(role, ())
+    words = _ENGLISH_CUES.get(role, frozenset()).intersection(
+        text.encode("ascii", "replace").translate(_LETTERS_ONLY).decode().split()
+    )
+    if not words:
+        return
+    if any(map(text.__contains__, _DIGITS)):
+        words |= {"0"}
+    by_cue = _RULES_OF_CUE[role]
+    for at in sorted({at for word in words for at in by_cue.get(word, ())}):
+        rule = rules[at]
+        if not rule.also or not words.isdisjoint(rule.also):
+            yield rule
+
+
+# Small talk: messages of set phrases and nearly nothing else.
+
+_THANKS = EN.words("small_talk.thanks")
+_HELLO = EN.words("small_talk.hello")
+_YES = EN.words("small_talk.yes")
+_ANSWERS = EN.words("small_talk.answers")
+_SMALL_TALK = _THANKS | _HELLO | _YES | EN.words("small_talk.closing") | EN.words("small_talk.other_words")
+_ASKS_HOW = EN.pattern("small_talk.asks_how")
+_BYE = EN.pattern("small_talk.bye")
+_CLOSED = EN.pattern("small_talk.closed")
+_SEEN = EN.pattern("small_talk.seen")
+_LATER = EN.pattern("small_talk.later")
+_FOR_CALLING = EN.pattern("small_talk.for_calling")
+_HI = EN.pattern("small_talk.hi")
+_ACCEPTS = EN.pattern("small_talk.accepts")
+_ANSWERS_QUESTION = any_language("small_talk.answers_question")
+_SHORT_ANSWER = JA.pattern("small_talk.short_answer")
+_FILLER = JA.pattern("small_talk.filler")
+_VALUE = JA.pattern("small_talk.value")
+_ASKS = JA.pattern("small_talk.asks")
+_WORD = re.compile(r"[a-z0-9'$&#%-]+")
+_LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
+_SET_PHRASES = JA.keyed("set_phrases")
+_LONGEST, _LONGEST_JAPANESE = 160, 60
+_MOST_WORDS = 30
+_MOST_OTHER_LETTERS = 2
+
+
+def small_talk_act(text: str, role: str) -> DialogueAct | None:
+    """Return the act of a message of small talk, such as a greeting; None for any other message."""
+    return _small_talk(plain(text), role)
+
+
+def _small_talk(text: str, role: str) -> DialogueAct | None:
+    return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)
+
+
+def _english_small_talk(text: str, role: str) -> DialogueAct | None:
+    """Return the act of a text of small-talk words; thanks and farewells may have one other word."""
+    if len(text) > _LONGEST:
+        return None
+    words = _WORD.findall(_FOR_CALLING.sub(" thanks ", text) if role == "assistant" else text)
+    if not 0 < len(words) <= _MOST_WORDS:
+        return None
+    others = [word for word in words if word not in _SMALL_TALK]
+    if len(others) > 2 or any(not word.isalpha() for word in others):
+        return None
+    if (role == "user" and _ANSWERS_QUESTION.match(text)) or ("?" in text and not _ASKS_HOW.search(text)):
+        return None
+    has_thanks, has_bye = not _THANKS.isdisjoint(words), _BYE.search(text) is not None
+    if len(others) > (1 if has_thanks or has_bye else 0) + (role == "assistant" and has_bye):
+        return None
+    if _HI.search(text) and not has_bye:
+        return DialogueAct.GREETING if not has_thanks or "?" in text else DialogueAct.ACKNOWLEDGEMENT
+    if role == "assistant":
+        return _assistants_small_talk(text, words, has_bye=has_bye or has_thanks)
+    return DialogueAct.ACKNOWLEDGEMENT if has_thanks else _users_small_talk(text, words, has_bye=has_bye)
+
+
+def _assistants_small_talk(text: str, words: list[str], *, has_bye: bool) -> DialogueAct | None:
+    if has_bye:
+        return DialogueAct.FAREWELL
+    if "?" in text:
+        return _greeting_question(text, words)
+    if words[0] in _ANSWERS and len(words) > 2:
+        return None  # the answer to a question
+    return _acknowledgement(text, words)
+
+
+def _users_small_talk(text: str, words: list[str], *, has_bye: bool) -> DialogueAct | None:
+    if "?" in text:
+        return _greeting_question(text, words)
+    is_answer = words[0] in _ANSWERS
+    is_closed = _CLOSED.search(text) is not None
+    if has_bye or (not is_answer and is_closed):
+        return DialogueAct.FAREWELL
+    if _LATER.search(text) and not is_closed:
+        return None
+    if not is_answer and _ACCEPTS.search(text):
+        return DialogueAct.DECISION
+    return _acknowledgement(text, words)
+
+
+def _greeting_question(text: str, words: list[str]) -> DialogueAct | None:
+    return DialogueAct.GREETING if _HELLO.intersection(words) or _ASKS_HOW.match(text) else None
+
+
+def _acknowledgement(text: str, words: list[str]) -> DialogueAct | None:
+    is_one = words[0] in _ANSWERS or _SEEN.search(text) or not _YES.isdisjoint(words)
+    return DialogueAct.ACKNOWLEDGEMENT if is_one else None
+
+
+def _japanese_small_talk(text: str) -> DialogueAct | None:
+    """Return the act of a text of set phrases with at most two other letters."""
+    if len(text) > _LONGEST_JAPANESE:
+        return None
+    found: DialogueAct | None = None
+    rest = text
+    for act, pattern in _SET_PHRASES:
+        rest, hits = pattern.subn(" ", rest)
+        if hits and found is None:
+            found = DialogueAct(act)
+    if found is None or _VALUE.search(rest) or _ANSWERS_QUESTION.match(text):
+        return None
+    asks = _ASKS.search(rest.strip()) is not None
+    left = len(_LETTER.findall(_FILLER.sub(" ", rest)))
+    is_reply = _SHORT_ANSWER.match(text) is not None  # 「はい、あります」 is the answer to a question
+    return found if left <= (0 if asks or is_reply else _MOST_OTHER_LETTERS) else None
+
+
+# Questions about oneself state nothing: "What is my favorite genre?" says of no genre that it is liked.
+
+_QUESTION_CUE = any_language("questions.cue")
+_CLAUSE = any_language("questions.clause")
+_INVERTED = EN.pattern("questions.inverted")
+_ASKED_FOR = EN.pattern("questions.asked_for")
+_WANTS_MORE = any_language("questions.wants_more")
+_JAPANESE_ASKS = JA.pattern("questions.asks")
+_TOPIC = JA.pattern("questions.topic")
+_SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
+
+
+def statements(text: str) -> str:
+    """Return a text without the clauses that ask about the speaker.
+
+    A clause that asks for something to choose from stays: it says how the choice should be.
+    """
+    if not _QUESTION_CUE.search(text):
+        return text
+    sentences = _SENTENCE_WITH_END.findall(text)
+    return "".join(_without_questions(each) if _QUESTION_CUE.search(each) else each for each in sentences)
+
+
+def _without_questions(sentence: str) -> str:
+    is_question = sentence.rstrip().endswith(("?", "？"))
+    kept: list[str] = []
+    starts = [0, *(found.start() or found.end() for found in _CLAUSE.finditer(sentence)), len(sentence)]
+    for start, end in reversed(list(itertools.pairwise(starts))):
+        clause = sentence[start:end]
+        is_topic_of_question = bool(kept) and not kept[-1] and _TOPIC.search(clause) is not None
+        kept.append("" if is_topic_of_question or _asks_about_speaker(clause, is_question=is_question) else clause)
+    return "".join(reversed(kept))
+
+
+def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
+    if _WANTS_MORE.search(clause):
+        return False
+    if _ASKED_FOR.search(clause) or (is_question and _INVERTED.search(clause)):
+        return True
+    return not clause.isascii() and _JAPANESE_ASKS.search(clause) is not None
+
+
+# Standing instructions and their revocation, each also in the other language.
+
+_NAMES_NOTHING = any_language("instructions.names_nothing")
+_REVOCATIONS = tuple(rule.pattern for pack in PACKS for rule in pack.act_rules if rule.revokes_instruction)
+
+
+def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
+    """Return for each message of a user whether it is an instruction that no later message revokes.
+
+    A revocation ends the latest of those instructions that share most terms with it. If it names none ("forget the rules"),
+    it ends the latest of all.
+
+    Args:
+        messages: Acts and texts, the older first.
+    """
+    active = [act == DialogueAct.INSTRUCTION for act, _ in messages]
+    for at, (_, text) in enumerate(messages):
+        if not revokes_instruction(text):
+            continue
+        active[at] = False
+        words = frozenset(search_terms(text))
+        earlier = [(len(words.intersection(search_terms(messages[one][1]))), one) for one in range(at) if active[one]]
+        shared, latest = max(earlier, default=(0, -1))
+        if latest >= 0 and (shared or _NAMES_NOTHING.search(text.lower())):
+            active[latest] = False
+    return active
+
+
+def revokes_instruction(text: str) -> bool:
+    """Whether a text of the user ends a standing instruction."""
+    lower = text.lower().replace("\u2019", "'")
+    return any(pattern.search(lower) for pattern in _REVOCATIONS)
+
+
+# Changes of subject: "forget that, show me something else".
+
+_CHANGES_SUBJECT = any_language("subject_changes.changes")
+_OPENING_LENGTH = 160
+"""A change of subject stands at the beginning of a message."""
+
+
+def changes_subject(text: str) -> bool:
+    """Whether a user's message leaves the subject of the conversation."""
+    return _CHANGES_SUBJECT.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'")) is not None
+
+
+# Replies: after "there is no table at seven", "how about eight?" corrects.
+
+DECLINES = any_language("replies.declines")
+CONTINUES = any_language("replies.continues")
+_FINDS_NONE = EN.pattern("replies.finds_none")
+
+_COUNTERS = EN.pattern("replies.counters")
+_ASKS_ABOUT = EN.pattern("replies.asks_about")
+_TRIES = EN.pattern("replies.tries")
+_ASKS_FOR = EN.pattern("replies.asks_for")
+_ACCEPTS_OFFER = EN.pattern("replies.accepts")
+_REFUSES = EN.pattern("replies.refuses")
+_AGREES = EN.pattern("replies.agrees")
+_TURNS = EN.pattern("replies.turns")
+_CLOSES = EN.pattern("replies.closes")
+_ANY = EN.pattern("replies.any")
+_OPEN = EN.pattern("replies.open")
+
+_JAPANESE_COUNTERS = JA.pattern("replies.counters")
+_JAPANESE_LETS_GO = JA.pattern("replies.lets_go")
+_JAPANESE_TAKES_OR_ASKS = JA.pattern("replies.takes_or_asks")
+_JAPANESE_REFUSES = JA.pattern("replies.refuses")
+
+_POINTS = any_language("replies.points")
+
+_PART = re.compile(r"[^、。！？!?\n]+")
+_REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
+
+_SHORT, _END = 300, 100
+"""What the user replies to: a short answer, of a longer one the last words."""
+
+_OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
+
+
+def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
+    """Return what a user's message does after what the assistant said.
+
+    A correction may turn out to be none - "no, just the address" refuses an offer - and what gives another value after a
+    refusal is one, whatever its words. What gives a value otherwise is a constraint. Other acts stay what they are.
+
+    Args:
+        text: What the user says.
+        answer: What the assistant said before.
+        act: What the message does by its own words (``dialogue_act``).
+        shown: Its features (``text_features``).
+        answers: Whether it says something after a question: that is how something is to be.
+    """
+    said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
+    if act == DialogueAct.CORRECTION:
+        return _without_refusal(said, before)
+    if act in _OPEN_TO_CHANGE and not CONTINUES.search(said) and _changes(said, before, act, shown):
+        return DialogueAct.CORRECTION.value
+    if _gives_value(text, act, shown) or (act == DialogueAct.UNMATCHED and answers and not shown.asks):
+        act = DialogueAct.CONSTRAINT.value
+    return DialogueAct.UNMATCHED.value if act == DialogueAct.CONSTRAINT and _only_lets_go(said) else act
+
+
+def _only_lets_go(said: str) -> bool:
+    """Whether a condition is let go, and none is set beside that."""
+    if said.isascii() or not _JAPANESE_LETS_GO.search(said):
+        return False
+    rest = "、".join(part for part in _PART.findall(said) if not _JAPANESE_LETS_GO.search(part))
+    return not _has_value(text_features(rest)[0]) and dialogue_act(rest, "user") != DialogueAct.CONSTRAINT
+
+
+def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
+    """Whether a message that decides, or that no rule knows, says how something is to be: a sentence has a value of its own."""
+    if act == DialogueAct.DECISION:
+        return shown.number or shown.time
+    if act != DialogueAct.UNMATCHED or not _has_value(shown):
+        return False
+    own = [one for one in _REPLY_SENTENCE.findall(text) if not _POINTS.search(one) and not _JAPANESE_LETS_GO.search(one)]
+    return any(_has_value(text_features(one)[0]) for one in own)
+
+
+def _has_value(shown: TextFeatures) -> bool:
+    return shown.number or shown.time or shown.names > 0
+
+
+def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
+    """Whether a message gives another value than the one that was spoken of."""
+    finds_none = _FINDS_NONE.search(before) is not None
+    was_declined = finds_none or DECLINES.search(before) is not None
+    if not said.isascii():
+        return (
+            was_declined
+            and _JAPANESE_COUNTERS.search(said) is not None
+            and _JAPANESE_TAKES_OR_ASKS.search(said) is None
+            and _JAPANESE_LETS_GO.search(said) is None
+        )
+    says_how = act == DialogueAct.CONSTRAINT or _has_value(shown)
+    if was_declined and (says_how or _TRIES.search(said) or (finds_none and _ASKS_FOR.search(said))):
+        return True
+    if not _COUNTERS.search(said) or _ACCEPTS_OFFER.match(said) or _CLOSES.search(before):
+        return False
+    return (says_how or not _ASKS_ABOUT.search(said)) and _OPEN.search(_question(before)) is None
+
+
+def _without_refusal(said: str, before: str) -> str:
+    """Return the act of what seems to correct, without a "no" that answers an offer and an "actually" that agrees."""
+    if _JAPANESE_REFUSES.search(said) or _JAPANESE_LETS_GO.search(said):
+        return DialogueAct.UNMATCHED.value
+    question = _question(before)
+    takes_nothing_back = _CLOSES.search(before) or _OPEN.search(question) or CONTINUES.search(said)
+    begins_anew = _AGREES.match(said) or (_TURNS.match(said) if takes_nothing_back else None)
+    if begins_anew:
+        return dialogue_act(said[begins_anew.end() :], "user").value
+    refuses = _REFUSES.match(said)
+    if refuses is None or not question:
+        return DialogueAct.CORRECTION.value
+    rest = said[refuses.end() :]
+    asked, told = text_features(question)[0], text_features(rest)[0]
+    is_other_value = (asked.number and told.number) or (asked.time and told.time)  # "On Monday?" - "No, on Friday."
+    if (is_other_value and not _ANY.search(question)) or _COUNTERS.search(rest):
+        return DialogueAct.CORRECTION.value
+    return dialogue_act(rest, "user").value
+
+
+def _question(before: str) -> str:
+    """Return the question a message ends with; nothing if it ends with none."""
+    before = before.rstrip()
+    if not before.endswith("?"):
+        return ""
+    return before[max(before.rfind(end, 0, -1) for end in ".!?\n") + 1 :]

@@ -1,0 +1,158 @@
+"""Language packs: patterns, words and examples of one language, read from ``packs/<code>.toml``.
+
+The modules of this folder hold the logic, the packs hold the language. ``README.md`` explains the format.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+_PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
+_FLAGS = {"s": re.DOTALL, "m": re.MULTILINE}
+
+
+@dataclass(frozen=True)
+class ActRule:
+    """Words by which a dialogue act is known.
+
+    Attributes:
+        act: Value of a ``DialogueAct``.
+        role: ``"user"`` or ``"assistant"``: only messages of this role are searched.
+        cues: The pattern is searched only in a text with at least one of them: a word in English, any part of a Japanese text.
+        also: If given, an English text must have one of these words too; ``0`` stands for any digit.
+        pattern: Searched in the text in lower case.
+        revokes_instruction: Whether the text ends a standing instruction.
+    """
+
+    act: str
+    role: str
+    cues: frozenset[str]
+    also: frozenset[str]
+    pattern: re.Pattern[str]
+    revokes_instruction: bool = False
+
+
+class LanguagePack:
+    """Patterns and words of one language, compiled.
+
+    Args:
+        data: The parsed file.
+
+    Raises:
+        KeyError: A pattern refers to a part that the pack does not define.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.code: str = data["code"]
+        self.counterexamples: dict[str, list[str]] = data.get("counterexamples", {})
+        self._data = data
+        self.act_rules = tuple(map(self._act_rule, data.get("acts", ())))
+        self._patterns = {
+            f"{section}.{name}": re.compile(self.source(entry), _flags(entry))
+            for section, entries in data.get("patterns", {}).items()
+            for name, entry in entries.items()
+        }
+        self._keyed: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
+            name: tuple(
+                (entry.get("key") or entry["act"], re.compile(self.source(entry), _flags(entry))) for entry in data[name]
+            )
+            for name in ("personal_facts", "set_phrases", "wishes")
+            if name in data
+        }
+
+    def pattern(self, name: str) -> re.Pattern[str]:
+        """Return the compiled pattern ``section.name``.
+
+        Raises:
+            KeyError: The pack has no such pattern.
+        """
+        return self._patterns[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the pack has a pattern of this name."""
+        return name in self._patterns
+
+    def words(self, name: str) -> frozenset[str]:
+        """Return the word list ``section.name``.
+
+        Raises:
+            KeyError: The pack has no such list.
+        """
+        section, _, list_name = name.partition(".")
+        return frozenset(self._data["words"][section][list_name].split())
+
+    def groups(self, name: str) -> tuple[tuple[str, ...], ...]:
+        """Return the groups ``section.name`` of words that mean the same, such as all words for "manga".
+
+        Raises:
+            KeyError: The pack has no such groups.
+        """
+        section, _, list_name = name.partition(".")
+        return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
+
+    def keyed(self, name: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        """Return the patterns of a table such as ``wishes``, each with its key; empty if the pack has no such table."""
+        return self._keyed.get(name, ())
+
+    def source(self, entry: dict[str, Any]) -> str:
+        """Return the regular expression of an entry: its alternatives with all parts filled in."""
+        return "|".join(map(self._expand, entry["any"]))
+
+    def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield every entry that has patterns, with a name for error messages."""
+        for table in ("acts", "set_phrases", "personal_facts", "wishes"):
+            for number, entry in enumerate(self._data.get(table, ())):
+                yield f"{self.code}.{table}[{number}]", entry
+        for section, entries in self._data.get("patterns", {}).items():
+            for name, entry in entries.items():
+                yield f"{self.code}.{section}.{name}", entry
+
+    def _expand(self, template: str) -> str:
+        return _PART.sub(lambda match: self._part(match[1], match[2]), template)
+
+    def _part(self, section: str, name: str) -> str:
+        part = self._data["fragments"][section][name]
+        return self._expand(part) if isinstance(part, str) else f"(?:{'|'.join(map(self._expand, part))})"
+
+    def _act_rule(self, entry: dict[str, Any]) -> ActRule:
+        return ActRule(
+            act=entry["act"],
+            role=entry["role"],
+            cues=frozenset(entry["cues"]),
+            also=frozenset(entry.get("also", ())),
+            pattern=re.compile(self.source(entry), _flags(entry)),
+            revokes_instruction=entry.get("revokes_instruction", False),
+        )
+
+
+def _flags(entry: dict[str, Any]) -> re.RegexFlag:
+    flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
+    for letter in entry.get("flags", ""):
+        flags |= _FLAGS[letter]
+    return flags
+
+
+def load_pack(code: str) -> LanguagePack:
+    """Read the pack of a language, such as ``"en"``."""
+    text = resources.files("strands_manga_memory.language").joinpath("packs", f"{code}.toml").read_text(encoding="utf-8")
+    return LanguagePack(tomllib.loads(text))
+
+
+EN, JA = PACKS = load_pack("en"), load_pack("ja")
+
+
+def any_language(name: str) -> re.Pattern[str]:
+    """Return one pattern of the alternatives that all packs have under ``section.name``.
+
+    Raises:
+        ValueError: No pack has it, or the packs' flags differ.
+    """
+    found = [pack.pattern(name) for pack in PACKS if name in pack]
+    if len({pattern.flags for pattern in found}) != 1:
+        raise ValueError(f"packs must have {name} with the same flags, got {len(found)} patterns")
+    return re.compile("|".join(pattern.pattern for pattern in found), found[0].flags)

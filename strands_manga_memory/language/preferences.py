@@ -1,0 +1,528 @@
+"""Preferences that a user states, clause by clause, by rules in English and Japanese. Pure.
+
+A clause is a preference if its predicate is known ("I'm tired of ..."), or if it names a known value (a genre, a format, an
+author) and the speaker evaluates it. Statements about other people, questions and wishes of the moment are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act, revokes_instruction, statements
+from strands_manga_memory.language.packs import EN, JA, PACKS, any_language
+from strands_manga_memory.language.preference_slots import (
+    DISLIKES,
+    LIKES,
+    STYLE,
+    TASTES,
+    Preference,
+    apply_preference,
+    canonical_value,
+    slot_for_key,
+    split_values,
+)
+from strands_manga_memory.language.text_features import is_evaluative, sentiment_score, split_sentences
+from strands_manga_memory.messages.text_excerpts import head_and_tail
+from strands_manga_memory.messages.tokens import shorten_line
+
+_VALUES = tuple((slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language"))
+_PERSONAL_FACTS = tuple(row for pack in PACKS for row in pack.keyed("personal_facts"))
+_WISHES = tuple(row for pack in PACKS for row in pack.keyed("wishes"))
+_AUTHOR = any_language("preferences.author")
+
+_LIKING = EN.pattern("preferences.likes")
+_DISLIKING = EN.pattern("preferences.dislikes")
+_ONCE = EN.pattern("preferences.once")
+_NOT_SPEAKERS = EN.pattern("preferences.not_said")
+_MOMENTARY = EN.pattern("preferences.moment")
+_SOMEBODY = EN.pattern("preferences.somebody")
+
+_BUT_NOT = EN.pattern("preferences.but_not")
+_ENDS = EN.pattern("preferences.ends")
+_NARROWED = EN.pattern("preferences.narrowed")
+_ADDS = any_language("preferences.adds")
+_EMPTY_OBJECT = EN.pattern("preferences.empty_object")
+
+_DISLIKING_JAPANESE = JA.pattern("preferences.dislikes")
+_LIKING_JAPANESE = JA.pattern("preferences.likes")
+_NEEDED = EN.pattern("preferences.needed")
+_ONCE_JAPANESE = JA.pattern("preferences.once")
+_ONLY_JAPANESE = JA.pattern("preferences.only")
+_NOT_SPEAKERS_JAPANESE = JA.pattern("preferences.not_said")
+_RATHER_JAPANESE = JA.pattern("preferences.rather")
+_CLAUSE_END_JAPANESE = JA.pattern("preferences.clauses")
+
+_SPEAKER = EN.pattern("preferences.speaker")
+_ASKS_SHOP = EN.pattern("preferences.instruction")
+_UNWANTED = EN.pattern("preferences.unwanted")
+_AS_A_RULE = EN.pattern("preferences.as_a_rule")
+
+_NO_PREFERENCE = EN.pattern("preferences.no_taste")
+_FOR_ME = EN.pattern("preferences.for_me")
+_NEGATIVE = EN.pattern("preferences.negative")
+_OBJECT_JAPANESE = JA.pattern("preferences.object")
+_NO_PREFERENCE_JAPANESE = JA.pattern("preferences.no_taste")
+_NOT_DISLIKED_JAPANESE = JA.pattern("preferences.not_disliked")
+_ASKS_FOR = any_language("preferences.asks_for")
+_NEGATIVE_JAPANESE = JA.pattern("preferences.negative")
+_SPECIFIC = EN.pattern("preferences.specific")
+_SHOP = any_language("preferences.shop")
+_THING_JAPANESE = JA.pattern("preferences.thing")
+_NO_THING_JAPANESE = JA.pattern("preferences.no_thing")
+_AS_ONE_LIKES = JA.pattern("preferences.as_one_likes")
+
+MOST_PREFERENCES = 5
+"""So many preferences of a message are heard; those that belong to a slot first."""
+
+_ITSELF = any_language("preferences.itself")
+
+
+def extract_preferences(texts: Iterable[str]) -> list[Preference]:
+    """Return what the texts of a message say of their speaker: at most 5 preferences, in the order in which they are said.
+
+    What belongs to no slot, but is a preference or a fact, is kept whole. Of a text over 8,000 characters the beginning and the
+    end are read.
+    """
+    found: dict[tuple[str, str], Preference] = {}
+    for text in texts:
+        subject = SubjectTracker()
+        for sentence in resolve_pronouns(join_answers(split_sentences(head_and_tail(text)))):
+            for said in _of_sentence(subject.own_part(sentence)):
+                if not subject.is_own(said.slot) or (said.slot == "budget" and not _NUMBER.search(said.value)):
+                    continue
+                place = said.slot, canonical_value(said.value)
+                adds = said.adds or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
+                found.pop(place, None)
+                found[place] = replace(said, adds=adds)
+    chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_PREFERENCES]
+    return [said for said in found.values() if said in chosen]
+
+
+_NUMBER = any_language("preferences.number")
+
+
+_CORRECTS = any_language("preferences.corrects")
+
+
+def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
+    """Tell whether a taste stands beside one that its message told before: who loves two genres has not changed his mind."""
+    is_liked = said.liked is True and said.slot in TASTES
+    return is_liked and any(each.slot == said.slot and each.liked for each in before.values())
+
+
+def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
+    """Return what a user's texts come to, taken one after the other: the value of each slot; a statement is its own key."""
+    slots: dict[str, str] = {}
+    for text in texts:
+        for said in extract_preferences([text]):
+            changed = apply_preference(slots, said) if said.slot else {_name_of(said.value): said.value}
+            for slot, value in changed.items():
+                slots.pop(slot, None)
+                if value:
+                    slots[slot] = value
+    return slots
+
+
+def parse_preference(key: str, value: str) -> list[Preference]:
+    """Return what a key and a value of ``stated_preferences``, or of a model's summary, stand for."""
+    key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
+    if not key or not value:
+        return []
+    if key == _name_of(value):
+        return [Preference("", value)]
+    slot = slot_for_key(key)
+    if slot == DISLIKES:
+        return [Preference(LIKES, each, liked=False) for each in split_values(value)]
+    if slot == LIKES:
+        return [Preference(LIKES, each, adds=True) for each in reversed(split_values(value))]
+    return [Preference(slot, value)]
+
+
+def _name_of(statement: str) -> str:
+    """Return the key of a statement that belongs to no slot."""
+    return shorten_line(statement.rstrip(".!。！").lower(), 40)
+
+
+_READ = 300
+_SAYS = re.compile(r"\w\w")
+
+
+def _of_sentence(sentence: str) -> Iterator[Preference]:
+    """Yield what a sentence says, clause by clause: "my name is Ken and I hate horror" states two things."""
+    if len(sentence) > _READ or not _SAYS.search(sentence):
+        return
+    parts = list(resolve_pronouns(split_clauses(sentence)))
+    found: list[Preference] = []
+    for part in parts:
+        after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
+        found += (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
+    if found:
+        yield from found
+    elif not any(map(_is_known, parts)):
+        yield from _of_no_slot(sentence)
+
+
+def _is_known(clause: str) -> bool:
+    return any(pattern.search(clause) for pattern in (_LIKING, _DISLIKING, _ONCE, _NOT_SPEAKERS_JAPANESE)) or bool(
+        _NOT_SPEAKERS.search(clause) and clause.rstrip().endswith("?")
+    )
+
+
+def _of_clause(clause: str) -> list[Preference]:
+    is_request = _REQUEST.search(clause) is not None
+    asked = clause.rstrip().endswith(("?", "？")) and not is_request
+    if not (said := clause if is_request else statements(clause)).strip():
+        return []
+    for key, pattern in _PERSONAL_FACTS:
+        if (match := pattern.search(said)) is not None and not (key == "home" and _names_a_value(match[2])):
+            name, value = slot_for_key(" ".join(match.expand(key).lower().split())), shorten_line(match[2].strip(" ."), 120)
+            if key not in ("name", "home") or not _is_past_or_denied(said, match.span(2)):
+                return [Preference(shorten_line(name, 60), value)]
+            asked_for = (
+                [Preference(STYLE, shorten_line(said.strip(" .。!！"), 60), adds=True)] if _NOT_TO_CALL.search(said) else []
+            )
+            return [Preference(name, value, liked=None), *asked_for]
+    stated = [
+        Preference(slot, shorten_line(match[1].strip(" ."), 60))
+        for slot, pattern in _WISHES
+        if (match := pattern.search(said)) is not None
+    ]
+    if stated:
+        return stated[:1]
+    return (
+        _english_preferences(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else _japanese_preferences(said)
+    )
+
+
+_NOT_TO_CALL = any_language("preferences.not_to_call")
+_REQUEST = any_language("preferences.request")
+_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+
+
+def _is_somebody_elses(sentence: str) -> bool:
+    if sentence.isascii() and not _SPEAKER.search(sentence) and not _ASKS_SHOP.search(sentence):
+        return True
+    return any(pattern.search(sentence) for pattern in (_NOT_SPEAKERS, _NOT_SPEAKERS_JAPANESE, _SOMEBODY))
+
+
+def _names_a_value(sentence: str) -> bool:
+    return any(pattern.search(sentence) for _, pattern in _VALUES)
+
+
+_ANAPHORA = EN.pattern("preferences.anaphora")
+
+
+_BETWEEN_VALUES = re.compile("[,、，]")
+"""What is between the values of a slot: within one it would make two of it."""
+
+
+def _of_no_slot(sentence: str) -> Iterator[Preference]:
+    if sentence.rstrip().endswith(("?", "？")) or _ANAPHORA.search(sentence) or _AS_ONE_LIKES.search(sentence):
+        return
+    act = dialogue_act(sentence, "user")
+    if _SHOP.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
+        return
+    if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or _names_a_value(sentence)):
+        return
+    if act is DialogueAct.INSTRUCTION or revokes_instruction(sentence):
+        text = shorten_line(_BETWEEN_VALUES.sub(";", sentence.strip().rstrip(".。!！")), 120)
+        yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
+    elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
+        text = _ITSELF.sub("", sentence).strip()
+        if _SAYS.search(text):
+            yield Preference("", shorten_line(text, 120))
+
+
+_NOT_BEFORE = EN.pattern("statements.not_before")
+_NOT_AFTER = JA.pattern("statements.not_after")
+
+
+def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
+    """Tell whether a name or a home, from one place of a statement to another, is said to be none, or one of the past."""
+    start, end = value
+    return _NOT_BEFORE.search(statement[:start]) is not None or _NOT_AFTER.match(statement[end:]) is not None
+
+
+# Preferences of a clause: by predicate, or by a known value and its evaluation.
+
+
+def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
+    """Return what an English clause says; of one that asks only what its predicate says of known values."""
+    said = clause.replace("\u2019", "'").strip()
+    if _NOT_SPEAKERS.search(said) or _SOMEBODY.search(said):
+        return []
+    for liked, pattern in ((None, _ONCE), (False, _DISLIKING), (True, _LIKING)):
+        if (match := pattern.search(said)) is not None:
+            if not _THING.search(said[match.end() :]):
+                break  # what it is about stands before it: "horror is what I love most"
+            rest, *others = _BUT_NOT.split(said[match.end() :], maxsplit=1)
+            adds = _ADDS.search(said) is not None
+            found = _named(rest, liked=liked, adds=adds, asked=asked or _MOMENTARY.search(match[0]) is not None)
+            return found + [each for other in others for each in _named(other, liked=liked is False, adds=True, asked=True)]
+    return [] if asked else _valued(said)
+
+
+def _replacement_wishes(clause: str) -> list[Preference]:
+    """Return what a clause asks for that follows one of what is not wanted: "no more romance, mystery please"."""
+    asked = _ALTERNATIVE.sub("", clause)
+    if not _ASKS_FOR.search(clause) or _UNWANTED.search(clause) or sentiment_score(_EXPLICIT.sub("", asked)) < 0:
+        return []
+    return _all_values(asked, liked=True, adds=True)
+
+
+_EXPLICIT = EN.pattern("tastes.explicit")
+
+
+def _valued(said: str) -> list[Preference]:
+    """Return what a clause that names a known value says of it, by how well it speaks, whatever its words."""
+    text = _ALTERNATIVE.sub("", said)
+    named = _named_in(text)
+    if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
+        return []
+    rest = said
+    for _, value, _ in named:
+        rest = rest.replace(value, "*")
+    score = sentiment_score(rest)
+    if _ASKS_SHOP.search(text) and _UNWANTED.search(rest):
+        score = -1
+    if not score and not is_evaluative(rest):
+        score = _stand(rest, frozenset(slot for slot, _, _ in named))
+    if score == 0:
+        return []
+    adds = _ADDS.search(said) is not None
+    slots = dict.fromkeys(slot for slot, _, _ in named)
+    values = {slot: [value for at, value, _ in named if at == slot] for slot in slots}
+    return [each for slot in slots for each in _preferences(slot, values[slot], liked=score > 0, adds=adds)]
+
+
+def _named_in(text: str) -> list[tuple[str, str, int]]:
+    """Return what a clause names: the slot, the value, and where."""
+    found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
+    if (author := _AUTHOR.search(text)) is not None:
+        found.append(("author", author))
+    return [(slot, next(filter(None, match.groups()), match[0]), match.start()) for slot, match in found]
+
+
+def _is_the_speakers(text: str, named: list[tuple[str, str, int]]) -> bool:
+    if any(_SPECIFIC.search(text[:start]) for slot, _, start in named if slot != "author"):
+        return False
+    starts = min(start for _, _, start in named)
+    return bool(starts <= _AT_THE_BEGINNING or _SPEAKER.search(text) or _ASKS_SHOP.search(text))
+
+
+def _stand(rest: str, slots: frozenset[str]) -> int:
+    """Return what side a clause takes that has no evaluating word: what somebody does as a rule, he likes."""
+    if _NEEDED.search(rest) and slots <= {"format", "language"}:
+        return 1
+    if _AS_A_RULE.search(rest) and not _NO_PREFERENCE.search(rest):
+        return -1 if _NEGATIVE.search(rest) else 1
+    return -1 if _NEGATIVE.search(rest) and _FOR_ME.search(rest) else 0
+
+
+_THING = EN.pattern("tastes.thing")
+_AT_THE_BEGINNING = 12
+_ALTERNATIVE = EN.pattern("tastes.instead")
+
+
+def _named(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
+    """Return the preferences that an object names; one that names nothing known is a like or a dislike as it stands."""
+    whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
+    thing = _ENDS.sub("", whole).strip(" ,;:-\"'")
+    found = _all_values(thing, liked=liked, adds=adds)
+    if not found and _NARROWED.match(whole[len(thing) :]):
+        thing, found = whole, _all_values(whole, liked=liked, adds=adds)
+    author = _AUTHOR.search(rest)
+    if author is not None:
+        found += _preferences("author", [next(filter(None, author.groups()))], liked=liked, adds=adds)
+    if found or asked or _EMPTY_OBJECT.match(thing) or len(thing) > _LONGEST_THING or _is_at_hand(thing):
+        return found
+    return [Preference("likes", thing, liked, adds=True)]
+
+
+_SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
+_LONGEST_THING = 60
+
+
+def _all_values(thing: str, *, liked: bool | None, adds: bool) -> list[Preference]:
+    return [each for slot, pattern in _VALUES for each in _values(slot, pattern, thing, liked=liked, adds=adds)]
+
+
+_AT_HAND = EN.pattern("tastes.at_hand")
+
+
+def _is_at_hand(thing: str) -> bool:
+    """Tell whether an object is one thing that is spoken of, or what the shop does, and no kind of things."""
+    return _SHOP.search(thing) is not None or (
+        _AT_HAND.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
+    )
+
+
+def _values(slot: str, pattern: re.Pattern[str], text: str, *, liked: bool | None, adds: bool) -> list[Preference]:
+    names = [(match[1] or match[0]) if match.lastindex else match[0] for match in pattern.finditer(text)]
+    return _preferences(slot, names, liked=liked, adds=adds)
+
+
+def _preferences(slot: str, names: Iterable[str], *, liked: bool | None, adds: bool) -> list[Preference]:
+    keeps = slot == "author"
+    values = [name.rstrip(".") if keeps or name.isupper() else name.lower() for name in dict.fromkeys(names)][:3]
+    if not values:
+        return []
+    if liked is True:
+        return [Preference(slot, ", ".join(values), liked, adds)]
+    return [Preference(slot, value, liked, adds) for value in values]
+
+
+def _japanese_preferences(sentence: str) -> list[Preference]:
+    """Return what a Japanese sentence says: a thing that is named belongs to the first predicate after it that takes a side."""
+    found: list[Preference] = []
+    parts = [part for part in _CLAUSE_END_JAPANESE.split(sentence) if part.strip(" 。！!")]
+    carried = ""
+    for at, part in enumerate(parts):
+        clause = _RATHER_JAPANESE.sub("", part.strip(" 。！!"))
+        if _NOT_SPEAKERS_JAPANESE.search(clause):
+            continue
+        if carried and not _values_japanese(clause):
+            clause = f"{carried}{clause}"
+        said = _of_japanese_clause(clause, is_last=at == len(parts) - 1)
+        said = said or (_replacement_wishes(clause) if found and found[-1].liked is False else [])
+        carried = "" if said else clause if _values_japanese(clause) else ""
+        found += said
+    return found
+
+
+def _values_japanese(clause: str) -> list[tuple[str, list[str]]]:
+    values = [(slot, names) for slot, pattern in _VALUES if (names := [match[0] for match in pattern.finditer(clause)])]
+    author = None if values else _AUTHOR.search(clause)
+    return values if author is None else [("author", [next(filter(None, author.groups()))])]
+
+
+def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
+    excepted, sign, others = clause.partition("以外")
+    if sign and others and (liked := _liked_in(others, is_last=is_last)) and (but := _values_japanese(excepted)):
+        sides = [(slot, names, liked == "no") for slot, names in but]
+        sides += [(slot, names, liked == "yes") for slot, names in _values_japanese(others)]
+        return [each for slot, names, side in sides for each in _preferences(slot, names, liked=side, adds=True)]
+    plain = _AS_ONE_LIKES.sub("", clause)
+    values = _values_japanese(plain)
+    rest = plain
+    for _, names in values:
+        for name in names:
+            rest = rest.replace(name, "*")
+    liked = _liked_in(rest, is_last=is_last)
+    if not liked or _SHOP.search(rest):
+        return []
+    adds = _ADDS.search(clause) is not None
+    found = [each for slot, names in values for each in _preferences(slot, names, liked=_POLARITY[liked], adds=adds)]
+    thing = _THING_JAPANESE.search(plain) if not found else None
+    if thing is not None and not _NO_THING_JAPANESE.search(thing[1]):
+        return [Preference("likes", thing[1], _POLARITY[liked], adds=True)]
+    return found
+
+
+_POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
+
+
+def _liked_in(clause: str, *, is_last: bool) -> str:
+    """Return what a Japanese clause's predicate says: ``yes``, ``no``, ``once``, or nothing."""
+    if _ONCE_JAPANESE.search(clause):
+        return "once"
+    if _NOT_DISLIKED_JAPANESE.search(clause):
+        return ""
+    if _DISLIKING_JAPANESE.search(clause) and not _ONLY_JAPANESE.search(clause):
+        return "no"
+    score = sentiment_score(clause)
+    if _LIKING_JAPANESE.search(clause) or _ONLY_JAPANESE.search(clause):
+        return "yes" if score >= 0 or _ONLY_JAPANESE.search(clause) else "no"
+    if score == 0 and is_last and _OBJECT_JAPANESE.search(clause) and not _NO_PREFERENCE_JAPANESE.search(clause):
+        score = -1 if _NEGATIVE_JAPANESE.search(clause) else 1
+    return "yes" if score > 0 else "no" if score < 0 else ""
+
+
+# Clauses, and the antecedents of pronouns in them.
+
+_NEXT = any_language("clauses.next")
+_SECOND_WISH = EN.pattern("clauses.instead")
+
+
+def split_clauses(sentence: str) -> list[str]:
+    """Return the statements of a sentence, as they follow one another."""
+    return [part for each in _NEXT.split(sentence) for part in _apart(each) if part.strip()]
+
+
+def _apart(clause: str) -> tuple[str, ...]:
+    match = _SECOND_WISH.match(clause)
+    return (clause,) if match is None else (match[1], match[2])
+
+
+def join_answers(said: Iterable[str]) -> Iterator[str]:
+    """Join what asks itself with what it answers: "Romance? No thank you."."""
+    asked = ""
+    for sentence in said:
+        if asked:
+            sentence = f"{asked.rstrip('?？ ')} - {sentence}"
+        asked = sentence if _SELF_ASKED.match(sentence) else ""
+        if not asked:
+            yield sentence
+
+
+_SELF_ASKED = re.compile(r"\A\W*+\w[\w-]*+(?: [\w-]++)?[?？]\s*\Z")
+
+
+def resolve_pronouns(said: Iterable[str]) -> Iterator[str]:
+    """Name what a taste is of, where it is only pointed at: of "Got any josei? I adore that stuff." the second is of josei."""
+    genre = ""
+    for each in said:
+        named = [match for match in _GENRE.finditer(each) if not _SPECIFIC.search(each[: match.start()])]
+        if named:
+            genre = named[-1][0]
+        elif genre and (match := _OF_IT.search(each.replace("\u2019", "'"))):
+            each = f"{each[: match.start(1)]}{genre}{each[match.end(1) :]}"
+        elif genre and _OF_IT_JAPANESE.match(each):
+            each = f"{genre}が{each}"
+        else:
+            genre = ""
+        yield each
+
+
+_GENRE = dict(_VALUES)["genre"]
+_OF_IT = EN.pattern("clauses.of_it")
+_OF_IT_JAPANESE = JA.pattern("clauses.of_it")
+
+
+# Subject of a sentence: the user, or another person.
+
+_OTHER = any_language("subjects.other")
+_GIFT = any_language("subjects.gift")
+_OWN = any_language("subjects.own")
+_OF_A_PERSON = frozenset(("genre", "author", "format", "likes", "dislikes", "budget", "name", "home", ""))
+"""Slots whose value belongs to the person spoken of; a key such as "sister's birthday" names its person itself."""
+
+
+class SubjectTracker:
+    """Follows, sentence by sentence of one message, the person that the user speaks of."""
+
+    def __init__(self) -> None:
+        self._is_other = False
+        self._has_gift = False
+
+    def own_part(self, sentence: str) -> str:
+        """Read the next sentence and return its split_clauses without those about another person.
+
+        A sentence about nobody in particular continues with the person of the sentence before it.
+        """
+        self._has_gift = self._has_gift or _GIFT.search(sentence) is not None
+        if not _OTHER.search(sentence):
+            if _OWN.search(sentence):
+                self._is_other = False
+            return sentence
+        own = [clause for clause in split_clauses(sentence) if _OWN.search(clause) and not _OTHER.search(clause)]
+        self._is_other = not own
+        return ", ".join(own) if own else sentence
+
+    def is_own(self, slot: str) -> bool:
+        """Tell whether a preference of the sentence just read is the user's own. The budget of a gift is not."""
+        if slot == "budget" and self._has_gift:
+            return False
+        return not self._is_other or slot not in _OF_A_PERSON

@@ -1,1 +1,0 @@
-"""What a user likes and dislikes. Pure."""

@@ -1,0 +1,80 @@
+"""The language packs: each pattern finds its examples, no rule reads a counterexample wrongly, and the packs fit together."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.language.dialogue_acts import changes_subject, dialogue_act, revokes_instruction, small_talk_act
+from strands_manga_memory.language.packs import PACKS, LanguagePack, any_language
+from strands_manga_memory.language.preferences import extract_preferences
+
+ENTRIES = {name: (pack, entry) for pack in PACKS for name, entry in pack.entries()}
+EXAMPLES = [(name, example) for name, (_, entry) in ENTRIES.items() for example in entry["examples"]]
+COUNTEREXAMPLES = [(kind, text) for pack in PACKS for kind, texts in pack.counterexamples.items() for text in texts]
+FLAGS = {"s": re.DOTALL, "m": re.MULTILINE}
+
+
+def _compiled(pack: LanguagePack, entry: dict[str, Any]) -> re.Pattern[str]:
+    flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
+    for letter in entry.get("flags", ""):
+        flags |= FLAGS[letter]
+    return re.compile(pack.source(entry), flags)
+
+
+def test_every_pattern_has_an_example() -> None:
+    assert len(ENTRIES) > 250
+    assert [name for name, (_, entry) in ENTRIES.items() if not entry["examples"]] == []
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES)
+def test_a_pattern_finds_its_examples(name: str, example: str) -> None:
+    """Rules read the text as it is written or in lower case."""
+    pattern = _compiled(*ENTRIES[name])
+    assert pattern.search(example) or pattern.search(example.lower())
+
+
+@pytest.mark.parametrize("name", [name for name, (_, entry) in ENTRIES.items() if "cues" in entry])
+def test_the_cues_of_an_act_are_in_its_examples(name: str) -> None:
+    """A rule is tried only in a text with one of its cues, so a missing cue silences it."""
+    pack, entry = ENTRIES[name]
+    for example in entry["examples"]:
+        text = example.lower()
+        words = set(re.split(r"[^a-z']+", text)) if pack.code == "en" else text
+        assert any(cue in words for cue in entry["cues"])
+
+
+@pytest.mark.parametrize("name", [name for name, (_, entry) in ENTRIES.items() if "cues" in entry])
+def test_a_message_is_read_as_the_act_of_its_rule(name: str) -> None:
+    """No earlier rule takes an example away."""
+    _, entry = ENTRIES[name]
+    assert {str(dialogue_act(example, entry["role"])) for example in entry["examples"]} == {entry["act"]}
+
+
+@pytest.mark.parametrize(("kind", "text"), COUNTEREXAMPLES)
+def test_a_counterexample_is_left_alone(kind: str, text: str) -> None:
+    """Rules inject only what they know for certain, so each of these must stay unread."""
+    found = {
+        "preference": bool(extract_preferences([text])),
+        "instruction": dialogue_act(text, "user") == "instruction",
+        "revocation": revokes_instruction(text),
+        "correction": dialogue_act(text, "user") == "correction",
+        "recommendation": dialogue_act(text, "assistant") == "recommendation",
+        "small_talk": small_talk_act(text, "user") is not None,
+        "subject_change": changes_subject(text),
+    }
+    assert not found[kind]
+
+
+def test_a_pattern_of_two_languages_needs_the_same_flags() -> None:
+    assert any_language("preferences.shop").flags & re.IGNORECASE
+    with pytest.raises(ValueError, match="same flags"):
+        any_language("preferences.nothing")
+
+
+def test_an_unknown_part_is_an_error() -> None:
+    data = {"code": "xx", "patterns": {"a": {"b": {"any": ["{{a.missing}}"], "examples": ["x"]}}}, "fragments": {"a": {}}}
+    with pytest.raises(KeyError, match="missing"):
+        LanguagePack(data)
