@@ -19,6 +19,7 @@ from strands_manga_memory.testing import ScriptedModel
 KINDS = ("text", "japanese", "tool", "parallel", "sequential")
 """The turns a worker makes. Their user texts are ``<tag> <kind>``."""
 
+_NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _TURN = re.compile(r"\S+ (text|japanese|tool|parallel|sequential|answer)\b")
 _JAPANESE = "ワンピースの最新刊はいつ発売されますか？予約したいです。"
 
@@ -42,7 +43,9 @@ def reply(messages: Sequence[Message]) -> str | list[dict[str, Any]]:
         for text in reversed(texts(message))  # a conversation manager may have put two of them into one message
         if _TURN.match(text)
     )
-    done = sum(id_.startswith(f"{tag}-") for message in messages for id_ in result_ids(message))
+    # A request holds ids as providers take them, without the dots of a tag.
+    start = _NOT_IN_ID.sub("_", f"{tag}-")
+    done = sum(_NOT_IN_ID.sub("_", id_).startswith(start) for message in messages for id_ in result_ids(message))
     calls = {"tool": (1,), "parallel": (3,), "sequential": (1, 1)}.get(kind, ())
     made = 0
     for count in calls:
