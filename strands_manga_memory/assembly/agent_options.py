@@ -10,7 +10,7 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.memory import MemoryManager
 from strands.plugins import Plugin
 
-from strands_manga_memory import memory, prompt
+from strands_manga_memory import conversation, memory, prompt
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings, SettingsError
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn
@@ -70,6 +70,7 @@ class PartsSettings(TypedDict, total=False):
     trim_to: int | None
     max_turns: int | None
     recall: bool | None
+    summary_schedule: conversation.SummarySchedule | None
     learn: memory.Learn | None
     task_state: bool | Mapping[str, Any] | None
     instructions: bool | prompt.InstructionFiles

@@ -12,7 +12,8 @@ from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 from strands.plugins import Plugin
 
-from strands_manga_memory import memory, prompt
+from strands_manga_memory import conversation, memory, prompt
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.agent_options import (
     AgentKwargs,
     HandedOn,
@@ -91,6 +92,7 @@ class Assembly(Process):
         trim_to: int | None = None,
         max_turns: int | None = None,
         recall: bool | None = None,
+        summary_schedule: conversation.SummarySchedule | None = None,
         learn: memory.Learn | None = None,
         task_state: bool | Mapping[str, Any] | None = None,
         instructions: bool | prompt.InstructionFiles = False,
@@ -131,6 +133,8 @@ class Assembly(Process):
             recall: Bring back earlier messages of this session that fit the user's question, and offer the model a tool to
                 search them. 1,024 of ``max_tokens``, at most a quarter, are reserved for them. The
                 first question of each agent reads the session's log, once. Default that of the process: False.
+            summary_schedule: Who waits for the summaries of ``summarize`` and ``compact``, and how long. Default
+                ``SummarySchedule()``: nobody, they are written in the background.
             learn: How preferences of the user are picked up from what he says, once the turn is over. ``rules``: by rules, in
                 English and Japanese. ``model``: then also by the agent's ``aux_model``, in the background; a value whose words
                 he did not use is left out. ``nothing``: not at all. Default ``rules`` with ``memories``.
@@ -147,7 +151,9 @@ class Assembly(Process):
         settings, own = split_options(options)
         session = session and own.get("session_manager") is None
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
-        plan = HistoryPlan(wanted)
+        if summary_schedule is not None:
+            of_kind("summary_schedule", summary_schedule, conversation.SummarySchedule)
+        plan = HistoryPlan(wanted, summary_schedule)
         ours: list[Plugin] = [*told_once(instructions)]
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
         arguments: AgentKwargs = {} if agent_id == DEFAULT_AGENT else {"agent_id": agent_id}

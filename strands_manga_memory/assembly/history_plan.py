@@ -27,9 +27,11 @@ class HistoryPlan:
 
     Attributes:
         settings: What was asked for of its history, its summaries and its recall.
+        schedule: Who waits for its summaries; None: nobody.
     """
 
     settings: MangaMemorySettings
+    schedule: conversation.SummarySchedule | None = None
 
     @property
     def recall_tokens(self) -> int | None:
@@ -45,11 +47,11 @@ class HistoryPlan:
         log = None if session is None else session.history
         beside: dict[str, Any] = {"includes_recall": asked.recall, "log": log, "max_turns": asked.max_turns}
         if asked.history == "compact":  # the window bounds this one
-            from strands_manga_memory.conversation.compaction.stages import default_stages  # loaded with it alone
+            from strands_manga_memory.conversation.compaction import default_stages  # loaded with it alone
 
             trimmer = conversation.ImportanceWeightedConversationManager(**beside)
             return conversation.TieredCompactionConversationManager(
-                default_stages(trimmer=trimmer, log=log, cache=_drafts(hot)), log=log
+                default_stages(trimmer=trimmer, log=log, cache=_drafts(hot), schedule=self.schedule), log=log
             )
         tokens, trigger = asked.max_tokens, asked.summary_trigger_tokens
         if asked.history == "summarize" and tokens is not None and trigger is not None:
@@ -65,6 +67,7 @@ class HistoryPlan:
                 tokens=trigger, turns=asked.summary_trigger_turns, keep_recent_turns=asked.summary_keep_turns
             ),
             sizes=conversation.SummarySizes(summary_tokens=summary_tokens, keep_important=True),
+            schedule=self.schedule,
             trimmer=trimmer,
             log=log,
             cache=_drafts(hot),

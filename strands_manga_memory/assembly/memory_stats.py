@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
-from strands_manga_memory.conversation.summaries.summary_stats import SummaryStats
+from strands_manga_memory.conversation.summaries import SummaryStats
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.state import StateCoordinator
 from strands_manga_memory.state.statistics import StateStats

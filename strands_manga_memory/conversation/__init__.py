@@ -12,13 +12,13 @@ if TYPE_CHECKING:
         RecallHit,
         Retriever,
     )
-    from strands_manga_memory.conversation.compaction.compaction import TieredCompactionConversationManager
-    from strands_manga_memory.conversation.compaction.stages import (
+    from strands_manga_memory.conversation.compaction import (
         Compaction,
         MicroCompaction,
         Reactive,
         Snip,
         Stage,
+        TieredCompactionConversationManager,
         ToolResultCap,
         VerifiedSummary,
     )
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     )
     from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
     from strands_manga_memory.conversation.recall import HistoryRecall
-    from strands_manga_memory.conversation.strategies import PluginStrategy, PolicyStrategy, as_strategy
-    from strands_manga_memory.conversation.summaries.summary_policies import SummarySchedule, SummarySizes, SummaryTrigger
-    from strands_manga_memory.conversation.summaries.verified import VerifiedSummarizingConversationManager
-    from strands_manga_memory.conversation.summaries.writing.model_slots import ModelSlotExtractor
-    from strands_manga_memory.conversation.summaries.writing.summary_cache import SummaryCache
+    from strands_manga_memory.conversation.strategy import PluginStrategy, PolicyStrategy, as_strategy
+    from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger
+    from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
+    from strands_manga_memory.conversation.summary_cache import SummaryCache
+    from strands_manga_memory.conversation.summary_writing import ModelFactExtractor, SummarySizes
     from strands_manga_memory.conversation.tokens.budget import BudgetPlan, budget_plan, history_tokens
     from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds
     from strands_manga_memory.conversation.tokens.token_counter import (
@@ -53,8 +53,8 @@ else:
         __name__,
         {
             "archive": "ArchivedMessage Bm25Retriever DenseRetriever RecallHit Retriever",
-            "compaction.compaction": "TieredCompactionConversationManager",
-            "compaction.stages": "Compaction MicroCompaction Reactive Snip Stage ToolResultCap VerifiedSummary",
+            "compaction": "Compaction MicroCompaction Reactive Snip Stage TieredCompactionConversationManager ToolResultCap "
+            "VerifiedSummary",
             "history.stubs": "as_said",
             "history.summary": "Segment Summary",
             "importance.fates": "MessageFate",
@@ -63,11 +63,11 @@ else:
             "importance.weighing.scoring": "Bands ImportanceScorer ImportanceWeights RuleScorer",
             "importance.weighing.signals": "SignalWeights",
             "recall": "HistoryRecall",
-            "strategies": "PluginStrategy PolicyStrategy as_strategy",
-            "summaries.summary_policies": "SummarySchedule SummarySizes SummaryTrigger",
-            "summaries.verified": "VerifiedSummarizingConversationManager",
-            "summaries.writing.model_slots": "ModelSlotExtractor",
-            "summaries.writing.summary_cache": "SummaryCache",
+            "strategy": "PluginStrategy PolicyStrategy as_strategy",
+            "summaries": "SummarySchedule SummaryTrigger",
+            "summarizing": "VerifiedSummarizingConversationManager",
+            "summary_cache": "SummaryCache",
+            "summary_writing": "ModelFactExtractor SummarySizes",
             "tokens.budget": "BudgetPlan budget_plan history_tokens",
             "tokens.thresholds": "Thresholds thresholds",
             "tokens.token_counter": "EstimateCounter TiktokenCounter TokenCounter default_counter",
@@ -90,8 +90,8 @@ __all__ = [
     "ImportanceWeights",
     "MessageFate",
     "MicroCompaction",
+    "ModelFactExtractor",
     "ModelScorer",
-    "ModelSlotExtractor",
     "PluginStrategy",
     "PolicyStrategy",
     "Reactive",

@@ -166,7 +166,7 @@ async def test_the_response_does_not_wait_for_the_summary() -> None:
     assert agent.conversation_manager.summary(agent) is None
     assert agent.conversation_manager.stats().waits == 0
     held.go.set()
-    assert await asyncio.to_thread(agent.conversation_manager._runs.finish, 30)
+    assert await asyncio.to_thread(agent.conversation_manager._jobs.finish, 30)
     await agent.invoke_async("next")
     assert PROSE in view(agent)
     assert [message["content"][0]["text"] for message in agent.messages if message["role"] == "user"][-1] == "next"
@@ -316,7 +316,7 @@ def test_three_failures_in_a_row_leave_the_summarizer_alone_for_a_while(caplog: 
         talk(agent, 6 + 3 + 3)
     assert len(asked) == 9
     assert agent.conversation_manager.stats().resting
-    assert "the summarizer is left alone" in caplog.text
+    assert "the breaker of the summarizer is open" in caplog.text
     talk(agent, 6, start=12)
     assert len(asked) == 9
     assert all(f"Name{number}x" in view(agent) for number in range(18))
@@ -339,7 +339,7 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
 
 def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure() -> None:
     agent = made()
-    agent.conversation_manager._head.prepare = lambda _: 1 // 0
+    agent.conversation_manager._jobs._prepare = lambda _: 1 // 0
     talk(agent, 6)
     assert len(agent.messages) == 12
     assert agent.conversation_manager.stats().failed == 1
@@ -398,7 +398,7 @@ def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_c
     def slow() -> str:
         """Take so long that the summary is ready."""
         held.go.set()
-        assert agent.conversation_manager._runs.finish(30)
+        assert agent.conversation_manager._jobs.finish(30)
         return "done"
 
     replies = [*["ok"] * 6, [{"toolUse": {"toolUseId": "t", "name": "slow", "input": {}}}], "finished"]
@@ -418,7 +418,7 @@ def test_a_session_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
     agent = begun(held, agent={"session_manager": session})
     session.delete_session()
     held.go.set()
-    assert agent.conversation_manager._runs.finish(30)
+    assert agent.conversation_manager._jobs.finish(30)
     agent("something else")
     assert "Name" not in json.dumps(plain(agent.messages))
     assert agent.conversation_manager.summary(agent) is None
@@ -470,7 +470,7 @@ def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(is_used_befor
     for number in range(8, 10):
         other(f"Series number {number} is for my friend Name{number}x.")  # its window, with all the raw turns, is saved first
     held.go.set()
-    assert first.conversation_manager._runs.finish(30)
+    assert first.conversation_manager._jobs.finish(30)
     first("And this is mine.")
     assert PROSE in view(first)
     assert all(f"Name{number}x" in view(first) for number in range(10))
@@ -492,8 +492,8 @@ def test_a_forked_child_begins_anew() -> None:
         with contextlib.suppress(BaseException):
             held.go.set()
             manager = agent.conversation_manager
-            manager._swaps.begin(agent)
-            assert manager._runs.finish(20)
+            manager._installer.begin(agent)
+            assert manager._jobs.finish(20)
             manager.finish(agent)
             os._exit(0 if PROSE in view(agent) else 3)
         os._exit(4)
@@ -527,8 +527,8 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
     talk(agent, 5)
     agent("Series number 5 is for my friend Name5x.")
     before = plain(agent.messages)
-    assert manager._runs.finish(30)
-    swap_in = manager._swaps.swap_in
+    assert manager._jobs.finish(30)
+    swap_in = manager._installer.swap_in
 
     def crash(*_: Any) -> None:
         raise CrashError
@@ -538,9 +538,9 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
         raise CrashError
 
     if point == "before the swap":
-        manager._swaps.swap_in = crash
+        manager._installer.swap_in = crash
     elif point == "after the swap":
-        manager._swaps.swap_in = swap_in_and_crash
+        manager._installer.swap_in = swap_in_and_crash
     elif point == "at a message":
         agent.add_hook(crash, MessageAddedEvent)
     else:

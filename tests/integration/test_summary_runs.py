@@ -15,10 +15,11 @@ from strands.session import FileSessionManager
 from strands_manga_memory import (
     ConversationScope,
     MangaMemory,
+    MangaMemorySettings,
     TieredCompactionConversationManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import SummaryTrigger, VerifiedSummary
+from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, VerifiedSummary
 from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
 
@@ -156,3 +157,18 @@ def test_failing_summarizer_rests_for_agents_built_for_each_request(reply: Any, 
             agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
         calls[for_each] = len(summarizer.requests)
     assert calls[True] == calls[False] > 0
+
+
+def test_an_agent_of_the_process_can_wait_for_its_summaries(tmp_path: Path) -> None:
+    """With an inline schedule the turn that makes a summary due ends with the summary in the history."""
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", defaults=MangaMemorySettings(summary_trigger_turns=4))
+    arguments: dict[str, Any] = {"user_id": "u", "session_id": "s", "history": "summarize", "callback_handler": None}
+    agent = memory.agent(
+        ScriptedModel(lambda _: "We talked about books."), summary_schedule=SummarySchedule(strategy="inline"), **arguments
+    )
+    for number in range(4):
+        agent(f"I am looking for volume {number} of Uzumaki.")
+    assert "<conversation_summary>" in str(agent.messages)
+    with pytest.raises(ValueError, match="summary_schedule"):
+        memory.agent(ScriptedModel(), summary_schedule="inline", **arguments)
+    memory.close()

@@ -10,7 +10,7 @@ import pytest
 from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.conversation.history.shown_summary import shown
 from strands_manga_memory.conversation.history.summary import Segment, Summary, is_synthesized, record_of
-from strands_manga_memory.conversation.summaries.folding import fold_of
+from strands_manga_memory.conversation.summaries import split_history
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Fact, FactKind
 from strands_manga_memory.messages import problems
@@ -107,10 +107,10 @@ def test_a_history_is_taken_apart() -> None:
     kept = [user("kept", tracking_id="k"), assistant("kept too")]
     fresh = [user("fresh"), assistant("fresh")]
     recent = [user("one"), assistant("1"), user("two"), assistant("2")]
-    fold = fold_of([*view.messages, *kept[:1], *fresh, *recent], 2)
+    fold = split_history([*view.messages, *kept[:1], *fresh, *recent], 2)
     assert fold.summary == record_of(view.messages[0])
     assert fold.kept == tuple(kept[:1])
     assert fold.fresh == tuple(fresh)
     assert fold.recent == tuple(recent)
     assert (fold.before_recent, fold.uncovered_turns) == (5, 3)
-    assert fold_of(recent, 3).fresh == ()
+    assert split_history(recent, 3).fresh == ()

@@ -1,4 +1,4 @@
-"""SummaryCache: verified drafts by the content they summarize, so that the same turns are never paid for twice in a day."""
+"""SummaryCache: verified drafts of summaries by the content that they summarize."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 SECONDS = 24 * 3600
-"""How long a draft is kept."""
+"""Seconds for which a draft is kept."""
 
 _KEY = "content"
 
 
 class ValueStore(Protocol):
-    """Keeps small values for a time; every ``HotStore`` does."""
+    """Store of small values with a time to live, such as a ``HotStore``."""
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value kept under ``name``; None if there is none, or its time is over."""
+        """Return the value stored under ``name``; None if there is none, or it has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Keep ``value`` under ``name`` for ``ttl`` seconds."""
+        """Store ``value`` under ``name`` for ``ttl`` seconds."""
 
 
 class SummaryCache:
     """Keeps verified drafts for 24 hours, in any hot store. Needs the ``encryption`` extra.
 
     The name of an entry is a hash of who summarizes, how, and the whole source; the draft is encrypted with a key made from the
-    same content. So only who already holds a conversation can find its draft and read it: once the conversation is deleted,
-    nobody can. A store that fails is a cache that has nothing.
+    same content. Only a reader of the conversation can find and read its draft: once the conversation is deleted,
+    nobody can. A failing store acts as an empty cache.
 
     Args:
         store: Where to keep them.
@@ -69,7 +69,7 @@ class SummaryCache:
         return text
 
     def put(self, summarizer: str, instructions: str, source: str, *, text: str) -> None:
-        """Keep a draft."""
+        """Store a draft."""
         name, codec = _entry(summarizer, instructions, source)
         self._tried(lambda: self._store.put_value(name, codec.encode(text, name), ttl=self._seconds))
 
@@ -82,7 +82,7 @@ class SummaryCache:
 
 
 def _entry(*content: str) -> tuple[str, Codec]:
-    """Return the name of the entry for some content, and what reads and writes it."""
+    """Return the name and the codec of the entry for some content."""
     digest = hashlib.sha512()
     for part in content:
         data = part.encode("utf-8", "surrogatepass")

@@ -1,6 +1,6 @@
-"""as_strategy: a conversation manager, or a plugin, as a ``ContextStrategy`` of ``Agent(context_manager=...)``.
+"""Adapters that make a conversation manager or a plugin a ``ContextStrategy`` of ``Agent(context_manager=...)``.
 
-Strands' context strategies are experimental: what this package expects of them is in this module and nowhere else.
+Strands' context strategies are experimental: no other module of this package depends on them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Policy = ImportanceWeightedConversationManager | StackedConversationManager
 
 STATE_KEY = "manga_context"
-"""Where in ``agent.state`` the state of a policy is kept: Strands keeps none of strategies."""
+"""Key in ``agent.state`` of a policy's state, since Strands stores no state of strategies."""
 
 _BEFORE_THE_POLICY = HookOrder.SDK_LAST - 1
 _AS_THE_AGENT_WOULD = HookOrder.SDK_FIRST - 2
@@ -33,7 +33,7 @@ _BEFORE_THE_SESSION = HookOrder.SDK_FIRST + 1
 def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | PluginStrategy:
     """Return a policy of this package as a strategy: ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``.
 
-    It does there what it does as ``Agent(conversation_manager=)`` or among the plugins, side by side with Strands' own
+    It works as it does as ``Agent(conversation_manager=)`` or among the plugins, together with Strands' own
     strategies and with the stash. One policy serves one agent, in one of its forms.
 
     Args:
@@ -63,7 +63,7 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the manager, and those that do what an agent does for its own conversation manager."""
+        """Register the hooks of the manager, and hooks for the calls that an agent makes to its own conversation manager."""
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
         self.policy.register_hooks(agent.hooks)
@@ -93,7 +93,7 @@ class PolicyStrategy:
             event.agent.state.set(STATE_KEY, state)
 
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Give the manager its state; a session that has every message ever said restored its log, any other the history."""
+        """Restore the manager's state. A session that stores the whole log restores the log, any other the history."""
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:
             return
@@ -110,7 +110,7 @@ class PolicyStrategy:
 
 
 class PluginStrategy:
-    """A plugin as a strategy; made by ``as_strategy``. It takes nothing away from the history.
+    """A plugin as a strategy; made by ``as_strategy``. It does not change the history.
 
     Attributes:
         policy: The plugin.
@@ -122,7 +122,7 @@ class PluginStrategy:
         self.name = policy.name
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Do what an agent does with a plugin."""
+        """Initialize the plugin, and register its hooks and tools."""
         self.policy.init_agent(agent)
         for hook in self.policy.hooks:
             agent.add_hook(hook)
@@ -130,5 +130,5 @@ class PluginStrategy:
             agent.tool_registry.register_tool(tool)
 
     async def apply(self, context: ContextState) -> bool:
-        """Change nothing: a plugin works by its hooks and middleware."""
+        """Do nothing: a plugin works through its hooks and middleware."""
         return False

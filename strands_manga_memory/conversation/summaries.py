@@ -1,0 +1,585 @@
+"""Summaries of older turns: when one is due, which messages it covers, and the runs that write it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from opentelemetry import metrics
+from strands.types.content import Message
+
+from strands_manga_memory.arguments import function, whole
+from strands_manga_memory.conversation.background import Run
+from strands_manga_memory.conversation.history.exchanges import exchanges
+from strands_manga_memory.conversation.history.summary import RULES, Summary, is_synthesized, record_of
+from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
+from strands_manga_memory.conversation.importance.weighing.scoring import Band
+from strands_manga_memory.conversation.summary_writing import ModelSummarizer, SummaryWriter, summarizer_name
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.language.session_summaries import Summarizer
+from strands_manga_memory.messages import content_fingerprint, is_turn_start, turns
+from strands_manga_memory.telemetry import SUMMARY, measured
+from strands_manga_memory.telemetry.events import SUMMARY_RUNS
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+
+logger = logging.getLogger(__name__)
+
+# --- Policies -----------------------------------------------------------------------------------------------------------------
+
+
+Strategy = Literal["background", "async", "inline"]
+"""Waiting for a summary: not at all, in the next model call, or in the turn that made it due."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryTrigger:
+    """Trigger of a summary, and the number of recent turns that it leaves whole.
+
+    Attributes:
+        tokens: Tokens of history from which on they are. None: nearly twice the trimmer's budget, at most half the context
+            window of the agent's model. Default 8,000.
+        turns: Turns since the last summary from which on they are. Default 20.
+        keep_recent_turns: Turns that stay whole, the current one among them. Default 3.
+        hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
+        on_warning: Called with the tokens of history and the trigger when the history comes near it.
+
+    Raises:
+        ValueError: A number is not positive, ``hard_tokens`` is below ``tokens``, or ``on_warning`` is no function.
+    """
+
+    tokens: int | None = 8_000
+    turns: int = 20
+    keep_recent_turns: int = 3
+    hard_tokens: int | None = None
+    on_warning: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        numbers = {"turns": self.turns, "keep_recent_turns": self.keep_recent_turns}
+        numbers |= {} if self.tokens is None else {"tokens": self.tokens}
+        numbers |= {} if self.hard_tokens is None else {"hard_tokens": self.hard_tokens}
+        for name, number in numbers.items():
+            whole(name, number, least=1)
+        if self.hard_tokens is not None and self.tokens is None:
+            raise ValueError(f"hard_tokens must be None if tokens is None, got {self.hard_tokens!r:.80}")
+        if self.hard_tokens is not None and self.tokens is not None and self.hard_tokens < self.tokens:
+            raise ValueError(f"hard_tokens must be at least tokens ({self.tokens}), got {self.hard_tokens!r:.80}")
+        if self.on_warning is not None:
+            function("on_warning", self.on_warning)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarySchedule:
+    """Waiting for summaries: at which point of a turn, and how long.
+
+    Attributes:
+        strategy: ``background`` (default): the summary is written beside the conversation. ``async``: the next model call waits
+            for it, the event loop does not. ``inline``: the turn ends when it is there; blocks the event loop.
+        wait_seconds: How long a model call waits at most. Default 30; then the trimmer makes room.
+        rest_seconds: How long the breaker stays open after three failures of the summarizer in a row. Default 300.
+
+    Raises:
+        ValueError: ``strategy`` is none of these, or a time is below 0.
+    """
+
+    strategy: Strategy = "background"
+    wait_seconds: float = 30.0
+    rest_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.strategy not in get_args(Strategy):
+            raise ValueError(f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got {self.strategy!r:.80}")
+        for name, seconds in (("wait_seconds", self.wait_seconds), ("rest_seconds", self.rest_seconds)):
+            if not seconds >= 0:
+                raise ValueError(f"{name} must be 0 or more, got {seconds!r:.80}")
+
+
+# --- Covered messages ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SummarySpan:
+    """Part of a history before its recent turns, split into the shown summary, covered messages and raw turns.
+
+    Attributes:
+        summary: The summary that is shown there, if any.
+        shown: The messages that show it.
+        kept: Messages that it covers and that stayed.
+        fresh: Raw turns that no summary covers yet.
+        recent: The turns that stay whole.
+    """
+
+    summary: Summary | None
+    shown: tuple[Message, ...]
+    kept: tuple[Message, ...]
+    fresh: tuple[Message, ...]
+    recent: tuple[Message, ...]
+
+    @property
+    def before_recent(self) -> int:
+        """Number of messages before the recent turns."""
+        return len(self.shown) + len(self.kept) + len(self.fresh)
+
+    @property
+    def uncovered_turns(self) -> int:
+        """Number of turns that no summary covers, including the recent ones."""
+        return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
+
+    def until(self, last: str) -> SummarySpan | None:
+        """Return a shorter span that ends with a message; None if the message is not in the span."""
+        for at, message in enumerate(self.fresh):
+            if message.get("tracking_id") == last:
+                return replace(self, fresh=self.fresh[: at + 1], recent=(*self.fresh[at + 1 :], *self.recent))
+        return None
+
+    def marks(self) -> list[tuple[str | None, int]]:
+        """Return ids and fingerprints of the messages before the recent turns."""
+        return marks((*self.shown, *self.kept, *self.fresh))
+
+
+def marks(messages: Iterable[Message]) -> list[tuple[str | None, int]]:
+    """Return the id and the fingerprint of each message."""
+    return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
+
+
+def split_history(history: Sequence[Message], keep_recent_turns: int) -> SummarySpan:
+    """Split a history; raises as :meth:`Summary.from_state` does if the record of its summary cannot be read."""
+    found = turns(history)
+    split = found[-keep_recent_turns].start if len(found) > keep_recent_turns else 0
+    summary: Summary | None = None
+    for message in history:
+        summary = record_of(message) or summary
+    covered = frozenset(summary.kept) if summary else frozenset()
+    parts: dict[str, list[Message]] = {"shown": [], "kept": [], "fresh": []}
+    for message in history[:split]:
+        where = "shown" if is_synthesized(message) else "kept" if message.get("tracking_id") in covered else "fresh"
+        parts[where].append(message)
+    return SummarySpan(summary, tuple(parts["shown"]), tuple(parts["kept"]), tuple(parts["fresh"]), tuple(history[split:]))
+
+
+def select_kept(
+    messages: Sequence[Message],
+    room: int,
+    *,
+    bands: Sequence[Band],
+    band_of: Callable[[Message], Band],
+    tokens_of: Callable[[Sequence[Message]], int],
+    outdated: Collection[str] = (),
+) -> list[Message]:
+    """Return the covered messages that stay in the history: pinned ones, and as many of the given bands as have room.
+
+    They stay as whole exchanges, the higher band and then the newer first, so that the history remains valid. None stays that
+    is ``outdated``: corrected later, behind the facts it would seem current.
+    """
+    groups = [sorted(exchange.positions()) for exchange in exchanges(messages)] if messages else []
+    kept: set[int] = set()
+    for positions in groups:
+        if any(is_pinned(messages[at]) for at in positions):
+            kept.update(positions)
+    room -= tokens_of([messages[at] for at in kept])
+    for band in bands:
+        for positions in reversed(groups):
+            own = [messages[at] for at in positions]
+            if any(messages[at].get("tracking_id") in outdated for at in positions):
+                continue
+            if kept.isdisjoint(positions) and max(map(band_of, own)) is band and (tokens := tokens_of(own)) <= room:
+                kept.update(positions)
+                room -= tokens
+    return [messages[at] for at in sorted(kept)]
+
+
+# --- Trigger ------------------------------------------------------------------------------------------------------------------
+
+
+WARN_AT = 0.75
+"""Share of the trigger at which a warning is logged."""
+
+_WORTH_A_RUN = 8
+"""A history whose raw turns have less than this part of the trigger is trimmed, not summarized."""
+
+
+class Trigger:
+    """Decides when a history is summarized: at a number of tokens, or of turns that no summary covers."""
+
+    def __init__(self, tokens: int, turns: int, on_warning: Callable[[int, int], None] | None = None) -> None:
+        self.tokens = tokens
+        self.turns = turns
+        self.warnings = 0
+        self._on_warning = on_warning
+        self.has_warned = False
+
+    def is_due(self, span: SummarySpan, tokens: int, *, fresh_tokens: Callable[[], int]) -> bool:
+        """Whether a history of ``tokens`` tokens is due for a summary; ``fresh_tokens`` counts the tokens of its raw turns."""
+        if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
+            return False
+        if span.uncovered_turns >= self.turns:
+            return True
+        return tokens >= self.tokens and fresh_tokens() >= self.tokens // _WORTH_A_RUN
+
+    def watch(self, tokens: int) -> None:
+        """Observe the size of the history, and log a warning once when it comes near the trigger."""
+        if tokens < WARN_AT * self.tokens:
+            self.has_warned = False
+        elif not self.has_warned:
+            self.has_warned = True
+            self.warnings += 1
+            logger.warning("tokens=<%d>, trigger=<%d> | the history will be summarized soon", tokens, self.tokens)
+            if self._on_warning is not None:
+                self._on_warning(tokens, self.tokens)
+
+    def reset(self) -> None:
+        """Allow the next warning, after a summary was installed."""
+        self.has_warned = False
+
+
+# --- Failures of the summarizer -----------------------------------------------------------------------------------------------
+
+
+MOST_FAILURES = 3
+
+_run_counter = metrics.get_meter("strands_manga_memory").create_counter(
+    SUMMARY_RUNS.name, unit=SUMMARY_RUNS.unit, description=SUMMARY_RUNS.description
+)
+
+
+class SummarizerBreaker:
+    """Circuit breaker of a summarizer: it opens after three failures in a row; the first call after that closes or reopens it.
+
+    A session keeps both with the state of the manager: an agent may be built for each request.
+    """
+
+    def __init__(self, seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._until: float | None = None
+        self._ends_at: float | None = None
+        self.failures = 0
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the breaker is open."""
+        return self._until is not None and self._clock() < self._until
+
+    def to_state(self) -> dict[str, Any]:
+        """Return JSON values: the failures in a row, and the time at which the breaker allows a call."""
+        return {"failures": self.failures, "until": self._ends_at}
+
+    def restore(self, state: Any) -> None:
+        """Restore the values of :meth:`to_state`; unreadable values mean no failures."""
+        state = state if isinstance(state, Mapping) else {}
+        failures, ends_at = state.get("failures"), state.get("until")
+        self.failures = failures if isinstance(failures, int) else 0
+        self._ends_at = ends_at if isinstance(ends_at, int | float) else None
+        left = 0.0 if self._ends_at is None else min(self._seconds, self._ends_at - time.time())
+        self._until = self._clock() + left if left > 0 else None
+
+    def succeeded(self) -> None:
+        """Count a success."""
+        self.failures, self._until, self._ends_at = 0, None, None
+        _run_counter.add(1, {"outcome": "written"})
+
+    def failed(self) -> None:
+        """Count a failure."""
+        self.failures += 1
+        _run_counter.add(1, {"outcome": "failed"})
+        if self.failures >= MOST_FAILURES:
+            self._until = self._clock() + self._seconds
+            self._ends_at = round(time.time() + self._seconds, 3)
+            logger.warning(
+                "failures=<%d>, seconds=<%.0f> | the breaker of the summarizer is open, importance decides what stays",
+                self.failures,
+                self._seconds,
+            )
+
+    def rested(self) -> None:
+        """Count a summary that was written without the summarizer."""
+        _run_counter.add(1, {"outcome": "rested"})
+
+
+# --- Runs ---------------------------------------------------------------------------------------------------------------------
+
+
+_MOST_RUNS = 256
+"""Most runs that are kept; the least recently used one goes first."""
+
+
+@dataclass(frozen=True)
+class CoveredRange:
+    """Messages that a run covers. Stored with the state of the manager, so that every process knows of the run.
+
+    Attributes:
+        first: Tracking id of the first message before the recent turns.
+        last: Tracking id of the last message before the recent turns.
+        begun: When the run was begun, in seconds since the epoch.
+    """
+
+    first: str
+    last: str
+    begun: float
+
+    def to_state(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"first": self.first, "last": self.last, "begun": self.begun}
+
+    @classmethod
+    def from_state(cls, state: Any) -> CoveredRange | None:
+        """Read the values of :meth:`to_state`; None if they are missing or unreadable."""
+        if not isinstance(state, Mapping):
+            return None
+        first, last, begun = (state.get(name) for name in ("first", "last", "begun"))
+        if not (isinstance(first, str) and isinstance(last, str) and isinstance(begun, int | float)):
+            return None
+        return cls(first, last, float(begun))
+
+
+@dataclass(frozen=True)
+class SharedRun:
+    """A run and the messages that its summary replaces.
+
+    Attributes:
+        run: The run.
+        key: What it is found by.
+        marks: Ids and fingerprints of the messages that its summary takes the place of.
+        asked: Whether a summarizer was asked.
+    """
+
+    run: Run[Summary]
+    key: Hashable
+    marks: Sequence[tuple[str | None, int]]
+    asked: bool
+
+
+class SharedRuns:
+    """Latest summary runs of all agents of a process, including ended ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[Hashable, SharedRun] = OrderedDict()
+
+    def find(self, key: Hashable) -> SharedRun | None:
+        """Return the run of a key; None if there is none, or it was started before a fork."""
+        with self._lock:
+            found = self._runs.get(key)
+            if found is not None and found.run.is_lost:
+                del self._runs[key]
+                return None
+            if found is not None:
+                self._runs.move_to_end(key)
+            return found
+
+    def add(self, shared: SharedRun) -> None:
+        """Add a run; it replaces a run with the same key."""
+        with self._lock:
+            self._runs[shared.key] = shared
+            self._runs.move_to_end(shared.key)
+            while len(self._runs) > _MOST_RUNS:
+                self._runs.popitem(last=False)
+
+    def discard(self, shared: SharedRun) -> None:
+        """Remove a run."""
+        with self._lock:
+            if self._runs.get(shared.key) is shared:
+                del self._runs[shared.key]
+
+
+shared_runs = SharedRuns()
+"""The runs of this process."""
+
+
+def _renew_after_fork() -> None:
+    shared_runs.__init__()  # type: ignore[misc]  # a lock may have been held, and the threads are in the other process
+
+
+at_fork(after_in_child=_renew_after_fork)
+
+
+@dataclass
+class SummaryStats:
+    """Counts of a summarizing manager.
+
+    Attributes:
+        runs: Summaries begun.
+        swapped: Summaries that took the place of turns.
+        discarded: Summaries not used, because the history had changed meanwhile.
+        failed: Runs without any usable prose: refusals, errors, inventions.
+        waits: Model calls that had to wait for a summary.
+        warnings: How often the history came near the trigger.
+        attempts: How often the summarizer was asked.
+        tokens_spent: Tokens read and written by the summarizer.
+        cache_hit_rate: Share of drafts that the cache had; 0.0 without a cache.
+        resting: Whether the breaker of the summarizer is open.
+        tokens_freed: By how much summaries made the history smaller.
+        enough: After how many summaries the history was under the trigger.
+    """
+
+    runs: int = 0
+    swapped: int = 0
+    discarded: int = 0
+    failed: int = 0
+    waits: int = 0
+    warnings: int = 0
+    attempts: int = 0
+    tokens_spent: int = 0
+    cache_hit_rate: float = 0.0
+    resting: bool = False
+    tokens_freed: int = 0
+    enough: int = 0
+
+
+@dataclass(frozen=True)
+class FinishedSummary:
+    """A finished summary, with ids and fingerprints of the messages that it replaces."""
+
+    summary: Summary
+    marks: Sequence[tuple[str | None, int]]
+
+    def fits(self, history: Sequence[Message]) -> bool:
+        """Whether a history still begins with the messages that the summary replaces."""
+        if len(history) < len(self.marks) or not self.marks or history[0].get("tracking_id") != self.marks[0][0]:
+            return False
+        return marks(history[: len(self.marks)]) == self.marks
+
+
+class SummaryJobs:
+    """Starts the summary runs of a conversation, and returns finished summaries.
+
+    Without a summarizer the agent's ``aux_model`` writes. A run belongs to the conversation: an agent that goes on with it in
+    this process takes up the run of the agent before.
+
+    Attributes:
+        covered: The messages of the run that has been begun, perhaps by another agent or process; None if there is none.
+    """
+
+    def __init__(
+        self,
+        writer: SummaryWriter,
+        summarizer: Summarizer | None,
+        breaker: SummarizerBreaker,
+        stats: SummaryStats,
+        prepare: Callable[[Summary], None],
+    ) -> None:
+        self._prepare = prepare
+        self._writer = writer
+        self._summarizer = summarizer
+        self._breaker = breaker
+        self._stats = stats
+        self._pending: SharedRun | None = None
+        self.covered: CoveredRange | None = None
+
+    def resume(self, agent: Agent) -> None:
+        """Continue the run that an earlier agent of this conversation started in this process."""
+        if self._pending is not None and self._pending.run.is_lost:
+            self._pending = None
+        if self._pending is None and self.covered is not None:
+            self._pending = shared_runs.find(self._key(self.covered.first, self.covered.last, agent))
+
+    def is_overdue(self, seconds: float) -> bool:
+        """Whether a run that is not in this process was started at least ``seconds`` ago."""
+        return self.covered is not None and not self.is_writing and abs(time.time() - self.covered.begun) >= seconds
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a run is active, or its summary waits to be used."""
+        return self._pending is not None and not self._pending.run.is_lost
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a run has ended, with a summary or an error."""
+        return self._pending is not None and self._pending.run.is_done
+
+    def begin(self, span: SummarySpan, agent: Agent) -> None:
+        """Start a run for the messages before the recent turns."""
+        marks = span.marks()
+        first, last = (str(marks[at][0]) for at in (0, -1))
+        self.covered = CoveredRange(first, last, time.time())
+        key = self._key(first, last, agent)
+        known = shared_runs.find(key)
+        if known is not None and known.marks == marks:
+            self._pending = known
+            return
+        summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
+        asked = not self._breaker.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
+        self._stats.runs += 1
+
+        async def written() -> Summary:
+            with measured(SUMMARY):
+                summary = await self._writer.write(span.summary, span.fresh, summarizer if asked else None)
+                self._prepare(summary)
+                return summary
+
+        self._pending = SharedRun(Run(written), key, marks, asked)
+        shared_runs.add(self._pending)
+
+    def at_once(self, span: SummarySpan) -> Summary:
+        """Return a summary by rules of the messages before the recent turns; an active run is discarded."""
+        self.forget()
+        return self._writer.from_rules(span.summary, span.fresh)
+
+    def take(self) -> FinishedSummary | None:
+        """Return the summary of an ended run; None if no run has ended, or it failed."""
+        pending = self._pending
+        if pending is None or not pending.run.is_done:
+            return None
+        # The run stays among those of the process: this agent may end before its session has saved the summary.
+        self._pending = self.covered = None
+        try:
+            summary = pending.run.result(0)
+        except Exception as error:
+            logger.warning("error=<%s> | no summary was written, leaving the history as it is", type(error).__name__)
+            logger.debug("no summary was written", exc_info=True)
+            shared_runs.discard(pending)
+            self._stats.failed += 1
+            self._breaker.failed()
+            return None
+        self._note(summary, asked=pending.asked)
+        return FinishedSummary(summary, pending.marks)
+
+    def forget(self) -> None:
+        """Discard the active run: it is for another history."""
+        if self._pending is not None:
+            shared_runs.discard(self._pending)
+        self._pending = self.covered = None
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for the active run for at most ``seconds``, without blocking the event loop."""
+        if self._pending is not None and not self._pending.run.is_done:
+            self._stats.waits += 1
+            if not await self._pending.run.wait(seconds):
+                logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
+
+    def finish(self, seconds: float) -> bool:
+        """Wait for the active run for at most ``seconds``; return whether no run is active any more."""
+        if self._pending is None or self._pending.run.is_lost:
+            return True
+        try:
+            self._pending.run.result(seconds)
+        except TimeoutError:
+            return self._pending.run.is_done
+        except Exception as error:  # noqa: BLE001 - taking it tells what went wrong
+            logger.debug("error=<%s> | the summary was not written", type(error).__name__)
+        return True
+
+    def stats(self) -> SummaryStats:
+        """Return the counts."""
+        return replace(self._stats, resting=self._breaker.is_resting)
+
+    def _key(self, first: str, last: str, agent: Agent) -> Hashable:
+        summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
+        return first, last, summarizer_name(summarizer), self._writer.sizes
+
+    def _note(self, summary: Summary, *, asked: bool) -> None:
+        self._stats.attempts += summary.attempts
+        self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
+        if not asked:
+            self._breaker.rested()
+        elif summary.model == RULES:
+            self._stats.failed += 1
+            self._breaker.failed()
+        else:
+            self._breaker.succeeded()

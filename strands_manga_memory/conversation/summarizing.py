@@ -1,0 +1,543 @@
+"""VerifiedSummarizingConversationManager: replaces old turns by verified summaries, written in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from strands.agent.conversation_manager import ProactiveCompressionConfig
+from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, BeforeModelCallEvent, HookOrder, HookRegistry
+from strands.models import Model
+from strands.types.content import Message
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory.arguments import function, of_kind, with_method
+from strands_manga_memory.conversation.history.shown_summary import Shown, shown
+from strands_manga_memory.conversation.history.summary import RULES, Summary, is_synthesized
+from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
+from strands_manga_memory.conversation.importance.weighing.scoring import Band
+from strands_manga_memory.conversation.summaries import (
+    CoveredRange,
+    FinishedSummary,
+    SummarizerBreaker,
+    SummaryJobs,
+    SummarySchedule,
+    SummaryStats,
+    SummaryTrigger,
+    Trigger,
+    select_kept,
+    split_history,
+)
+from strands_manga_memory.conversation.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summary_writing import Log, SummarySizes, SummaryWriter, resolve_history_summarizer
+from strands_manga_memory.conversation.tokens.thresholds import window_of
+from strands_manga_memory.conversation.tokens.token_counter import tokens_of
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.session_summaries import Summarizer
+from strands_manga_memory.language.summary_facts import FactExtractor
+from strands_manga_memory.messages import id_of
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+    from strands.experimental.context_manager import ContextState
+
+logger = logging.getLogger(__name__)
+
+_RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
+"""Keys of the manager's state: the active run, failures of the summarizer, and whether a warning was logged."""
+
+_TRIGGER, _MAX_TOKENS = 8_000, 4_096
+"""Default tokens of a history before and after a summary."""
+
+
+class VerifiedSummarizingConversationManager(StackedConversationManager):
+    """Replaces old turns by a verified summary, and keeps the last turns whole.
+
+    A run begins after the response when the trigger says so.
+    It reads the raw turns on a thread of its own; what it wrote takes their place before the next model call, if the turns it
+    covers are still the same. Only a history over the hard limit waits for it. Every slot of the covered turns (preferences,
+    corrections, decisions, open questions, promises, outcomes, what the user said) is either in the checked prose or written
+    below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After three runs
+    without a usable draft the summarizer is left alone for a while; facts and importance take over.
+
+    A summary that was dropped because another process saved the conversation first takes its place again.
+
+    One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
+
+    Args:
+        trigger: When older turns are summarized. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
+        model: Who summarizes: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is its
+            own model if it has no other.
+        sizes: How large a summary is. Default: 500 tokens.
+        schedule: Who waits for it. Default: nobody, it is written in the background.
+        slots: Finds what must not be lost. Default: rules in English and Japanese.
+        types: Entity types that are verified. Default: those of a book shop.
+        trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
+            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less. One that
+            follows the window of the model has at most as many.
+        log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Old prose is
+            written anew from there. Without it the turns are read from the history, and when the prose has no room any more
+            the oldest sentences go; the facts they said are then written below it.
+        cache: Drafts by content, kept for 24 hours.
+        clock: Monotonic seconds.
+        proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
+
+    Raises:
+        ValueError: An argument is out of range or not of its kind. From the agent's constructor: the manager already serves
+            another agent.
+    """
+
+    def __init__(
+        self,
+        trigger: SummaryTrigger | None = None,
+        *,
+        model: Model | Summarizer | None = None,
+        sizes: SummarySizes | None = None,
+        schedule: SummarySchedule | None = None,
+        slots: FactExtractor | None = None,
+        types: EntityTypes = SHOP,
+        trimmer: ImportanceWeightedConversationManager | None = None,
+        log: Log | None = None,
+        cache: SummaryCache | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        proactive_compression: bool | ProactiveCompressionConfig | None = None,
+    ) -> None:
+        trigger, sizes, schedule = trigger or SummaryTrigger(), sizes or SummarySizes(), schedule or SummarySchedule()
+        for name, policy, kind in (
+            ("trigger", trigger, SummaryTrigger),
+            ("sizes", sizes, SummarySizes),
+            ("schedule", schedule, SummarySchedule),
+        ):
+            of_kind(name, policy, kind)
+        if slots is not None:
+            with_method("slots", slots, "extract(messages)")
+        if log is not None:
+            function("log", log)
+        if trimmer is None:
+            trimmer = ImportanceWeightedConversationManager(min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS))
+        of_kind("trimmer", trimmer, ImportanceWeightedConversationManager, "an ImportanceWeightedConversationManager")
+        super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
+        self.keep_recent_turns = trigger.keep_recent_turns
+        self.schedule = schedule
+        tokens = trigger.tokens or _trigger_for(trimmer.max_tokens, None)
+        self.hard_tokens = trigger.hard_tokens or tokens * 3 // 2
+        self.trimmer.grow_to = self.hard_tokens
+        self.cache = cache
+        self._asked, self._is_bound = trigger, False
+        self._trigger = Trigger(tokens, trigger.turns, trigger.on_warning)
+        self._prefix = SummaryPrefix(trimmer, types, sizes)
+        stats = SummaryStats()
+        self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
+        summarizer = None if model is None else resolve_history_summarizer(model)
+        self._breaker = SummarizerBreaker(schedule.rest_seconds, clock)
+        self._jobs = SummaryJobs(self._writer, summarizer, self._breaker, stats, self._prefix.prepare)
+        self._installer = SummaryInstaller(
+            trimmer, self._prefix, self._jobs, self._trigger, stats, keep_recent_turns=trigger.keep_recent_turns
+        )
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a summary is being written, or waits to be used."""
+        return self._jobs.is_writing
+
+    @property
+    def trigger_tokens(self) -> int:
+        """Tokens of history at which older turns are summarized."""
+        return self._trigger.tokens
+
+    @property
+    def trigger_turns(self) -> int:
+        """Turns since the last summary at which older turns are summarized."""
+        return self._trigger.turns
+
+    # --- Hooks --------------------------------------------------------------------------------------------------------------
+
+    def _register(self, registry: HookRegistry) -> None:
+        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
+        super()._register(registry)
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register the hooks that install summaries, those of the trimmer, and a check of the restored history."""
+        super().register_hooks(registry, **kwargs)
+        registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
+
+    def _start(self, event: AgentInitializedEvent[Agent]) -> None:
+        split_history(event.agent.messages, self.keep_recent_turns)  # a record that cannot be read is told now, not in a turn
+        if not self._is_bound:
+            self._follow_window(event.agent)
+
+    def _follow_window(self, agent: Agent) -> None:
+        """Set the bounds that follow the context window of the agent's model."""
+        trimmer = self.trimmer
+        if trimmer.follows_window:  # more is not needed: a summary stands for what is left out
+            trimmer.max_tokens = min(trimmer.max_tokens, _MAX_TOKENS)
+        if self._asked.tokens is None:
+            self._trigger.tokens = _trigger_for(trimmer.max_tokens, window_of(agent.model))
+            self.hard_tokens = self._trigger.tokens * 3 // 2
+        if trimmer.follows_window:
+            trimmer.max_tokens = min(trimmer.max_tokens, self._trigger.tokens)
+            sizes = self._prefix.sizes
+            sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, trimmer.max_tokens // 4)))
+            self._prefix.sizes = self._writer.sizes = sizes
+            if sizes.facts_tokens is None:
+                self._prefix.facts_tokens = trimmer.max_tokens * 3 // 4
+        trimmer.grow_to = self.hard_tokens
+
+    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        await self._make_room(event.agent, event.messages or [])
+
+    async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
+        await self._make_room(event.agent, [])
+
+    async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
+        """Install a finished summary; wait for one if the history with the coming messages is over the hard limit."""
+        await self.trimmer.workload.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
+        try:
+            if self.schedule.strategy == "async" or self._is_full(agent, coming):
+                await self._jobs.wait(self.schedule.wait_seconds)
+        except Exception as error:
+            logger.warning("error=<%s> | the summary could not be waited for, going on without it", type(error).__name__)
+            logger.debug("the summary could not be waited for", exc_info=True)
+        await self.trimmer.workload.off_loop(agent.messages, lambda: self._installer.swap_in(agent))
+        if self._is_full(agent, coming):
+            # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
+            await asyncio.to_thread(self._installer.fold_at_once, agent, self.trimmer.max_tokens, only_fresh=True)
+
+    def _begin_if_full(self, agent: Agent, coming: Sequence[Message]) -> None:
+        self._installer.swap_in(agent)
+        if self._is_full(agent, coming):
+            self._installer.begin(agent)
+        elif self._jobs.is_overdue(self.schedule.wait_seconds):
+            self._installer.begin(agent, patience=self.schedule.wait_seconds)
+
+    def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
+        messages = [*agent.messages, *coming]
+        return self.trimmer.tokens(messages) > self.hard_tokens + self.trimmer.budget.room_beyond(messages, self.hard_tokens)
+
+    # --- The contract of a conversation manager -----------------------------------------------------------------------------
+
+    def _manage(self, agent: Agent) -> None:
+        """Start a summary if one is due, then trim."""
+        self._installer.swap_in(agent)
+        self._installer.begin(agent, patience=self.schedule.wait_seconds)
+        if self.schedule.strategy == "inline":
+            self.finish(agent, self.schedule.wait_seconds)
+        super()._manage(agent)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state that a session stores, with the range of an active run and whether a warning was logged."""
+        state = super().get_state()
+        if self._jobs.covered is not None:
+            state[_RUN] = self._jobs.covered.to_state()
+        if self._breaker.failures:
+            state[_REST] = self._breaker.to_state()
+        return state | ({_WARNED: True} if self._trigger.has_warned else {})
+
+    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
+        """Restore the values of :meth:`get_state`.
+
+        Raises:
+            ValueError: The state is that of another conversation manager.
+            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
+        """
+        super().restore_from_session(state)
+        self._jobs.covered = CoveredRange.from_state(state.get(_RUN))
+        self._breaker.restore(state.get(_REST))
+        self._trigger.has_warned = state.get(_WARNED) is True
+        return None
+
+    def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
+        """Make the history smaller because the model's context window is full, or filling up.
+
+        What is older than the recent turns becomes facts, without a model; then the trimmer reduces what is left.
+
+        Args:
+            agent: The agent; its list of messages is changed in place, as one step.
+            e: The overflow, if there was one. Then at least half of the history goes.
+            **kwargs: For extensions of the contract.
+
+        Raises:
+            ContextWindowOverflowException: ``e`` is given, and nothing could be freed.
+        """
+        before = self.trimmer.tokens(agent.messages)
+        self._installer.swap_in(agent)
+        if self.trimmer.tokens(agent.messages) == before:
+            self._installer.fold_at_once(agent, before // 2)
+        freed = before - self.trimmer.tokens(agent.messages)
+        if freed * 2 >= before or (e is None and freed > 0):
+            return
+        try:
+            self.trimmer.reduce_context(agent, e, **kwargs)
+        except ContextWindowOverflowException:
+            if freed <= 0:
+                raise
+            logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
+
+    # --- Inspection -----------------------------------------------------------------------------------------------------
+
+    def summary(self, agent: Agent) -> Summary | None:
+        """Return the record of the summary at the beginning of the history; None if there is none.
+
+        Raises:
+            CorruptRecordError: The record is malformed, or a newer version wrote it.
+        """
+        return split_history(agent.messages, self.keep_recent_turns).summary
+
+    def usage(self, agent: Agent) -> dict[str, int]:
+        """Return the tokens of the history as the model counts them, the trigger as budget, and the tokens left."""
+        tokens = self.trimmer.tokens(agent.messages[:])
+        return {"tokens": tokens, "budget": self.trigger_tokens, "left": self.trigger_tokens - tokens}
+
+    def stats(self) -> SummaryStats:
+        """Return the counts."""
+        rate = self.cache.hit_rate if self.cache is not None else 0.0
+        return replace(self._jobs.stats(), warnings=self._trigger.warnings, cache_hit_rate=rate)
+
+    def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
+        """Wait for an active run and install its summary; for the end of a process.
+
+        Args:
+            agent: The agent.
+            seconds: How long to wait at most.
+
+        Returns:
+            Whether no run is active any more.
+        """
+        is_finished = self._jobs.finish(seconds)
+        self._installer.swap_in(agent)
+        return is_finished
+
+    # --- For callers that decide when a summary is due ------------------------------------------------------------------
+
+    def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
+        """Set the bounds when the model's window is known."""
+        self._is_bound = True
+        self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
+        self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
+        self._prefix.facts_tokens = min(self._prefix.facts_tokens, target_tokens * 3 // 4)
+
+    def begin(self, agent: Agent) -> None:
+        """Start a summary of the older turns unless one is active; install a finished one."""
+        self._installer.swap_in(agent)
+        self._installer.begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
+
+    def fold_at_once(self, agent: Agent, budget: int) -> int:
+        """Replace everything before the recent turns by facts, without a model; return the tokens freed.
+
+        Args:
+            agent: The agent; its list of messages is changed in place, as one step.
+            budget: Tokens the history should have then.
+        """
+        before = self.trimmer.tokens(agent.messages)
+        self._installer.fold_at_once(agent, budget)
+        return before - self.trimmer.tokens(agent.messages)
+
+
+def _trigger_for(max_tokens: int, window: int | None) -> int:
+    """Return the default trigger for a trimmer's budget."""
+    tokens = max_tokens * _TRIGGER // _MAX_TOKENS
+    return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))
+
+
+# --- Layout of a summary ------------------------------------------------------------------------------------------------------
+
+
+_REMEMBERED = 4_096
+"""Number of texts whose tokens are cached: the same facts are rendered with every summary."""
+
+
+class SummaryPrefix:
+    """Renders a summary, with the covered messages that stay, within the bounds of a history."""
+
+    def __init__(self, trimmer: ImportanceWeightedConversationManager, types: EntityTypes, sizes: SummarySizes) -> None:
+        self.facts_tokens = trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens
+        self.sizes = sizes
+        self._trimmer = trimmer
+        self._types = types
+        self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
+        self._prepared: tuple[Summary, Shown] | None = None
+
+    def prepare(self, summary: Summary) -> None:
+        """Render the summary and count its tokens ahead, outside the event loop."""
+        laid_out = self.shown(summary, self.facts_tokens)
+        self._trimmer.tokens(laid_out.messages)
+        self._prepared = summary, laid_out
+
+    def of(
+        self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
+    ) -> tuple[list[Message], list[Message]]:
+        """Return the messages before the recent turns, which begin at ``split``, and the messages that are evicted.
+
+        The history should have ``room`` tokens then. If it ``is_tight``, only pinned messages stay beside the summary.
+        """
+        tokens, most = self._trimmer.tokens, self._trimmer.max_tokens
+        covered = [message for message in history[:split] if not is_synthesized(message)]
+        own = room * 2 // 3  # recent turns full of tool results must not drive out what was said: the trimmer shortens those
+        room -= tokens(history[split:])
+        facts = max(0, min(self.facts_tokens, max(room, own) - self.sizes.summary_tokens))
+        laid_out = self._as_prepared(summary, facts) or self.shown(summary, facts)
+        taken = tokens(laid_out.messages)
+        kept = select_kept(
+            covered,
+            min(room, most // 2) - taken,  # there must be room to grow before the next one
+            bands=() if is_tight else self._bands(summary),
+            band_of=lambda message: self._trimmer.bands.of(self._trimmer.score(message)),
+            tokens_of=tokens,
+            outdated={id_ for slot in summary.slots for id_ in slot.corrects},
+        )
+        ids = frozenset(message.get("tracking_id") for message in kept)
+        if kept:
+            laid_out = self.shown(replace(summary, kept=tuple(id_of(message) for message in kept)), facts)
+        return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
+
+    def _as_prepared(self, summary: Summary, facts_tokens: int) -> Shown | None:
+        """Return the prepared messages, if they show this summary with facts of at most ``facts_tokens`` tokens."""
+        if self._prepared is None or self._prepared[0] is not summary:
+            return None
+        laid_out = self._prepared[1]
+        return laid_out if not laid_out.beside or self._trimmer.tokens(laid_out.messages[:2]) <= facts_tokens else None
+
+    def shown(self, summary: Summary, facts_tokens: int) -> Shown:
+        """Render the summary as messages."""
+        return shown(
+            summary,
+            summary_tokens=self.sizes.summary_tokens,
+            facts_tokens=facts_tokens,
+            count=self._text_tokens,
+            types=self._types,
+        )
+
+    def _bands(self, summary: Summary) -> Sequence[Band]:
+        if summary.model == RULES:
+            return (Band.HIGH, Band.MIDDLE, Band.LOW)
+        return (Band.HIGH,) if self.sizes.keep_important else ()
+
+
+# --- Installation of summaries ------------------------------------------------------------------------------------------------
+
+
+class SummaryInstaller:
+    """Starts summaries and installs them in a history; a failure leaves the history unchanged."""
+
+    def __init__(
+        self,
+        trimmer: ImportanceWeightedConversationManager,
+        prefix: SummaryPrefix,
+        runs: SummaryJobs,
+        trigger: Trigger,
+        stats: SummaryStats,
+        *,
+        keep_recent_turns: int,
+    ) -> None:
+        self._trimmer = trimmer
+        self._prefix = prefix
+        self._jobs = runs
+        self._trigger = trigger
+        self._stats = stats
+        self._keep_recent_turns = keep_recent_turns
+        self._latest: FinishedSummary | None = None
+
+    def begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
+        """Start a run if one is due and none is active.
+
+        A run that was begun and is not in this process is begun again, for the same messages, after so many seconds of
+        patience: what another process has written of it by then is in the cache of drafts.
+        """
+        self._jobs.resume(agent)
+        if self._jobs.is_writing:
+            return
+        try:
+            span = split_history(agent.messages[:], self._keep_recent_turns)
+            begun = self._jobs.covered and span.until(self._jobs.covered.last)
+            if begun:
+                if self._jobs.is_overdue(patience):
+                    self._jobs.begin(begun, agent)
+                return
+            self._jobs.forget()
+            tokens = self._trimmer.tokens(agent.messages[:])
+            self._trigger.watch(tokens)
+            counted = self._trigger.tokens if is_wanted else tokens
+            if self._trigger.is_due(span, counted, fresh_tokens=lambda: self._trimmer.tokens(span.fresh)):
+                self._jobs.begin(span, agent)
+        except Exception as error:
+            logger.warning("error=<%s> | no summary could be begun, leaving the history unchanged", type(error).__name__)
+            logger.debug("no summary could be begun", exc_info=True)
+
+    def swap_in(self, agent: Agent) -> None:
+        """Replace the covered turns by a finished summary in one step, if they are still the same."""
+        self._jobs.resume(agent)
+        if not self._jobs.is_done:
+            self._swap_in_again(agent)
+        elif (replacement := self._jobs.take()) is not None:
+            try:
+                if self._fits(replacement, agent):
+                    before = self._trimmer.tokens(agent.messages)
+                    self._put_in(agent, replacement)
+                    after = self._trimmer.tokens(agent.messages)
+                    self._stats.swapped += 1
+                    self._stats.tokens_freed += before - after
+                    self._stats.enough += after < self._trigger.tokens
+                else:
+                    self._stats.discarded += 1
+                    logger.debug("the history has changed meanwhile | the summary is not used")
+            except Exception as error:
+                logger.warning(
+                    "error=<%s> | the summary could not be used, leaving the history unchanged", type(error).__name__
+                )
+                logger.debug("the summary could not be used", exc_info=True)
+
+    def _swap_in_again(self, agent: Agent) -> None:
+        """Install the latest summary again if its turns are back, because another process saved its window first."""
+        latest = self._latest
+        try:
+            if latest is not None and self._fits(latest, agent):
+                self._put_in(agent, latest)
+        except Exception as error:
+            logger.warning(
+                "error=<%s> | the summary could not be used again, leaving the history unchanged", type(error).__name__
+            )
+            logger.debug("the summary could not be used again", exc_info=True)
+
+    def _fits(self, replacement: FinishedSummary, agent: Agent) -> bool:
+        """Whether the history begins with the turns of a summary, followed by the recent turns."""
+        history = agent.messages[:]
+        return (
+            replacement.fits(history)
+            and len(replacement.marks) <= split_history(history, self._keep_recent_turns).before_recent
+        )
+
+    def _put_in(self, agent: Agent, replacement: FinishedSummary) -> None:
+        history, summary = agent.messages[:], replacement.summary
+        room = min(self._trimmer.max_tokens, self._trigger.tokens * 7 // 8)
+        head, gone = self._prefix.of(summary, history, len(replacement.marks), room=room)
+        agent.messages[: len(replacement.marks)] = head
+        self._latest = replacement
+        self._trigger.reset()
+        self._trimmer.trimming.evicted(gone)
+        logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
+
+    def fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
+        """Replace everything before the recent turns by facts, without a model; with ``only_fresh`` only given raw turns."""
+        try:
+            history = agent.messages[:]
+            span = split_history(history, self._keep_recent_turns)
+            if not span.fresh and (only_fresh or not span.shown):
+                return
+            summary = self._jobs.at_once(span)
+            head, gone = self._prefix.of(summary, history, span.before_recent, room=budget, is_tight=True)
+            if only_fresh or self._trimmer.tokens(head) < self._trimmer.tokens(history[: span.before_recent]):
+                agent.messages[: span.before_recent] = head
+                self._trimmer.trimming.evicted(gone)
+        except CorruptRecordError:
+            logger.warning("the record of the summary cannot be read | it is left as it is")
+        except Exception as error:
+            logger.warning("error=<%s> | the facts could not be written, leaving the history unchanged", type(error).__name__)
+            logger.debug("the facts could not be written", exc_info=True)
