@@ -181,9 +181,7 @@ class MangaMemory(Assembly, Upkeep):
             self.hot, ConversationScope(user_id, session_id, tenant=tenant), codec=self._memory_codec
         )
 
-    def guard(
-        self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, *, shared: bool = False, **settings: Any
-    ) -> mcp.GuardedMCPTools:
+    def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, **settings: Any) -> mcp.GuardedMCPTools:
         """Return the tools of an MCP server, each behind a breaker: ``Agent(tools=[memory.guard(client)])``.
 
         The same client gives the same object as long as it is in use, so that all agents of the process share its breakers.
@@ -191,13 +189,12 @@ class MangaMemory(Assembly, Upkeep):
         Args:
             client: The connection.
             policy: Of the tools that have none of their own. Default that of the process: 5 failures, 30 s, calls of up to 2 s.
-            shared: Whether the breakers are shared with the other processes that use the same hot tier.
             settings: Further keyword arguments of ``GuardedMCPTools``. Results that may stand in are kept by tenant and user.
 
         Raises:
             ValueError: The client is guarded already, and now other settings are asked for; or a setting is not allowed.
         """
-        return self._guards.guard(client, policy, shared=shared, settings=settings)
+        return self._guards.guard(client, policy, settings=settings)
 
     def stats(self) -> MemoryStats:
         """Return what is known of the tiers, the open sessions, and the operations of this process, without any I/O."""

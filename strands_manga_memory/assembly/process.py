@@ -117,23 +117,19 @@ class Guards:
     def __iter__(self) -> Iterator[mcp.GuardedMCPTools]:
         return iter(list(self._of.values()))
 
-    def guard(
-        self, client: MCPClient, policy: mcp.BreakerPolicy | None, *, shared: bool, settings: dict[str, Any]
-    ) -> mcp.GuardedMCPTools:
+    def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None, *, settings: dict[str, Any]) -> mcp.GuardedMCPTools:
         """Return the guarded tools of a client: those there are, if there are, and they were asked for alike.
 
         Raises:
             ValueError: Other settings were asked for; or one is not allowed.
         """
-        given = {"policy": policy, "shared": shared or None, **settings}
+        given = {"policy": policy, **settings}
         asked = {name: value for name, value in given.items() if value is not None}
         found = self._of.get(id(client))
         if found is not None:
             if asked not in ({}, self._asked[found]):
                 raise ValueError(f"client is guarded already, with {self._asked[found]!r:.80}; got {asked!r:.80}")
             return found
-        if shared:
-            settings = {**settings, "shared": mcp.SharedBreakers(self._hot)}
         if policy is None:
             of = self._settings
             policy = mcp.BreakerPolicy(of.breaker_failures, of.breaker_reset_after, of.breaker_timeout, users=of.breaker_users)

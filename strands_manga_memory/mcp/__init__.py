@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
     from strands_manga_memory.mcp.breakers.breaker_states import Health, State
     from strands_manga_memory.mcp.breakers.classify import CallOutcome, Outcome, Verdict, classify
-    from strands_manga_memory.mcp.breakers.shared import SharedBreakers
     from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
     from strands_manga_memory.mcp.calls.caller import user_of_call
     from strands_manga_memory.mcp.calls.redact import redact_secrets
@@ -25,7 +24,6 @@ else:
             "breakers.breaker_policy": "BreakerPolicy",
             "breakers.breaker_states": "Health State",
             "breakers.classify": "CallOutcome Outcome Verdict classify",
-            "breakers.shared": "SharedBreakers",
             "breakers.tool_health": "ToolStatus",
             "calls.caller": "user_of_call",
             "calls.redact": "redact_secrets",
@@ -49,7 +47,6 @@ __all__ = [
     "Permit",
     "ServerState",
     "ServerSupervisor",
-    "SharedBreakers",
     "State",
     "ToolStatus",
     "Verdict",

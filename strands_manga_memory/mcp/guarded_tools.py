@@ -19,7 +19,6 @@ from strands_manga_memory.deadline import Pump
 from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, CircuitBreaker
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import OK, UNKNOWN_TOOL
-from strands_manga_memory.mcp.breakers.shared import SharedBreakers
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.answers import fallback_result, stale_result
 from strands_manga_memory.mcp.calls.call import Call, result_event
@@ -225,7 +224,6 @@ def guard_tool(
     fallbacks: Sequence[Any] = (),
     stale_ttl: float | None = None,
     user_of: UserOf | None = None,
-    shared: SharedBreakers | None = None,
     redact: Callable[[str], str] = redact_secrets,
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
@@ -238,7 +236,6 @@ def guard_tool(
     fallbacks: Sequence[Any] = (),
     stale_ttl: float | None = None,
     user_of: UserOf | None = None,
-    shared: SharedBreakers | None = None,
     redact: Callable[[str], str] = redact_secrets,
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
@@ -250,7 +247,6 @@ def guard_tool(
     fallbacks: Sequence[Any] = (),
     stale_ttl: float | None = None,
     user_of: UserOf | None = None,
-    shared: SharedBreakers | None = None,
     redact: Callable[[str], str] = redact_secrets,
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
@@ -265,7 +261,6 @@ def guard_tool(
         fallbacks: Tools to ask with the same arguments while this one is unavailable, in this order; guarded too.
         stale_ttl: Seconds a good result of a read-only tool may stand in for the same call of the same user. None: never.
         user_of: Whose results those are; see ``user_of_call``, the default.
-        shared: Breaker state shared with other processes. None: this process decides alone.
         redact: Cuts what may be secret out of error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
@@ -279,7 +274,7 @@ def guard_tool(
     """
     policy = policy or BreakerPolicy()
     last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)
-    settings: dict[str, Any] = {"shared": shared, "redact": redact, "clock": clock, "on_event": on_event}
+    settings: dict[str, Any] = {"redact": redact, "clock": clock, "on_event": on_event}
     others = [guarded_once(other, policy, **settings) for each in fallbacks for other in _tools_of(each)]
 
     def guard(one: AgentTool) -> GuardedTool:

@@ -18,7 +18,6 @@ from strands.types.tools import AgentTool
 
 from strands_manga_memory.mcp.breakers.breaker import BreakerEvent
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-from strands_manga_memory.mcp.breakers.shared import SharedBreakers
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.caller import UserOf
 from strands_manga_memory.mcp.calls.client import stop
@@ -54,7 +53,6 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         stale_ttl: Seconds the last good result of a read-only tool may stand in for the same call of the same user while the
             tool is unavailable, marked as stale. None: never.
         user_of: Whose results those are: from an invocation state to (tenant, user). Default ``user_of_call``.
-        shared: Breaker state shared with other processes. None: this process decides alone.
         redact: Cuts what may be secret out of error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
@@ -72,7 +70,6 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         fallbacks: Mapping[str, Fallbacks] | None = None,
         stale_ttl: float | None = None,
         user_of: UserOf | None = None,
-        shared: SharedBreakers | None = None,
         redact: Callable[[str], str] = redact_secrets,
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
@@ -93,7 +90,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._fallbacks = {name: _listed(others) for name, others in (fallbacks or {}).items()}
         self._last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)
         self._user_of = user_of
-        self._settings: dict[str, Any] = {"shared": shared, "redact": redact, "clock": clock, "on_event": on_event}
+        self._settings: dict[str, Any] = {"redact": redact, "clock": clock, "on_event": on_event}
         self._clock = clock
         self._lock = threading.RLock()  # an agent that is garbage may leave (remove_consumer) at any moment
         self._loading = threading.Lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
@@ -13,7 +13,7 @@ from strands_manga_memory.conversation.history.stubs import as_said, is_stub
 from strands_manga_memory.conversation.importance.weighing.scoring import message_act
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
-from strands_manga_memory.mcp.breakers.shared import SharedState
+from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.basis.facts import facts_of
@@ -69,9 +69,9 @@ class Inspection:
         messages: The log, with what the window has beside it, in the order of speech.
         window_tokens: Tokens of the window.
         entities: The latest value of each type of entity that was named.
-        tools: Of each tool how often it was called and how often it answered with an error, and what processes that share their
-            breakers know: ``failures`` in a row, ``state`` (closed, open or half_open) and ``retry_after`` in seconds. None: it
-            is not shared.
+        tools: Of each tool how often it was called and how often it answered with an error, and what its breaker in
+            this process says: ``failures`` in a row, ``state`` (closed, open or half_open) and ``retry_after``. None:
+            ``breakers`` returned none.
     """
 
     conversation: str
@@ -117,7 +117,7 @@ def inspect(
     durable: Table | None,
     codec: Codec | None = None,
     ttl: TtlPolicy | None = None,
-    breakers: Callable[[str], SharedState | None] = lambda tool: None,
+    breakers: Callable[[str], CircuitBreaker | None] = lambda tool: None,
     types: EntityTypes = SHOP,
     clock: Callable[[], float] = time.time,
 ) -> Inspection | None:
@@ -129,7 +129,7 @@ def inspect(
         durable: The durable tier, if there is one.
         codec: The codec of the session managers.
         ttl: Their policy.
-        breakers: Says what is known of a tool's shared breaker.
+        breakers: Returns the breaker that this process has of a tool, or None.
         types: The entities to look for.
         clock: Seconds since 1970.
 
@@ -234,7 +234,7 @@ def _text(message: Any) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _tools(messages: list[Any], breakers: Callable[[str], SharedState | None]) -> dict[str, dict[str, Any]]:
+def _tools(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
     names: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for block in (block for message in messages for block in message["content"]):
@@ -245,6 +245,11 @@ def _tools(messages: list[Any], breakers: Callable[[str], SharedState | None]) -
             name = names.get(block["toolResult"]["toolUseId"])
             if name is not None:
                 counts[name]["errors"] += 1
-    unknown = dict.fromkeys(("state", "failures", "retry_after"))
     known = {name: breakers(name) for name in counts}
-    return {name: {**count, **(unknown if (of := known[name]) is None else asdict(of))} for name, count in counts.items()}
+    return {name: {**count, **_breaker_state(known[name])} for name, count in counts.items()}
+
+
+def _breaker_state(breaker: CircuitBreaker | None) -> dict[str, Any]:
+    if breaker is None:
+        return dict.fromkeys(("state", "failures", "retry_after"))
+    return {"state": breaker.state.value, "failures": breaker.failures, "retry_after": breaker.retry_after}

@@ -32,7 +32,6 @@ from strands_manga_memory.assembly.agent_options import (
 )
 from strands_manga_memory.assembly.settings import History
 from strands_manga_memory.conversation import budget_plan
-from strands_manga_memory.mcp import SharedBreakers
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.prompt import StableTexts
@@ -299,7 +298,6 @@ def test_urls_stand_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     one, other = (TieredSessionManager(name, durable="sqlite:///x.sqlite3") for name in ("a", "b"))
     assert one._tiers.durable is other._tiers.durable
     assert one._tiers.writer is other._tiers.writer
-    assert SharedBreakers("memory://").failures("a tool") == 0
     with pytest.raises(ValueError, match="no table has such a beginning"):
         TieredSessionManager("s", durable="file:///x")
 

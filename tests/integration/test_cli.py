@@ -23,7 +23,6 @@ from strands_manga_memory import (
     Codec,
     ConversationScope,
     MangaMemory,
-    RedisHotStore,
     TieredSessionManager,
     __version__,
     guard_tool,
@@ -33,7 +32,7 @@ from strands_manga_memory.cli import main
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.cli.command_list import COMMANDS
 from strands_manga_memory.cli.output import print_table
-from strands_manga_memory.mcp import SharedBreakers
+from strands_manga_memory.ops.inspection import inspect, places
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -100,32 +99,24 @@ def test_inspect_touches_no_time_to_live(valkey_server: servers.Valkey, url: str
     valkey_server.flush()
 
 
-def test_inspect_shows_the_state_of_shared_breakers(
-    valkey_server: servers.Valkey, url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-
+def test_inspection_shows_the_breakers_that_this_process_has(url: str) -> None:
     @tool
     def price() -> str:
         """Say what it costs."""
         raise RuntimeError("down")
 
-    with valkey_server.client() as client:
-        store = RedisHotStore(client, deadline=10)
-        memory = MangaMemory.open(store, url, hot_deadline=10.0)
-        guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0, users=1), shared=SharedBreakers(store))
-        uses = [[{"toolUse": {"toolUseId": f"t{number}", "name": "price", "input": {}}}] for number in range(3)]
+    guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0, users=1))
+    uses = [[{"toolUse": {"toolUseId": f"t{number}", "name": "price", "input": {}}}] for number in range(3)]
+    with MangaMemory.open(durable=url) as memory:
         kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
         Agent(model=ScriptedModel([*uses, "ok"]), tools=[guarded], callback_handler=None, **kwargs)("what is it?")
-        memory.close()
-    named = ["inspect", "s1", "--user", "u1", "--hot", valkey_server.url, "--durable", url]
-    [found] = told(capsys, *named)
-    known = found["tools"]["price"]
+    with MangaMemory.open(durable=url) as memory:
+        [place] = places("s1", user="u1", tenant=None, agent=None, durable=memory.durable)
+        found = inspect(place, hot=None, durable=memory.durable, breakers={"price": guarded.breaker}.get)
+    assert found is not None
+    known = found.tools["price"]
     assert (known["calls"], known["errors"], known["state"], known["failures"]) == (3, 3, "open", 2)
     assert 300 < known["retry_after"] <= 500
-    assert run(named) == 0
-    assert "breaker open: 2 failures, again in " in capsys.readouterr().out
-    valkey_server.flush()
 
 
 def test_inspect_follows_what_changes(url: str) -> None:

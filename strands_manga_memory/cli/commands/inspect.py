@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -16,7 +15,6 @@ from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, opened, settings_of
 from strands_manga_memory.cli.output import console, messages, print_json, print_lines
-from strands_manga_memory.mcp.breakers.shared import SharedBreakers, SharedState
 from strands_manga_memory.ops.inspection import Inspection, places
 from strands_manga_memory.ops.inspection import inspect as inspected
 
@@ -28,9 +26,6 @@ def inspect(
     user: Annotated[str | None, typer.Option("--user", metavar="ID", help="User of the session.")] = None,
     tenant: Tenant = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")] = None,
-    server: Annotated[
-        str, typer.Option("--server", metavar="NAME", help="Server of the tools whose breakers are shared.")
-    ] = "",
     last: Annotated[int, typer.Option(min=1, help="Messages to show, the last ones.")] = 40,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show it again whenever it has changed, until Ctrl-C.")
@@ -41,7 +36,7 @@ def inspect(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Show what is stored of a session: tiers, window, what became of each message, entities, tools, shared breakers.
+    """Show what is stored of a session: tiers, window, what became of each message, entities, tools.
 
     Nothing is touched.
     """
@@ -50,7 +45,7 @@ def inspect(
     pause = threading.Event()
     try:
         while True:
-            found = _found(memory, session, user, tenant, agent, server)
+            found = _found(memory, session, user, tenant, agent)
             if [_lasting(each) for each in found] != [_lasting(each) for each in shown]:
                 shown = found
                 _print(shown, last, as_json=as_json)
@@ -65,14 +60,7 @@ def inspect(
     return 0 if shown else FAILED
 
 
-def _found(
-    memory: MangaMemory, session: str, user: str | None, tenant: str | None, agent: str | None, server: str
-) -> list[Inspection]:
-    breakers = SharedBreakers(memory.hot)
-
-    def known(tool: str) -> SharedState | None:
-        return breakers.state(f"{server}/{tool}") if memory.hot.survives_process else None
-
+def _found(memory: MangaMemory, session: str, user: str | None, tenant: str | None, agent: str | None) -> list[Inspection]:
     found = [
         inspected(
             place,
@@ -80,7 +68,6 @@ def _found(
             durable=memory.durable,
             codec=memory.codec,
             ttl=memory.settings.ttl_policy(),
-            breakers=known,
         )
         for place in places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
     ]
@@ -92,8 +79,6 @@ def _lasting(inspection: Inspection) -> dict[str, object]:
     values = asdict(inspection)
     if values["hot"] is not None:
         del values["hot"]["expires_in"]
-    for count in values["tools"].values():
-        del count["retry_after"]
     return values
 
 
@@ -115,9 +100,7 @@ def _print_one(found: Inspection, last: int) -> None:
         if values:
             lines.append((name, ", ".join(f"{key}={value}" for key, value in values.items())))
     if found.tools:
-        tools = [
-            f"{name}: {count['calls']} calls, {count['errors']} errors" + _breaker(count) for name, count in found.tools.items()
-        ]
+        tools = [f"{name}: {count['calls']} calls, {count['errors']} errors" for name, count in found.tools.items()]
         lines.append(("tools", "; ".join(tools)))
     print_lines(lines)
     table = Table(box=None, pad_edge=False, expand=True)
@@ -140,13 +123,6 @@ def _print_one(found: Inspection, last: int) -> None:
     console().print(table)
     if len(found.messages) > last:
         console().print(f"(the last {last} of {len(found.messages)} messages; --last shows more)")
-
-
-def _breaker(count: Mapping[str, Any]) -> str:
-    if not count["failures"]:
-        return ""
-    again = f", again in {count['retry_after']:,.0f} s" if count["retry_after"] else ""
-    return f", breaker {count['state'].replace('_', '-')}: {count['failures']} failures{again}"
 
 
 def _hot(found: Inspection) -> str:

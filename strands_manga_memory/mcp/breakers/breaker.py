@@ -29,8 +29,8 @@ class BreakerEvent:
         name: The breaker's name.
         before: The state it left.
         after: The state it is in.
-        reason: ``failures``, ``failure_rate``, ``slow_rate``, ``probe_failed``, ``probe``, ``probe_succeeded``,
-            ``shared`` (another process found out) or ``manual``.
+        reason: ``failures``, ``failure_rate``, ``slow_rate``, ``probe_failed``, ``probe``, ``probe_succeeded``
+            or ``manual``.
         at: When, by the breaker's clock.
     """
 

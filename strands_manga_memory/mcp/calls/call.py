@@ -98,8 +98,6 @@ class Call:
     async def _permit(self) -> Permit | None:
         """Return leave to call the tool; None: rejected, ``result`` says why, and something else may stand in."""
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
-        if guard.shared is not None:
-            await guard.shared.refresh()
         # An open breaker needs no connection yet; a probe does.
         if (
             server is not None
@@ -112,9 +110,6 @@ class Call:
         start = time.perf_counter()
         permit = breaker.try_acquire()
         note(BREAKER_CHECK, time.perf_counter() - start, _REJECTED if permit is None else _LET_THROUGH)
-        if permit is not None and permit.is_probe and guard.shared is not None and not await guard.shared.may_probe():
-            permit.ignore()
-            permit = None
         if permit is None:
             self._reject("circuit_open", f"{guard.tool_name} is unavailable: {_why_open(breaker)}.")
         return permit
@@ -141,7 +136,6 @@ class Call:
         key = guard.log.begin(self.request_id)
         stream: Events | None = None
         outcome: CallOutcome | None = None
-        concerns_all = False
         result: ToolResultEvent | None = None
         last: Any = None
         try:
@@ -175,12 +169,10 @@ class Call:
             else:
                 # Before the stream is closed, which may take as long as the grace: others need not wait for that.
                 verdict = self._judge(outcome, number, generation)
-                concerns_all = guard.settle(verdict, permit, self._user)
+                guard.settle(verdict, permit, self._user)
                 self._finish(outcome, result, permit, verdict, key)
             if stream is not None:
                 await stream.close()
-        if guard.shared is not None and self.verdict is not None:
-            await guard.shared.record(self.verdict, was_probe=permit.is_probe, concerns_all=concerns_all)
 
     def _finish(
         self, outcome: CallOutcome, event: ToolResultEvent | None, permit: Permit, verdict: Verdict, key: tuple[str, int]
@@ -272,8 +264,6 @@ def result_event(result: Mapping[str, Any], exception: BaseException | None = No
 def _why_open(breaker: CircuitBreaker) -> str:
     if breaker.reason == "manual":
         return "it has been taken out of use"
-    if breaker.reason == "shared":
-        return "other processes found that it fails"
     return f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
 
 

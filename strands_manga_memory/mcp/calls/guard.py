@@ -14,7 +14,6 @@ from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, CircuitBreak
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.breaker_states import Health
 from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
-from strands_manga_memory.mcp.breakers.shared import SharedBreakers
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus
 from strands_manga_memory.mcp.calls.answers import Problem
 from strands_manga_memory.mcp.calls.redact import CUT, redact_secrets
@@ -46,7 +45,6 @@ class Guard:
         policy: Of its breaker.
         remote_name: The tool's name at its server; default: its name.
         server: Supervisor of its server; None: it has none.
-        shared: Breaker state shared with other processes; None: this process decides alone.
         redact: Cuts what may be secret out of error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
@@ -59,7 +57,6 @@ class Guard:
         *,
         remote_name: str | None = None,
         server: ServerSupervisor | None = None,
-        shared: SharedBreakers | None = None,
         redact: Callable[[str], str] = redact_secrets,
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
@@ -71,7 +68,6 @@ class Guard:
         self.server_name = name_of(server.client) if server else None
         key = f"{self.server_name or ''}/{self.remote_name}"
         self.breaker = CircuitBreaker(policy, name=key, clock=clock, on_event=told(on_event))
-        self.shared = shared.of(key, self.breaker) if shared else None
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)
         self.alternatives: tuple[str, ...] = ()
@@ -95,8 +91,8 @@ class Guard:
                 logger.debug("tool=<%s> | the classifier of the policy raised", self.tool_name, exc_info=True)
         return classify(call, tool_errors=self.policy.tool_errors)
 
-    def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> bool:
-        """Tell the breaker what a call of a user's said; return whether that concerns other users, too.
+    def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
+        """Tell the breaker what a call of a user said.
 
         A user who asks for five orders that do not exist shuts nobody out: an error that the tool answered or raised in time
         leaves the breaker one failure short of opening until enough users got one. Where no user is known each counts.
@@ -111,8 +107,6 @@ class Guard:
         else:
             may_open = self.breaker.failures + 1 >= self.policy.failures or self.policy.failure_rate is not None
             (permit.ignore if may_open else permit.failure)()
-            return False
-        return True
 
     def _concerns_all(self, verdict: Verdict, user: Hashable | None) -> bool:
         if verdict != TOOL_ERROR or user is None:

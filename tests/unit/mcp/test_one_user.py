@@ -9,8 +9,8 @@ import pytest
 from strands import Agent, tool
 from strands.middleware import ExecuteToolStage
 
-from strands_manga_memory import BreakerPolicy, InMemoryHotStore, guard_tool
-from strands_manga_memory.mcp import BreakerMiddleware, SharedBreakers, user_of_call
+from strands_manga_memory import BreakerPolicy, guard_tool
+from strands_manga_memory.mcp import BreakerMiddleware, user_of_call
 from strands_manga_memory.mcp.calls.caller import known_user
 from strands_manga_memory.testing import ScriptedModel
 
@@ -71,12 +71,6 @@ def reports(order_id: str) -> dict[str, Any]:
     return {"status": "error", "content": [{"text": f"no such order: {order_id}"}]}
 
 
-def two_processes(local: Any) -> list[Any]:
-    """Return the tool as two processes have it that share their breakers."""
-    hot = InMemoryHotStore()
-    return [guard_tool(local, shared=SharedBreakers(hot, refresh=0.001)) for _ in range(2)]
-
-
 LOCAL = pytest.mark.parametrize("local", [look_up, reports], ids=["raises", "returns"])
 
 
@@ -98,19 +92,6 @@ async def test_one_users_errors_do_not_open_a_breaker_by_their_rate(local: Any) 
     for number in range(30):
         await ask(guarded, "u1", f"x{number}")
     assert "shipped" in await ask(guarded, "u2", "known")
-
-
-@LOCAL
-async def test_one_users_errors_do_not_open_the_breakers_of_other_processes(local: Any) -> None:
-    mine, theirs = two_processes(local)
-    for number in range(20):
-        await ask(mine, "u1", f"x{number}")
-        await ask(theirs, "u1", f"x{number}")
-    assert "shipped" in await ask(theirs, "u2", "known")
-    mine, theirs = two_processes(local)
-    for number in range(10):
-        await ask(mine, f"u{number % 2}", f"x{number}")
-    assert "circuit_open" in await ask(theirs, "u3", "known")
 
 
 @LOCAL
