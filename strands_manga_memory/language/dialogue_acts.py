@@ -260,14 +260,15 @@ def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
 # Standing instructions and their revocation, each also in the other language.
 
 _NAMES_NOTHING = any_language("instructions.names_nothing")
+_TOPICS = tuple(group for pack in PACKS for group in pack.groups("instructions.topics"))
 _REVOCATIONS = tuple(rule.pattern for pack in PACKS for rule in pack.act_rules if rule.revokes_instruction)
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     """Return for each message of a user whether it is an instruction that no later message revokes.
 
-    A revocation ends the latest of those instructions that share most terms with it. If it names none ("forget the rules"),
-    it ends the latest of all.
+    A revocation ends the latest of those instructions that share most terms and topics with it; topics are shared across
+    languages. If it names none ("forget the rules"), it ends the latest of all.
 
     Args:
         messages: Acts and texts, the older first.
@@ -277,12 +278,25 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
         if not revokes_instruction(text):
             continue
         active[at] = False
-        words = frozenset(search_terms(text))
-        earlier = [(len(words.intersection(search_terms(messages[one][1]))), one) for one in range(at) if active[one]]
+        terms = _instruction_terms(text)
+        earlier = [(len(terms & _instruction_terms(messages[one][1])), one) for one in range(at) if active[one]]
         shared, latest = max(earlier, default=(0, -1))
         if latest >= 0 and (shared or _NAMES_NOTHING.search(text.lower())):
             active[latest] = False
     return active
+
+
+def _instruction_terms(text: str) -> frozenset[str]:
+    """Return the search terms of an instruction, and its topics such as ``topic:emoji``."""
+    lower = text.lower()
+    words = set(_TOPIC_WORD.findall(lower))
+    topics = {
+        f"topic:{topic}" for topic, *names in _TOPICS if any(name in (words if name.isascii() else lower) for name in names)
+    }
+    return frozenset(search_terms(text)) | topics
+
+
+_TOPIC_WORD = re.compile(r"[a-z]+")
 
 
 def revokes_instruction(text: str) -> bool:

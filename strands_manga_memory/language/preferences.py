@@ -495,9 +495,14 @@ _OF_IT_JAPANESE = JA.pattern("clauses.of_it")
 
 _OTHER = any_language("subjects.other")
 _GIFT = any_language("subjects.gift")
+_OCCASION = any_language("subjects.occasion")
 _OWN = any_language("subjects.own")
 _OF_A_PERSON = frozenset(("genre", "author", "format", "likes", "dislikes", "budget", "name", "home", ""))
 """Slots whose value belongs to the person spoken of; a key such as "sister's birthday" names its person itself."""
+
+
+_LASTING = frozenset(("genre", "author", "format", "likes", "dislikes", ""))
+"""Slots of tastes: a wish for one occasion sets none of them."""
 
 
 class SubjectTracker:
@@ -506,12 +511,14 @@ class SubjectTracker:
     def __init__(self) -> None:
         self._is_other = False
         self._has_gift = False
+        self._is_occasional = False
 
     def own_part(self, sentence: str) -> str:
-        """Read the next sentence and return its split_clauses without those about another person.
+        """Read the next sentence and return its clauses without those about another person.
 
         A sentence about nobody in particular continues with the person of the sentence before it.
         """
+        self._is_occasional = _OCCASION.search(sentence) is not None
         self._has_gift = self._has_gift or _GIFT.search(sentence) is not None
         if not _OTHER.search(sentence):
             if _OWN.search(sentence):
@@ -522,7 +529,12 @@ class SubjectTracker:
         return ", ".join(own) if own else sentence
 
     def is_own(self, slot: str) -> bool:
-        """Tell whether a preference of the sentence just read is the user's own. The budget of a gift is not."""
+        """Whether a preference of the sentence just read is the user's own and lasts.
+
+        The budget of a gift is not their own, and a wish for one occasion ("just for today") does not last.
+        """
+        if self._is_occasional and slot in _LASTING:
+            return False
         if slot == "budget" and self._has_gift:
             return False
         return not self._is_other or slot not in _OF_A_PERSON

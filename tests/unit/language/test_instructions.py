@@ -111,3 +111,32 @@ def test_user_memory_keeps_them_as_preferences_of_style_until_they_are_taken_bac
     ]
     assert collect_preferences(told[:2])["style"] == "Every reply must end with a question, Always write prices with tax"
     assert collect_preferences(told)["style"] == "Always write prices with tax"
+
+
+@pytest.mark.parametrize(
+    ("instructions", "revocation", "active"),
+    [
+        (
+            ("Don't use emojis in your answers.", "Always answer in formal language."),
+            "もう敬語でなくていいです。",
+            (True, False),
+        ),
+        (
+            ("Don't use emojis in your answers.", "Always answer in formal language."),
+            "また絵文字を使ってもいいです。",
+            (False, True),
+        ),
+        (
+            ("絵文字は使わないでください。", "箇条書きで回答するようにしてください。"),
+            "You don't have to use bullet points any more.",
+            (True, False),
+        ),
+        (("これからは必ず敬語で答えてください。",), "You can stop being polite.", (False,)),
+        (("これからは必ず敬語で答えてください。",), "You can stop sending the newsletter.", (True,)),
+    ],
+)
+def test_a_revocation_in_the_other_language_ends_the_instruction_of_its_topic(
+    instructions: tuple[str, ...], revocation: str, active: tuple[bool, ...]
+) -> None:
+    said = [(str(dialogue_act(text, "user")), text) for text in (*instructions, revocation)]
+    assert are_instructions_active(said) == [*active, False]

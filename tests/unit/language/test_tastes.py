@@ -231,3 +231,22 @@ def test_a_message_that_says_very_much_is_heard_in_part() -> None:
 def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
     slots = {"genre": "horror, romance", "likes": "Uzumaki", "budget": "3,000 yen"}
     assert apply_preference(slots, Preference("likes", "horror", liked=False)) == {"genre": "romance", "dislikes": "horror"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Just for today I prefer horror.",
+        "For this gift, I love hardcover.",
+        "This time I want something in paperback.",
+        "今回だけホラーがいいです。",
+        "今日はコメディの気分です。",
+    ],
+)
+def test_a_wish_for_one_occasion_is_no_preference(text: str) -> None:
+    assert extract_preferences([text]) == []
+
+
+def test_a_lasting_preference_beside_a_wish_for_one_occasion_is_kept() -> None:
+    found = extract_preferences(["I love romance. Just for today, show me horror."])
+    assert [(each.slot, each.value) for each in found] == [("genre", "romance")]
