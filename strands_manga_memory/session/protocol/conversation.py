@@ -165,6 +165,8 @@ class Conversation:
         if self.hot is None or not self._save_hot():
             if self.durable is None:
                 raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
+            if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
+                self.read_head(is_alone=True)  # the hot tier has lost its record, perhaps in the middle of a flush
             self._save_head()
             self._fill_hot()
 

@@ -8,7 +8,8 @@ state entry. Without a durable tier the hash is the log: the fields of evicted t
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from strands_manga_memory.session.protocol.record import Entry, Record, Turn, Tu
 from strands_manga_memory.session.protocol.record_format import (
     entry_object,
     entry_of,
+    is_text,
     json_of,
     open_object,
     redaction_object,
@@ -46,6 +48,8 @@ ENDED_FIELD = "ended"
 """Head of a record without content. It is not encrypted, so that a deletion is known although the keys are destroyed."""
 
 _HEAD_FIELD = "head"
+_SEALED_FRONT = re.compile(rb"(\d{12,20}\.[0-9a-z]{1,40})/(\d{1,6}) ")
+_TEXT_FRONT = re.compile(rb'\{"crc":"[^"]{8}","turn":"(\d{12,20}\.[0-9a-z]{1,40})","length":(\d{1,6}),')
 _SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "view", "seen", "notes", "archive")
 
 
@@ -61,7 +65,7 @@ class _Stored:
         entries: Number and content of the state entries.
         archive: Keys of turns that a restore does not read, with number and length.
         small: Hashes of the other fields, by name.
-        unreadable: Numbers of turn fields that cannot be read; they stay.
+        unreadable: Numbers of turn fields that cannot be read, with the turn's key and length as far as they can; they stay.
         expires_in: Seconds until logical expiry; None if there is nothing.
     """
 
@@ -72,7 +76,7 @@ class _Stored:
     entries: dict[str, tuple[int, Entry]] = field(default_factory=dict)
     archive: dict[TurnKey, tuple[int, int]] = field(default_factory=dict)
     small: dict[str, int] = field(default_factory=dict)
-    unreadable: frozenset[int] = frozenset()
+    unreadable: Mapping[int, tuple[TurnKey, int] | None] = field(default_factory=dict)
     expires_in: float | None = None
 
 
@@ -204,39 +208,51 @@ class HotTier:
         for key, (number, turn) in turns.items():
             known_turn = before.turns.get(key)
             if known_turn is None or known_turn[0] != number or (known_turn[1] is not turn and known_turn[1] != turn):
-                fields[f"m{number}"] = self._seal(f"m{number}", turn_object(key, turn))
+                fields[f"m{number}"] = self._seal_turn(f"m{number}", key, turn)
+        unreadable = self._still_unreadable(record, before)
         numbers = {key: number for key, (number, _) in turns.items()}
+        numbers |= {front[0]: number for number, front in unreadable.items() if front is not None}
         small: dict[str, int] = {}
         for name, value in self._small_objects(record, numbers, archive).items():
             small[name] = hash(json_of(value))
             if small[name] != before.small.get(name):
                 fields[name] = self._seal(name, value)
-        if (
-            _listed(turns, entries, before.unreadable) != _listed(before.turns, before.entries, before.unreadable)
-            or _HEAD_FIELD not in before.small
-        ):
-            fields[WINDOW_FIELD] = _listed(turns, entries, before.unreadable)
-        kept = {*(number for number, _ in turns.values()), *(number for number, _ in archive.values())}
-        gone = [f"m{number}" for number, _ in before.turns.values() if number not in kept]
+        listed = _listed(turns, entries, unreadable)
+        if _HEAD_FIELD not in before.small or listed != _listed(before.turns, before.entries, before.unreadable):
+            fields[WINDOW_FIELD] = listed
+        kept = {*unreadable, *(number for number, _ in turns.values()), *(number for number, _ in archive.values())}
+        was = {*before.unreadable, *(number for number, _ in before.turns.values())}
+        gone = [f"m{number}" for number in sorted(was - kept)]
         gone += [f"x{number}" for name, (number, _) in before.entries.items() if name not in entries]
         gone += [name for name in before.small if name not in small]
         return (
-            _Stored(record=record, turns=turns, entries=entries, archive=archive, small=small, unreadable=before.unreadable),
+            _Stored(record=record, turns=turns, entries=entries, archive=archive, small=small, unreadable=unreadable),
             fields,
             gone,
         )
+
+    def _still_unreadable(self, record: Record, before: _Stored) -> dict[int, tuple[TurnKey, int] | None]:
+        """Return the damaged fields that stay: the window needs them, and the log has not given their turns back."""
+        needed = record.shown_keys - record.turns.keys()
+        return {
+            number: front
+            for number, front in before.unreadable.items()
+            if front is None or front[0] in needed or (self._keeps_log and front[0] not in record.turns)
+        }
 
     @staticmethod
     def _numbered_turns(record: Record, before: _Stored) -> dict[TurnKey, tuple[int, Turn]]:
         """Return the turns of the record with their numbers; a new turn gets the next free one."""
         used = [number for number, _ in (*before.turns.values(), *before.archive.values())]
         free = max([*used, *before.unreadable], default=0)
+        damaged = {front[0]: number for number, front in before.unreadable.items() if front is not None}
         turns = {}
         for key, turn in sorted(record.turns.items()):
             known = before.turns.get(key) or before.archive.get(key)
-            if known is None:
-                free += 1
-            turns[key] = (free if known is None else known[0]), turn
+            number = damaged.get(key) if known is None else known[0]
+            if number is None:
+                number = free = free + 1
+            turns[key] = number, turn
         return turns
 
     def _archived_turns(self, record: Record, before: _Stored, turns: Mapping[TurnKey, Any]) -> dict[TurnKey, tuple[int, int]]:
@@ -304,11 +320,11 @@ class HotTier:
         if _HEAD_FIELD not in objects:
             raise CorruptRecordError(f"record={self._name!r} is damaged: it has no head", record=self._name)
         turns: dict[TurnKey, tuple[int, Turn]] = {}
-        unreadable = set()
+        unreadable: dict[int, tuple[TurnKey, int] | None] = {}
         for name in sorted(name for name in fields if name[0] == "m" and name[1:].isdecimal()):
             read = self._opened_turn(name, fields[name])
             if read is None:
-                unreadable.add(int(name[1:]))
+                unreadable[int(name[1:])] = _front_of(fields[name])
             else:
                 turns[read[0]] = int(name[1:]), read[1]
         with trusted(self._name):
@@ -320,21 +336,24 @@ class HotTier:
                 TurnKey.parse(key): (int(number), int(length))
                 for key, (number, length) in objects.get("archive", {}).get("archive", {}).items()
             }
-            record = self._record_of(objects, turns, entries)
+            record = self._record_of(objects, turns, entries, unreadable)
         small = {name: hash(json_of(value)) for name, value in objects.items()}
-        return _Stored(expect, epoch, record, turns, entries, archive, small, frozenset(unreadable), found.expires_in)
+        return _Stored(expect, epoch, record, turns, entries, archive, small, unreadable, found.expires_in)
 
     def _record_of(
         self,
         objects: Mapping[str, Mapping[str, Any]],
         turns: Mapping[TurnKey, tuple[int, Turn]],
         entries: Mapping[str, tuple[int, Entry]],
+        unreadable: Mapping[int, tuple[TurnKey, int] | None],
     ) -> Record:
         record = _record_of_head(objects[_HEAD_FIELD])
         seen = {key: len(turn.messages) for key, (_, turn) in turns.items()}
+        fronts = {number: front for number, front in unreadable.items() if front is not None}
+        seen |= dict(fronts.values())
         seen |= {TurnKey.parse(key): int(length) for key, length in objects.get("seen", {}).get("seen", {}).items()}
         view = objects.get("view", {})
-        keys = {number: key for key, (number, _) in turns.items()}
+        keys = {number: key for key, (number, _) in turns.items()} | {number: key for number, (key, _) in fronts.items()}
         keys |= {-at: TurnKey.parse(key) for at, key in enumerate(view.get("absent", ()), 1)}
         window = window_of(view.get("window", ()), keys, seen)
         return replace(
@@ -349,14 +368,20 @@ class HotTier:
     def _opened_turn(self, name: str, data: bytes) -> tuple[TurnKey, Turn] | None:
         """Return the turn in a field, with its key; None, and a warning, if it cannot be read."""
         try:
+            front = _SEALED_FRONT.match(data)
             with trusted(self._place(name)):
-                return turn_of(self._opened(name, data))
+                return turn_of(self._opened(name, data if front is None else data[front.end() :]))
         except KeyMissingError:
             raise
         except CorruptRecordError:
             logger.warning("tier=<hot>, fields=<%d> | a turn cannot be read and stays as it is", 1)
             logger.debug("record=<%s> | a turn cannot be read", self._place(name))
             return None
+
+    def _seal_turn(self, name: str, key: TurnKey, turn: Turn) -> bytes:
+        """Return the field of a turn. Its key and length stand in front: they are read although the rest is damaged."""
+        data = self._seal(name, {"turn": str(key), "length": len(turn.messages), **turn_object(key, turn)})
+        return data if is_text(data) else f"{key}/{len(turn.messages)} ".encode() + data
 
     def _seal(self, name: str, value: Mapping[str, Any]) -> bytes:
         return seal_object(value, self._place(name), self._codec)
@@ -383,8 +408,14 @@ def _record_of_head(head: Mapping[str, Any]) -> Record:
     )
 
 
+def _front_of(data: bytes) -> tuple[TurnKey, int] | None:
+    """Return the key and length of a turn whose field is damaged; None if they cannot be read either."""
+    front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
+    return None if front is None else (TurnKey.parse(front[1].decode()), int(front[2]))
+
+
 def _listed(
-    turns: Mapping[TurnKey, tuple[int, Turn]], entries: Mapping[str, tuple[int, Entry]], unreadable: frozenset[int]
+    turns: Mapping[TurnKey, tuple[int, Turn]], entries: Mapping[str, tuple[int, Entry]], unreadable: Collection[int]
 ) -> bytes:
     """Return the numbers of the fields that a restore reads, in the form of the port's window field."""
     numbers = sorted({*(number for number, _ in turns.values()), *unreadable})

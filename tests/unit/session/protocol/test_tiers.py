@@ -122,20 +122,37 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, 
     assert reader.read_archive() == {FIRST: record.turns[FIRST]}
 
 
-def test_damaged_turn_costs_only_its_messages(unique: str) -> None:
-    """A field that cannot be read leaves the rest of the record readable."""
-    store = SurvivingHotStore()
-    tier = HotTier(store, f"s-{unique}/A:a", codec=Codec())
+@pytest.mark.parametrize("codec", [Codec(), Codec(cipher=CIPHER)], ids=["plain", "encrypted"])
+def test_damaged_turn_costs_only_its_messages_and_keeps_its_place(unique: str, codec: Codec) -> None:
+    """A field that cannot be read keeps its place in the window, and is mended by a writer that has read the log."""
+    name, store = f"s-{unique}/A:a", SurvivingHotStore()
+    tier = HotTier(store, name, codec=codec)
     tier.read()
     tier.write(make_record(), ttl=60.0)
-    held = store._conversations[f"s-{unique}/A:a"].fields
-    held["m1"] = held["m1"].replace(b"hello", b"jello")
-    read = HotTier(store, f"s-{unique}/A:a", codec=Codec()).read()
+    held = store._conversations[name].fields
+    held["m1"] = held["m1"][:-3] + b"???"
+    reader = HotTier(store, name, codec=codec)
+    read = reader.read()
     assert read is not None
-    assert read.turns == {SECOND: make_record().turns[SECOND]}
+    assert read.window == make_record().window
+    assert read.seen == make_record().seen
+    assert read.lacking == {FIRST}
+    assert reader.write(replace(read, version=Version(7, "e")), ttl=60.0)
+    assert HotTier(store, name, codec=codec).read() == replace(read, version=Version(7, "e"))
+    assert reader.write(replace(make_record(), version=Version(8, "f")), ttl=60.0)
+    assert HotTier(store, name, codec=codec).read() == replace(make_record(), version=Version(8, "f"))
+
+
+def test_damaged_head_is_an_error(unique: str) -> None:
+    """A hash whose head cannot be read is not taken for an empty one."""
+    name, store = f"s-{unique}/A:a", SurvivingHotStore()
+    tier = HotTier(store, name, codec=Codec())
+    tier.read()
+    tier.write(make_record(), ttl=60.0)
+    held = store._conversations[name].fields
     held["head"] = held["head"].replace(b'"incarnation":2', b'"incarnation":3')
     with pytest.raises(CorruptRecordError, match="checksum"):
-        HotTier(store, f"s-{unique}/A:a", codec=Codec()).read()
+        HotTier(store, name, codec=Codec()).read()
 
 
 def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
