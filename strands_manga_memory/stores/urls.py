@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from strands_manga_memory.lazy import expression
 from strands_manga_memory.stores.table import SESSIONS, Table, TableSchema
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _HOT_STORES = (
 NO_USERS = "none"
 """In place of the URL of the memory table: there is none."""
 
-_TABLE_NAME = expression(r"[A-Za-z0-9_.-]{3,255}")
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
 def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:

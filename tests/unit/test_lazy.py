@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -42,18 +40,3 @@ def test_an_expression_is_copied_and_pickled_used_or_not() -> None:
 def test_an_expression_has_nothing_that_a_pattern_has_not() -> None:
     with pytest.raises(AttributeError):
         expression("a").find  # noqa: B018
-
-
-_CHILD = """
-import re, sys
-import boto3, strands
-compiled, compile = [], re.compile
-re.compile = lambda *given, **more: compiled.append(sys._getframe(1).f_globals["__name__"]) or compile(*given, **more)
-from strands_manga_memory import MangaMemory, TieredCompactionConversationManager, StateCoordinator, UserMemoryStore
-print([name for name in compiled if name.startswith("strands_manga_memory")])
-"""
-
-
-def test_importing_compiles_no_expression() -> None:
-    done = subprocess.run([sys.executable, "-c", _CHILD], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

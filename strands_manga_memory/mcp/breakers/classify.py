@@ -30,8 +30,6 @@ from strands.types.exceptions import (
     StructuredOutputException,
 )
 
-from strands_manga_memory.lazy import expression
-
 
 class Outcome(StrEnum):
     """What a call says."""
@@ -129,13 +127,13 @@ _CONNECTION_LOST = (
 _CONTROL_FLOW = (InterruptException, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 # Codes -32000 and -32600 are used for many things; what is meant is only in the text.
-_NO_SERVER_TEXT = expression(
+_NO_SERVER_TEXT = re.compile(
     r"^connection closed$|connection to the mcp server was closed|client session (is|was) not|session (not found|terminated)",
     re.IGNORECASE,
 )
-_TIMEOUT_TEXT = expression(r"\btimed out\b", re.IGNORECASE)
-_UNKNOWN_TOOL_TEXT = expression(r"^(MCP error -32602: )?(Unknown tool\b|Tool \S+ not found)", re.IGNORECASE)
-_BAD_ARGUMENTS_TEXT = expression(r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE)
+_TIMEOUT_TEXT = re.compile(r"\btimed out\b", re.IGNORECASE)
+_UNKNOWN_TOOL_TEXT = re.compile(r"^(MCP error -32602: )?(Unknown tool\b|Tool \S+ not found)", re.IGNORECASE)
+_BAD_ARGUMENTS_TEXT = re.compile(r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE)
 MOST_CHARACTERS = 10_000
 """Most characters of an error text that are looked at: the rules run on the event loop."""
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
-
-from strands_manga_memory.lazy import expression
 
 UserOf = Callable[[Mapping[str, Any]], tuple[str, str] | None]
 """From the invocation state of a call to (tenant, user), or None if its results must not be kept."""
 
 _NOBODY = ("", "")
 _AGENT = "agent:"
-_RANDOM_SESSION = expression(r"[0-9a-f]{0,8}")
+_RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import re
 
-from strands_manga_memory.lazy import expression
-
 MAX_TEXT = 1000
 """Most characters of an error text that are kept."""
 
 CUT = "[cut]"
 
-_TRACEBACK = expression(r"Traceback \(most recent call last\):.*", re.DOTALL)
-_PRIVATE_KEY = expression(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):.*", re.DOTALL)
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
 # What a rule repeats is bounded, or begins where no earlier place is tried with the same characters: with "[\w-]*secret" every
 # letter of a long run is a beginning, and the run is read to its end from each.
 _RULES = (
     # user:password@ of a URL
-    (expression(r"(?<=://)[^/\s:@]*:[^/\s]*@"), f"{CUT}@"),
-    (expression(r"\b(bearer|basic|token)\s{1,20}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {CUT}"),
-    (expression(r"\b(pass(?:word|wd|phrase))(\s{1,20}(?:is\s{1,20})?)[^\s,;]+", re.IGNORECASE), rf"\1\2{CUT}"),
+    (re.compile(r"(?<=://)[^/\s:@]*:[^/\s]*@"), f"{CUT}@"),
+    (re.compile(r"\b(bearer|basic|token)\s{1,20}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {CUT}"),
+    (re.compile(r"\b(pass(?:word|wd|phrase))(\s{1,20}(?:is\s{1,20})?)[^\s,;]+", re.IGNORECASE), rf"\1\2{CUT}"),
     # name = value, name: value, "name": "value"
     (
-        expression(
+        re.compile(
             r"""((?:passw(?:or)?d|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|cookie|"""
             r"""authorization|session[_-]?id|signature)[\w-]{0,64}["']?)(\s{0,20}[=:]\s{0,20})("[^"]*"|'[^']*'|(?:bearer\s{1,20}|basic\s{1,20})?[^\s,;&"'}]+)""",
             re.IGNORECASE,
@@ -31,14 +29,14 @@ _RULES = (
     ),
     # keys that are known by their form: AWS, GitHub, Slack, OpenAI and Stripe, Google, JSON web tokens
     (
-        expression(
+        re.compile(
             r"\b((AKIA|ASIA)[A-Z0-9]{12,}|gh[opsur]_\w{20,}|github_pat_\w{20,}|xox[a-z]-[\w-]{10,}|[sr]k[-_][\w-]{16,}"
             r"|AIza[\w-]{30,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.?[\w-]*)"
         ),
         CUT,
     ),
     # long runs without a space in them that are no words: hexadecimal or base64 of 32 characters and more
-    (expression(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z+/_=-]*+\d)[A-Za-z0-9+/_=-]{32,}+"), CUT),
+    (re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z+/_=-]*+\d)[A-Za-z0-9+/_=-]{32,}+"), CUT),
 )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.lazy import expression
 from strands_manga_memory.stores.hot import (
     body_field,
     message_field,
@@ -12,7 +13,7 @@ from strands_manga_memory.stores.hot import (
 MAX_WINDOW = 100_000
 """A window that lists more messages than this is damaged, whatever else it says."""
 
-_WINDOW_PART = expression(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
+_WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
 
 
 def window_fields(window: bytes, conversation: str) -> list[str]:
