@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from strands_manga_memory.language.packs import EN, JA
 from strands_manga_memory.language.pii import CONTACT, find_personal_data
 from strands_manga_memory.messages.injection import BLOCKS
 from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
@@ -190,16 +191,8 @@ _PASTED = re.compile(
     r"|(?<![\w.])[a-z_]\w{0,40}(?:\.\w{1,40})?\([^()\n]{0,200}\)|(?<!\w)\w{1,40} ?== ?[^\s;]{1,80}"  # a call, a comparison
 )
 """Code, URLs and fields of JSON in a text."""
-_REFUSED_BEFORE = re.compile(
-    r"(?:\bnot|n't|\bn[eo]ver|\bexcept(?: for)?|\bother than|\binstead of|\brather than|\bwithout|\bno longer|\banything but)"
-    r"(?: (?:want|need|mean|order|buy|about|for|interested in|looking for|have|like|the|a|an|my|to|really|of)){0,4}"
-    r" ?[\"“「『《]?\Z",
-    re.IGNORECASE,
-)
-_REFUSED_AFTER = re.compile(
-    r"\A[\"”」』》]?(?: ?ではな| ?じゃな| ?じゃあり| ?でな[いく]| ?以外| ?を除| ?抜き"
-    r"| ?[はも](?:いら|要ら|不要|結構|違)|はもう(?:持|読|買))"
-)
+_REFUSED_BEFORE = EN.pattern("entities.refused_before")
+_REFUSED_AFTER = JA.pattern("entities.refused_after")
 _AROUND = 60
 _THING = frozenset({"asin", "isbn", "order_id", "price", "series", "title", "volume", "date", "language"})
 _COUNTS = frozenset({"price", "quantity"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.language.entities import EntityType, EntityTypes
+from strands_manga_memory.language.packs import EN, any_language, canonical_words
 from strands_manga_memory.language.pii import find_personal_data
 from strands_manga_memory.language.text_features import kanji_number, normalized
 
@@ -25,12 +26,7 @@ def number_of(text: str) -> int:
     return kanji_number(text) if not any(sign.isdigit() and sign.isascii() for sign in text) else int(text)
 
 
-_CURRENCIES = {
-    **dict.fromkeys(("¥", "円", "yen", "jpy"), "JPY"),
-    **dict.fromkeys(("$", "dollar", "dollars", "usd", "us$", "ドル", "bucks"), "USD"),
-    **dict.fromkeys(("€", "euro", "euros", "eur", "ユーロ"), "EUR"),
-    **dict.fromkeys(("£", "pound", "pounds", "gbp", "ポンド"), "GBP"),
-}
+_CURRENCIES = canonical_words("entities.currencies")
 
 
 def _price(match: re.Match[str]) -> str:
@@ -46,11 +42,7 @@ def _phone(match: re.Match[str]) -> str | None:
     return "".join(sign for sign in match["value"] if sign.isdigit() or sign == "+")
 
 
-_MONTH_NAMES = (
-    "jan january|feb february|mar march|apr april|may|jun june|jul july|aug august|sep sept september"
-    "|oct october|nov november|dec december"
-)
-MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
+MONTHS = {name: number for number, names in enumerate(EN.groups("entities.months"), start=1) for name in names}
 _MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
 
 
@@ -90,45 +82,20 @@ def _time(match: re.Match[str]) -> str | None:
     return f"{hour % 24:02}:{minute:02}"
 
 
-_COUNTERS = {
-    **dict.fromkeys(("copy", "copies", "book", "books", "volume", "volumes", "item", "items", "冊", "点", "個"), "item"),
-    **dict.fromkeys(
-        ("person", "people", "persons", "guest", "guests", "passenger", "passengers", "adults", "人", "名"), "person"
-    ),
-    **dict.fromkeys(("night", "nights", "泊"), "night"),
-    **dict.fromkeys(("day", "days", "日間"), "day"),
-    **dict.fromkeys(("ticket", "tickets", "枚"), "ticket"),
-    **dict.fromkeys(("room", "rooms", "部屋", "室"), "room"),
-    **dict.fromkeys(("bag", "bags"), "bag"),
-    **dict.fromkeys(("box", "boxes", "set", "sets", "箱", "セット"), "set"),
-    **dict.fromkeys(("seat", "seats", "席"), "seat"),
-    **dict.fromkeys(("star", "stars", "つ星"), "star"),
-}
+_UNITS = canonical_words("entities.units")
 _ENGLISH_NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
-_COUNTER = "|".join(sorted(_COUNTERS, key=len, reverse=True))
+_COUNTER = "|".join(sorted(_UNITS, key=len, reverse=True))
 
 
 def _quantity(match: re.Match[str]) -> str:
-    return f"{number_of(match['n'])} {_COUNTERS[match['unit'].lower()]}"
+    return f"{number_of(match['n'])} {_UNITS[match['unit'].lower()]}"
 
 
-_NO_TITLE_AFTER = (
-    r"\s?(?:と(?:言|い[いうっわ]|書|表示|出|返|答|思|し)|って(?:言|書|出|表示)|(?:の|という|っていう)?(?:ボタン|ページ|画面|エラー|クーポン|コード"
-    r"|プラン|サービス|オプション|タブ|メニュー|キャンペーン|カテゴリ|ジャンル|メール|文字|言葉|意味))"
-)
-_TITLE_AFTER = (
-    r"\s?(?:の?(?:第?[0-9〇一二三四五六七八九十百]{1,8}巻|続き|新刊|最新|新装版|全巻|シリーズ|作者|文庫|単行本|コミックス|完全版|次の?巻)"
-    r"|(?:という|っていう|って)(?:漫画|マンガ|作品|本|シリーズ|タイトル|小説)|を(?:読|全巻|[0-9]{1,2}冊))"
-    r"|,? (?:vol(?:ume)?s?\b|series\b|manga\b|omnibus\b|box set\b|by (?-i:[A-Z])|#?\d{1,3}\Z)|,? ?第?\d{1,4}巻"
-)
-_NAMED_BEFORE = r"called|titled|entitled|title (?:is|was)|title:|series:|manga:"
-_TITLE_BEFORE = (
-    r"manga|series|book|novel|comic|title|read|reading|finished"
-    r"|(?:vol(?:ume)?s?\.?|chapters?|part|book|cop(?:y|ies)|sequel|ending|end|rest) (?:\d{1,4} )?(?:of|to)"
-    r"|(?:something|anything|more|books?|similar|manga) (?:like|to)"
-)
-_LABEL_BEFORE = r"(?:漫画|マンガ|作品|シリーズ|タイトル|書名|小説|コミックス?)名?(?:は|の|:)?"
-_SMALL_WORDS = frozenset(("a an and as at but by for from in is no of on or the to vs with x").split())  # noqa: SIM905
+_SMALL_WORDS = EN.words("entities.small_title_words")
+
+
+def _source(name: str) -> str:
+    return any_language(f"entities.{name}").pattern
 
 
 def _is_title_case(text: str) -> bool:
@@ -159,15 +126,7 @@ def _title(match: re.Match[str]) -> str | None:
     return title if len(title) > 1 else None
 
 
-_LANGUAGES = {
-    **dict.fromkeys(("english", "英語"), "english"),
-    **dict.fromkeys(("japanese", "日本語"), "japanese"),
-    **dict.fromkeys(("french", "フランス語"), "french"),
-    **dict.fromkeys(("german", "ドイツ語"), "german"),
-    **dict.fromkeys(("spanish", "スペイン語"), "spanish"),
-    **dict.fromkeys(("chinese", "中国語"), "chinese"),
-    **dict.fromkeys(("korean", "韓国語"), "korean"),
-}
+_LANGUAGES = canonical_words("entities.languages")
 
 
 def _language(match: re.Match[str]) -> str:
@@ -259,14 +218,15 @@ QUANTITY = EntityType(
         re.IGNORECASE,
     ),
     _quantity,
-    cues=tuple(cue for cue in _COUNTERS if not any(other in cue for other in _COUNTERS.keys() - {cue})),
+    cues=tuple(cue for cue in _UNITS if not any(other in cue for other in _UNITS.keys() - {cue})),
 )
 TITLE = EntityType(
     "title",
     re.compile(
-        rf"(?:\b(?P<named>{_NAMED_BEFORE}) |\b(?P<before>{_TITLE_BEFORE}) |(?P<label>{_LABEL_BEFORE}))?"
+        rf"(?:\b(?P<named>{_source('title_named')}) |\b(?P<before>{_source('title_before')}) "
+        rf"|(?P<label>{_source('title_label')}))?"
         r"(?P<value>「[^「」\n]{2,60}」|『[^『』\n]{2,60}』|《[^《》\n]{2,60}》|[\"“][^\"“”\n]{2,80}[\"”])"
-        rf"(?:(?=(?P<no>{_NO_TITLE_AFTER})))?(?:(?=(?P<after>{_TITLE_AFTER})))?",
+        rf"(?:(?=(?P<no>{_source('no_title_after')})))?(?:(?=(?P<after>{_source('title_after')})))?",
         re.IGNORECASE,
     ),
     _title,
@@ -363,17 +323,9 @@ ORDER_ID = EntityType(
     cues=("-", "order", "注文"),
     label="order #",
 )
-_NO_TITLE = (
-    "Is|Are|Was|Do|Does|Did|Have|Has|Can|Could|Would|Will|Should|Where|When|What|Which|Who|Why|How|I|If|Hi|Hello|Hey|Please|And"
-    "|Or|But|So|Also|Then|Yes|No|Not|Order|Buy|Get|Give|Send|My|Your|Our|On|In|At|By|From|For|With|To|Until|Till|Since|After"
-    f"|Before|About|Around|Only|Just|Over|Under|Next|Last|{'|'.join(name.title() for name in MONTHS)}"
-)
-_NUMBERED = (
-    "Vol|Volume|Volumes|Chapter|Chapters|Book|Part|Page|Level|Season|Episode|Act|Step|Top|Number|Order|Room|Suite|Unit|Floor|Gate"
-    "|Street|Avenue|Road|Route|Highway|Platform|Terminal|Track|Line|Flight|Bus|Train|Windows|Version|Day|Week|Grade|Channel"
-    "|Dollars|Yen|Euros"
-    f"|{'|'.join(name.title() for name in MONTHS)}"
-)
+_MONTH_TITLES = frozenset(name.title() for name in MONTHS)
+_NO_TITLE = "|".join(sorted(EN.words("entities.no_name") | _MONTH_TITLES))
+_NUMBERED = "|".join(sorted(EN.words("entities.numbered") | _MONTH_TITLES))
 _WORD, _SMALL = r"[A-Z][\w'-]{0,20}", r"(?:(?:of|on|the|no|to|and|in|x) ){0,2}"
 _NAME = rf"(?-i:\b(?!(?:{_NO_TITLE}|{_NUMBERED})\b)(?:{_WORD} {_SMALL}){{1,4}}(?!(?:{_NUMBERED})\b){_WORD})"
 """Two to five words that begin with capitals, as in "Attack on Titan"; what numbers other things is no name of a series."""
@@ -381,10 +333,7 @@ _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
 """A number that nothing follows that it could count."""
 
 
-_QUESTION = re.compile(
-    r"(?:which|what|who|where|when|why|how|is|are|was|were|do|does|did|have|has|can|could|would|will|should) [^\n?]{0,80}\?"
-)
-"""A question in small letters, as no title is written."""
+_QUESTION = EN.pattern("entities.question")
 
 
 def _series(match: re.Match[str]) -> str | None:

@@ -156,3 +156,9 @@ def any_language(name: str) -> re.Pattern[str]:
     if len({pattern.flags for pattern in found}) != 1:
         raise ValueError(f"packs must have {name} with the same flags, got {len(found)} patterns")
     return re.compile("|".join(pattern.pattern for pattern in found), found[0].flags)
+
+
+def canonical_words(name: str) -> dict[str, str]:
+    """Return for each word in the groups ``section.name`` of all packs its canonical word, the first of its group."""
+    groups = (group for pack in PACKS for group in pack.groups(name))
+    return {word.lower(): group[0] for group in groups for word in group}

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from strands_manga_memory.language.packs import PACKS, any_language
+from strands_manga_memory.language.packs import any_language, canonical_words
 from strands_manga_memory.language.search import search_terms
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
@@ -16,7 +16,7 @@ DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
 TASTES = ("genre", "author", "format", LIKES)
 """The slots that a thing leaves when it is not wanted any more."""
 
-_SLOT_OF = {name: group[0] for pack in PACKS for group in pack.groups("preferences.slots") for name in group}
+_SLOT_OF = canonical_words("preferences.slots")
 _OWNER = re.compile(rf"\A(?:{any_language('preference_keys.owner').pattern})\s?")
 _ROLES = ("unwanted", "wanted", "amount", "answer")
 _ANY_ROLE = "|".join(f"(?P<{role}>{any_language(f'preference_keys.{role}').pattern})" for role in _ROLES)
@@ -31,7 +31,7 @@ _OF_ROLE = {
 _MOST_VALUES = {DISLIKES: 8, LIKES: 8}
 _MOST_OF_A_SLOT = 4
 _BETWEEN = re.compile("[,、，]")
-_CANONICAL = {name: group[0] for pack in PACKS for group in pack.groups("preferences.canonical_values") for name in group}
+_CANONICAL = canonical_words("preferences.canonical_values")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from strands_manga_memory.language.packs import EN, JA
+from strands_manga_memory.language.packs import EN, JA, PACKS
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 
 _STOP = EN.words("search.stop_words")
@@ -381,7 +381,6 @@ class Days(NamedTuple):
 
 _MONTHS = list(map(str.lower, calendar.month_name[1:]))
 _WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-_NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)}|an?)"
 
 
 def _number(text: str) -> int:
@@ -443,43 +442,32 @@ def _end_of(first: date) -> date:
     return (first.replace(day=28) + timedelta(4)).replace(day=1) - timedelta(1)
 
 
-_RULES: tuple[tuple[re.Pattern[str], Callable[[date, re.Match[str]], Days | None]], ...] = tuple(
-    (re.compile(pattern), days)
-    for pattern, days in (
-        (r"\bthe day before yesterday\b|一昨日|おととい", _ago(2)),
-        (r"\byesterday\b|\blast night\b|昨日|きのう|昨夜", _ago(1)),
-        (r"\btoday\b|\bthis morning\b|今日|本日|今朝", _ago(0)),
-        (rf"\b{_NUMBER} days? ago\b|(?<![月\d])(\d{{1,3}})日前", lambda today, match: _counted(1)(today, _first(match))),
-        (rf"\b{_NUMBER} weeks? ago\b|(\d{{1,2}})週間前", lambda today, match: _counted(7)(today, _first(match))),
-        (rf"\b{_NUMBER} months? ago\b|(\d{{1,2}})(?:か|ヶ|カ|ケ)月前", lambda today, match: _counted(30)(today, _first(match))),
-        (r"\blast week\b|先週", _week(1)),
-        (r"\bthis week\b|今週", _week(0)),
-        (r"先々週", _week(2)),
-        (r"\blast month\b|先月", _month(1)),
-        (r"\bthis month\b|今月", _month(0)),
-        (r"\blast year\b|去年|昨年", _year(1)),
-        (rf"\b(?:(?P<before>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )(?P<month>{'|'.join(_MONTHS)})\b", _named),
-        (rf"\b(?P<month>{'|'.join(_MONTHS)}) (?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b", _named),
-        (rf"\b(?:in|last|during) (?P<month>{'|'.join(_MONTHS)})\b", _named),
-        (r"(?P<month>\d{1,2})月(?P<day>\d{1,2})日", _named),
-        (r"(?<!\d)(?P<month>\d{1,2})月(?!\d|前)", _named),
-    )
+_PERIODS: tuple[tuple[str, Callable[[date, re.Match[str]], Days | None]], ...] = (
+    ("day_before_yesterday", _ago(2)),
+    ("yesterday", _ago(1)),
+    ("today", _ago(0)),
+    ("days_ago", _counted(1)),
+    ("weeks_ago", _counted(7)),
+    ("months_ago", _counted(30)),
+    ("last_week", _week(1)),
+    ("this_week", _week(0)),
+    ("week_before_last", _week(2)),
+    ("last_month", _month(1)),
+    ("this_month", _month(0)),
+    ("last_year", _year(1)),
+    ("day_and_month", _named),
+    ("month_and_day", _named),
+    ("month", _named),
 )
-
-
-_WHOLE = re.compile("(.*)")
-
-
-def _first(match: re.Match[str]) -> re.Match[str]:
-    """Return a match whose first group is the number, in whichever language it was said."""
-    number = next(group for group in match.groups() if group)
-    return _WHOLE.fullmatch(number) or match
+_DATE_RULES = tuple(
+    (pack.pattern(f"dates.{name}"), days) for name, days in _PERIODS for pack in PACKS if f"dates.{name}" in pack
+)
 
 
 def parse_days(text: str, today: Callable[[], date]) -> Days | None:
     """Return the days that a text speaks of, None if it names none; ``today`` is asked only where it does."""
     low = head_and_tail(text).lower()
-    for pattern, days in _RULES:
+    for pattern, days in _DATE_RULES:
         if (match := pattern.search(low)) is not None and (found := days(today(), match)) is not None:
             return found
     return None
