@@ -15,6 +15,26 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
     assert failure is None, f"seed {failure[0]}: {failure[1]}"
 
 
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("lossy", 2613),
+        ("lossy", 2673),
+        ("lossy", 5040),
+        ("restored", 1128),
+        ("restored", 1493),
+        ("restored", 5034),
+        ("redacts", 2003),
+        ("everything", 2030),
+        ("everything", 2109),
+        ("everything", 2133),
+    ],
+)
+def test_seeds_that_broke_a_promise_once_hold_it(name: str, seed: int) -> None:
+    """Runs that found a fault of an earlier form of the protocol stay clean."""
+    assert play(seed, SETS[name])[1] is None
+
+
 def test_promises_hold_with_eight_live_agents() -> None:
     """Eight agents of one conversation lose nothing of one another."""
     failure = first_failure(SETS["faults"], range(2), most=8, steps=400)

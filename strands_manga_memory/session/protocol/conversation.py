@@ -520,7 +520,10 @@ class Conversation:
             return head
         window = tuple(Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages)))
         lengths = {key: len(turn.messages) for key, turn in turns.items()}
-        return join(head, Record(incarnation=head.incarnation, window=window, seen=lengths, turns=turns))
+        # They count as unlogged until a head lists them: else no later head could claim them.
+        unlogged = dict.fromkeys(turns, 0)
+        found = Record(incarnation=head.incarnation, window=window, seen=lengths, turns=turns, unlogged=unlogged)
+        return join(head, found)
 
     def _revalidate(self) -> None:
         """Read both tiers first if no tier has answered for so long that a tombstone may have expired.
