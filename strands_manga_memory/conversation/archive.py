@@ -38,6 +38,9 @@ _SMALL_TALK_CHARACTERS = 120
 _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
 _EMBEDDED_AT_ONCE = 64
+_COMMON_SHARE, _FEW_MESSAGES = 0.05, 5
+"""A term in more than this share of the messages, and in more than so many, tells nothing about one of them."""
+
 _OTHER_WEIGHT = 0.25
 """Weight of the scores of another retriever beside those of BM25."""
 
@@ -207,6 +210,14 @@ class Bm25Retriever(MessageIndex):
     def __init__(self, *, most: int = 50_000) -> None:
         super().__init__(most, LexicalIndex[int], by_words=True)
 
+    def telling_terms(self, terms: Iterable[str]) -> frozenset[str]:
+        """Return the terms that tell messages apart: those in few messages, or all if every known one is in many."""
+        with self._lock:
+            most = max(_FEW_MESSAGES, int(_COMMON_SHARE * len(self)))
+            found = {term: self._index.frequency(term) for term in terms}
+        known = [term for term, number in found.items() if number]
+        return frozenset(term for term in known if found[term] <= most) or frozenset(known)
+
     @property
     def index_bytes(self) -> int:
         """The size of the inverted index, without the messages."""
@@ -296,6 +307,10 @@ class FusedRetriever:
                 before = found[number].score if number in found else 0.0
                 found[number] = RecallHit(number, hit.message, before + _OTHER_WEIGHT * hit.score)
         return sorted(found.values(), key=lambda hit: (-hit.score, -hit.number))[:limit]
+
+    def telling_terms(self, terms: Iterable[str]) -> frozenset[str]:
+        """Return the terms that tell messages apart, as BM25 knows them."""
+        return self._words.telling_terms(terms)
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
         """Return the two messages before and the two after a message, by number."""

@@ -268,8 +268,9 @@ class RecallSearch:
     def find(self, question: str, leave_out: Iterable[str] = ()) -> list[RecallHit]:
         """Return the messages that fit a question, the best first.
 
-        The neighbours of a message add to its score. Each message shares a content word with the question, or was found by its
-        meaning. Messages that fit much worse than the best follow in the order of the first search.
+        The neighbours of a message add to its score. Each message shares a content word with the question, or was found by
+        its meaning; a tool result shares a word that is in few messages. Messages that fit much worse than the best follow in
+        the order of the first search.
         """
         question = head_and_tail(question)
         first = self._retriever.search(question, _CANDIDATES)
@@ -277,6 +278,7 @@ class RecallSearch:
             return []
         scores, found = self._expand(question, first)
         asked = content_terms(question)
+        telling = self._telling_terms(asked)
         by_meaning = {hit.number for hit in first if not hit.by_words}
         unwanted = frozenset(leave_out)
         fit = _spread(scores, found)
@@ -286,10 +288,16 @@ class RecallSearch:
             for number, message in found.items()
             if message.id not in unwanted
             and message.text
-            and (number in by_meaning or not asked.isdisjoint(search_terms(message.text)))
+            and (number in by_meaning or _shares_a_term(message, telling if message.speaker == "tool" else asked))
         ]
         hits.sort(key=lambda hit: (-hit.score, -hit.number))
         return _strong_first(hits, [hit.number for hit in first])
+
+    def _telling_terms(self, asked: frozenset[str]) -> frozenset[str]:
+        """Return the terms of which a quoted tool result must share one: names of fields are in every result."""
+        if isinstance(self._retriever, Bm25Retriever | FusedRetriever):
+            return self._retriever.telling_terms(asked)
+        return asked
 
     def _expand(self, question: str, first: Sequence[RecallHit]) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
         """Return the scores of both searches, and their messages with the neighbours of the best."""
@@ -302,6 +310,10 @@ class RecallSearch:
         for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_EXPANDED_AROUND]:
             found.update(self._retriever.around(number))
         return scores, found
+
+
+def _shares_a_term(message: ArchivedMessage, asked: frozenset[str]) -> bool:
+    return not asked.isdisjoint(search_terms(message.text))
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:

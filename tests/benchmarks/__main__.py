@@ -38,7 +38,7 @@ NAMES = [
     "cost",
 ]
 
-LONG = ["scale", "long-answers", "points"]
+LONG = ["scale", "long-answers", "points", "session-cost"]
 """Those that take so long, or need so much, that they run only when they are named."""
 
 _MOST_RUNS = 3

@@ -189,3 +189,26 @@ def test_quotes_show_the_times_of_the_log_after_a_restart(tmp_path: Path) -> Non
     quotes = quotes_of(agent)
     assert "2026-03-04\n[user 09:30] My cat is called Momo." in quotes
     memory.close()
+
+
+def test_a_tool_result_is_not_quoted_for_the_names_of_its_fields() -> None:
+    """A question for the stock of one title brings back its own result, not the results of other titles."""
+
+    @tool
+    def stock(title: str) -> dict[str, Any]:
+        """Look up the stock of a title."""
+        return {"status": "success", "content": [{"json": {"title": title, "stock": len(title), "shelf": 1}}]}
+
+    titles = ["Uzumaki", "Monster", "Akira", "Dororo", "Pluto", "Bleach", "Naruto", "Berserk"]
+    replies: list[Any] = []
+    for number, title in enumerate(titles):
+        use = {"toolUseId": f"call-{number}", "name": "stock", "input": {"title": title}}
+        replies += [[{"toolUse": use}], "Here it is."]
+    agent = build_agent([*replies, *["Fine weather."] * 9], stock)
+    for title in titles:
+        agent(f"Please look up {title}.")
+    for _ in range(4):
+        agent("Tell me about the weather.")
+    agent("Is Monster in stock?")
+    results = [line for line in quotes_of(agent).splitlines() if line.startswith("[tool")]
+    assert [line.partition("] ")[2] for line in results] == ["title: Monster, stock: 7, shelf: 1"]
