@@ -1,0 +1,103 @@
+"""The messages of an agent's history as slots of a window, and slots as messages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from strands.types.content import Message
+
+from strands_manga_memory.session.protocol.record import Slot, TurnKey
+from strands_manga_memory.stores.encoding.codec import dump, load
+
+UNREADABLE_TEXT = "[message could not be read]"
+"""Text in the place of a message that no tier can give back now."""
+
+_UNREADABLE_ID = "unreadable-"
+
+Stored = Callable[[Slot], bytes | None]
+"""Returns the dumped message in a slot; None if it cannot be read now."""
+
+
+def slots_of(messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored) -> tuple[Slot, ...]:
+    """Return the agent's history as slots.
+
+    A message is known by its ``tracking_id``, and without one by its content. A known message with another content is an edited
+    form of it; an unknown one is a note that the conversation manager synthesized.
+
+    Args:
+        messages: The agent's history.
+        view: The slots of the history as it was, with the messages that were appended since.
+        stored: Returns the message in a slot of the view.
+    """
+    places: dict[Any, list[tuple[Slot, bytes]]] = {}
+    absent: set[Slot] = set()
+    for slot in view:
+        data = stored(slot)
+        if data is None:
+            absent.add(slot)
+        else:
+            places.setdefault(_identity_of(load(data), data), []).append((slot, data))
+    return tuple(_slot_of(message, places, absent) for message in messages)
+
+
+def _slot_of(message: Mapping[str, Any], places: Mapping[Any, list[tuple[Slot, bytes]]], absent: set[Slot]) -> Slot:
+    unreadable = _unreadable_slot(message)
+    if unreadable is not None and unreadable in absent:
+        return unreadable
+    data = dump(message)
+    found = places.get(_identity_of(message, data))
+    if not found:
+        return Slot(None, 0, data)
+    # A history may hold a message twice: the one with the same content first, else the first one.
+    at = next((at for at, (_, known) in enumerate(found) if known == data), 0)
+    slot, known = found.pop(at)
+    return slot if known == data else Slot(slot.key, slot.number if slot.key else 0, data)
+
+
+def messages_of(
+    view: Sequence[Slot], stored: Stored, *, before: Sequence[Slot] = (), live: Sequence[Message] = ()
+) -> list[Message]:
+    """Return the messages in slots.
+
+    Args:
+        view: The slots.
+        stored: Returns the message in a slot.
+        before: The slots of the history that the agent has.
+        live: That history. Messages of slots that did not change are the same objects.
+    """
+    kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
+    messages: list[Message] = []
+    for slot in view:
+        message = kept.get(slot)
+        if message is None or _unreadable_slot(message) is not None:
+            data = stored(slot)
+            message = _placeholder(slot, messages) if data is None else load(data)
+        messages.append(message)
+    return messages
+
+
+def _identity_of(message: Any, data: bytes) -> Any:
+    identity = message.get("tracking_id") if isinstance(message, Mapping) else None
+    return identity or data
+
+
+def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
+    """Return a placeholder that ``slots_of`` knows again; its role alternates with the message before."""
+    role = "assistant" if before and before[-1]["role"] == "user" else "user"
+    identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
+    placeholder: Any = {"role": role, "content": [{"text": UNREADABLE_TEXT}], "tracking_id": identity}
+    found: Message = placeholder
+    return found
+
+
+def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
+    """Return the slot of a placeholder; None for any other message."""
+    identity = message.get("tracking_id")
+    if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
+        return None
+    key, dash, number = identity.removeprefix(_UNREADABLE_ID).rpartition("-")
+    try:
+        return Slot(TurnKey.parse(key), int(number)) if dash else None
+    except ValueError:  # a message of the user's that only looks like a placeholder
+        return None

@@ -1,0 +1,84 @@
+"""An agent's history as slots of a window, and back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
+from strands_manga_memory.session.protocol.record import Slot, TurnKey
+from strands_manga_memory.stores.encoding.codec import dump
+
+KEYS = [TurnKey(at, f"t{at}") for at in range(1, 5)]
+VIEW = [Slot(key, number) for key in KEYS for number in range(2)]
+ROLES = ("user", "assistant")
+
+
+def message(slot: Slot, *, has_id: bool = True) -> Any:
+    """Return the message in a slot."""
+    found = {"role": ROLES[slot.number % 2], "content": [{"text": f"{slot.key} {slot.number}"}]}
+    return {**found, "tracking_id": f"id-{slot.key}-{slot.number}"} if has_id else found
+
+
+def stored(slot: Slot) -> bytes | None:
+    """Return the dumped message in a slot."""
+    return slot.body if slot.body is not None else dump(message(slot))
+
+
+@given(st.lists(st.tuples(st.sampled_from(VIEW), st.sampled_from(["kept", "edited", "note"])), unique_by=lambda one: one[0]))
+def test_history_is_the_same_after_slots_and_back(parts: list[tuple[Slot, str]]) -> None:
+    """Evicted, edited, reordered and synthesized messages come back as the agent had them."""
+    history: list[Any] = []
+    for slot, form in parts:
+        found = message(slot)
+        if form == "edited":
+            found["content"] = [{"text": "shortened"}]
+        if form == "note":
+            found = {"role": "user", "content": [{"text": f"summary up to {slot.key}"}]}
+        history.append(found)
+    slots = slots_of(history, VIEW, stored)
+    assert messages_of(slots, stored) == history
+    assert [slot.body is None for slot in slots] == [form == "kept" for _, form in parts]
+    assert [slot.key is None for slot in slots] == [form == "note" for _, form in parts]
+    assert slots_of(history, slots, stored) == slots
+
+
+def test_messages_without_an_id_are_known_by_their_content() -> None:
+    """A history that Strands gave no ids is captured without a change."""
+    history = [message(slot, has_id=False) for slot in VIEW]
+    assert slots_of(history, VIEW, lambda slot: dump(message(slot, has_id=False))) == tuple(VIEW)
+
+
+def test_message_that_stands_twice_has_two_slots() -> None:
+    """A second use of a message is a message of its own."""
+    same = dump({"role": "user", "content": [{"text": "again"}], "tracking_id": "one"})
+    history: list[Any] = [{"role": "user", "content": [{"text": "again"}], "tracking_id": "one"} for _ in range(2)]
+    assert slots_of(history, VIEW[:2], lambda slot: same) == tuple(VIEW[:2])
+
+
+def test_unchanged_messages_stay_the_same_objects() -> None:
+    """An agent that takes over others' turns keeps its own message objects."""
+    live = [message(slot) for slot in VIEW[:4]]
+    taken = messages_of([*VIEW[2:4], VIEW[6]], stored, before=VIEW[:4], live=live)
+    assert [taken[0] is live[2], taken[1] is live[3]] == [True, True]
+    assert taken[2] == message(VIEW[6])
+
+
+def test_unreadable_message_keeps_its_slot() -> None:
+    """A placeholder is no edit, and gives way to the message once that can be read."""
+    history = messages_of(VIEW[:4], lambda slot: None if slot == VIEW[1] else stored(slot))
+    assert history[1]["content"] == [{"text": UNREADABLE_TEXT}]
+    assert [one["role"] for one in history] == ["user", "assistant", "user", "assistant"]
+    slots = slots_of(copy.deepcopy(history), VIEW[:4], lambda slot: None if slot == VIEW[1] else stored(slot))
+    assert slots == tuple(VIEW[:4])
+    assert messages_of(slots, stored, before=slots, live=history) == [message(slot) for slot in VIEW[:4]]
+
+
+def test_text_that_looks_like_a_placeholder_is_a_message() -> None:
+    """An id stands for a slot only if the message in that slot cannot be read."""
+    for identity in ("unreadable-of-mine", f"unreadable-{KEYS[0]}-0"):
+        odd: Any = {"role": "user", "content": [{"text": "x"}], "tracking_id": identity}
+        assert slots_of([odd], VIEW, stored) == (Slot(None, 0, dump(odd)),)
