@@ -16,8 +16,8 @@ from strands.types.content import Messages, SystemContentBlock
 from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
-from strands_manga_memory.conversation.history.message_list import copied_quickly
-from strands_manga_memory.conversation.tokens.token_counter import count_content
+from strands_manga_memory.conversation.message_list import copied_quickly
+from strands_manga_memory.conversation.token_counter import count_content
 from strands_manga_memory.exceptions import StoreUnavailableError
 
 Reply = str | list[dict[str, Any]] | BaseException

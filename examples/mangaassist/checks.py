@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from strands_manga_memory.conversation import as_said
+from strands_manga_memory.messages import for_model
 
 Message = dict[str, Any]
 
@@ -86,9 +86,8 @@ def restored_exactly(
     """
     if list(restored) == list(acknowledged):
         return True
-    if in_flight is None or problems(restored):
+    if in_flight is None or problems(for_model(list(restored))):
         return False
-    restored, acknowledged, in_flight = as_said(restored), as_said(acknowledged), as_said(in_flight)
     known = {message["tracking_id"] for message in acknowledged}
     left = [message for message in in_flight if message["tracking_id"] in known]
     turn = [message["tracking_id"] for message in in_flight if message["tracking_id"] not in known]

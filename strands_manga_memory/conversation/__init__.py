@@ -1,4 +1,4 @@
-"""What the model sees now: conversation managers, budgets, scoring, token counting, summaries, compaction."""
+"""Conversation managers, budgets, scoring, token counting, summaries, compaction and recall."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         RecallHit,
         Retriever,
     )
+    from strands_manga_memory.conversation.budget import BudgetPlan, Thresholds, budget_plan, history_tokens, thresholds
     from strands_manga_memory.conversation.compaction import (
         Compaction,
         MicroCompaction,
@@ -22,27 +23,26 @@ if TYPE_CHECKING:
         ToolResultCap,
         VerifiedSummary,
     )
-    from strands_manga_memory.conversation.history.stubs import as_said
-    from strands_manga_memory.conversation.history.summary import Segment, Summary
-    from strands_manga_memory.conversation.importance.fates import MessageFate
-    from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
-    from strands_manga_memory.conversation.importance.weighing.judging import BackgroundScorer, EmbeddingScorer, ModelScorer
-    from strands_manga_memory.conversation.importance.weighing.scoring import (
+    from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+    from strands_manga_memory.conversation.outcomes import MessageFate
+    from strands_manga_memory.conversation.recall import HistoryRecall
+    from strands_manga_memory.conversation.scoring import (
+        BackgroundScorer,
         Bands,
+        EmbeddingScorer,
         ImportanceScorer,
         ImportanceWeights,
+        ModelScorer,
         RuleScorer,
+        SignalWeights,
     )
-    from strands_manga_memory.conversation.importance.weighing.signals import SignalWeights
-    from strands_manga_memory.conversation.recall import HistoryRecall
     from strands_manga_memory.conversation.strategy import PluginStrategy, PolicyStrategy, as_strategy
     from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger
     from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
     from strands_manga_memory.conversation.summary_cache import SummaryCache
+    from strands_manga_memory.conversation.summary_record import Segment, Summary
     from strands_manga_memory.conversation.summary_writing import ModelFactExtractor, SummarySizes
-    from strands_manga_memory.conversation.tokens.budget import BudgetPlan, budget_plan, history_tokens
-    from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds
-    from strands_manga_memory.conversation.tokens.token_counter import (
+    from strands_manga_memory.conversation.token_counter import (
         EstimateCounter,
         TiktokenCounter,
         TokenCounter,
@@ -55,22 +55,19 @@ else:
             "archive": "ArchivedMessage Bm25Retriever DenseRetriever RecallHit Retriever",
             "compaction": "Compaction MicroCompaction Reactive Snip Stage TieredCompactionConversationManager ToolResultCap "
             "VerifiedSummary",
-            "history.stubs": "as_said",
-            "history.summary": "Segment Summary",
-            "importance.fates": "MessageFate",
-            "importance.importance": "ImportanceWeightedConversationManager",
-            "importance.weighing.judging": "BackgroundScorer EmbeddingScorer ModelScorer",
-            "importance.weighing.scoring": "Bands ImportanceScorer ImportanceWeights RuleScorer",
-            "importance.weighing.signals": "SignalWeights",
+            "summary_record": "Segment Summary",
+            "outcomes": "MessageFate",
+            "importance_manager": "ImportanceWeightedConversationManager",
+            "scoring": "BackgroundScorer Bands EmbeddingScorer ImportanceScorer ImportanceWeights ModelScorer RuleScorer "
+            "SignalWeights",
             "recall": "HistoryRecall",
             "strategy": "PluginStrategy PolicyStrategy as_strategy",
             "summaries": "SummarySchedule SummaryTrigger",
             "summarizing": "VerifiedSummarizingConversationManager",
             "summary_cache": "SummaryCache",
             "summary_writing": "ModelFactExtractor SummarySizes",
-            "tokens.budget": "BudgetPlan budget_plan history_tokens",
-            "tokens.thresholds": "Thresholds thresholds",
-            "tokens.token_counter": "EstimateCounter TiktokenCounter TokenCounter default_counter",
+            "budget": "BudgetPlan Thresholds budget_plan history_tokens thresholds",
+            "token_counter": "EstimateCounter TiktokenCounter TokenCounter default_counter",
         },
     )
 
@@ -114,7 +111,6 @@ __all__ = [
     "ToolResultCap",
     "VerifiedSummarizingConversationManager",
     "VerifiedSummary",
-    "as_said",
     "as_strategy",
     "budget_plan",
     "default_counter",

@@ -14,10 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, positive
-from strands_manga_memory.conversation.history.shortening import is_shortened
-from strands_manga_memory.conversation.history.stubs import is_stub
-from strands_manga_memory.conversation.history.summary import is_synthesized
-from strands_manga_memory.conversation.history.tool_texts import result_text, results_of
+from strands_manga_memory.conversation.message_truncation import is_truncated, result_text, results_of
+from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.search import Embed, LexicalIndex, dot, embed_texts
@@ -427,7 +425,7 @@ def archived_messages(messages: Iterable[TimedMessage]) -> Iterator[ArchivedMess
     Placeholders, summaries, truncated messages, quotes, small talk and failed tool results are left out.
     """
     for message, at in messages:
-        if is_stub(message) or is_synthesized(message) or is_shortened(message):
+        if is_synthesized(message) or is_truncated(message):
             continue
         if tool_result_ids(message):
             speaker, text = "tool", "\n".join(filter(None, map(_result_values, results_of(message))))

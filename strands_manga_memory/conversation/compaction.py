@@ -13,24 +13,23 @@ from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import whole
+from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.copying import CopiedAsNew
-from strands_manga_memory.conversation.history.exchanges import exchanges
-from strands_manga_memory.conversation.history.results import TOOL_NAME, ResultArchive, result_keys
-from strands_manga_memory.conversation.history.shortening import cap_of
-from strands_manga_memory.conversation.history.summary import is_synthesized
-from strands_manga_memory.conversation.history.tool_texts import media_of, result_text, results_of
-from strands_manga_memory.conversation.history.truncation import truncate_text
-from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
-from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
-from strands_manga_memory.conversation.importance.weighing.scoring import Band
-from strands_manga_memory.conversation.serving import trimmer_of
+from strands_manga_memory.conversation.exchanges import exchanges
+from strands_manga_memory.conversation.features import same_objects
+from strands_manga_memory.conversation.full_texts import TOOL_NAME, FullTextArchive, result_keys
+from strands_manga_memory.conversation.history_manager import history_manager_of
+from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.message_truncation import cap_of, media_of, result_text, results_of
+from strands_manga_memory.conversation.scoring import Band
+from strands_manga_memory.conversation.selection import is_pinned
+from strands_manga_memory.conversation.stacked_manager import StackedConversationManager
 from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
-from strands_manga_memory.conversation.tokens.ledger import same_objects
-from strands_manga_memory.conversation.tokens.thresholds import Thresholds, thresholds, window_of
-from strands_manga_memory.conversation.tokens.token_counter import tokens_of
+from strands_manga_memory.conversation.token_counter import tokens_of
+from strands_manga_memory.conversation.truncation import truncate_text
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids
 from strands_manga_memory.stores.encoding.values import as_json
 
@@ -65,7 +64,7 @@ class Compaction:
     overflow: Exception | None
     tokens_of: Callable[[Sequence[Message]], int]
     band_of: Callable[[Message], Band]
-    archive: ResultArchive
+    archive: FullTextArchive
 
     @property
     def excess(self) -> int:
@@ -190,7 +189,7 @@ class Reactive:
         """
         if compaction.overflow is None:
             return None
-        trimmer = trimmer_of(compaction.agent)
+        trimmer = history_manager_of(compaction.agent)
         if trimmer is not None:
             trimmer.reduce_context(compaction.agent, compaction.overflow)
         return None
@@ -226,7 +225,7 @@ def _with_results(
     return history if found else None
 
 
-def _capped(message: Message, characters: int, archive: ResultArchive) -> Message:
+def _capped(message: Message, characters: int, archive: FullTextArchive) -> Message:
     """Return a message whose results have at most ``characters`` characters together; itself if it is within the limit."""
     sizes = [len(result_text(result)) for result in results_of(message)]
     if sum(sizes) <= characters:
@@ -345,7 +344,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._summarizing = summaries[0] if summaries else None
         trimmer = self._summarizing.trimmer if self._summarizing else trimmer or ImportanceWeightedConversationManager()
         super().__init__(self._summarizing or trimmer, trimmer)
-        self.archive = ResultArchive(log)
+        self.archive = FullTextArchive(log)
         self._stats = CompactionStats(stages={stage.name: StageStats() for stage in self.stages})
         self._prompt: tuple[Any, int] = (None, 0)
         self._waiting = 0
@@ -360,7 +359,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._bind(event.agent)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        await self.trimmer.workload.off_loop(event.agent.messages, lambda: self._compact(event.agent))
+        await self.trimmer.off_loop(event.agent.messages, lambda: self._compact(event.agent))
 
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
@@ -484,7 +483,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             if changed is not None and all(map(operator.is_, agent.messages, history)):
                 agent.messages[: len(history)] = changed
                 stays = {id(message) for message in changed}
-                self.trimmer.trimming.evicted([message for message in history if id(message) not in stays])
+                self.trimmer.report_evicted([message for message in history if id(message) not in stays])
             after = self._tokens(agent)
             stats.freed += max(0, before - after)
             stats.enough += after <= goal

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from strands_manga_memory.conversation.archive import ArchivedMessage, RecallHit
-from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
+from strands_manga_memory.conversation.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.search import excerpt_for_query, split_passages
 from strands_manga_memory.messages.injection import QUOTES, escape_tags
 

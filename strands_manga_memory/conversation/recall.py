@@ -30,13 +30,11 @@ from strands_manga_memory.conversation.archive import (
     TimedMessage,
     archived_messages,
 )
-from strands_manga_memory.conversation.history.requests import without_added
-from strands_manga_memory.conversation.history.stubs import as_said
+from strands_manga_memory.conversation.budget import history_tokens, window_of
+from strands_manga_memory.conversation.history_manager import history_manager_of
 from strands_manga_memory.conversation.quotes import QuoteFormatter
-from strands_manga_memory.conversation.serving import trimmer_of
-from strands_manga_memory.conversation.tokens.budget import history_tokens
-from strands_manga_memory.conversation.tokens.thresholds import window_of
-from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, default_counter
+from strands_manga_memory.conversation.request_tokens import without_added
+from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.language.dialogue_acts import dialogue_act
 from strands_manga_memory.language.search import Days, content_terms, parse_days, query_terms, search_terms
 from strands_manga_memory.language.text_features import split_sentences
@@ -175,9 +173,9 @@ class HistoryRecall(Plugin):
 
     def _on_restore(self, event: AgentInitializedEvent[Agent]) -> None:
         tokens = _default_tokens(event.agent) if self._follows_window else self.max_tokens
-        trimmer = trimmer_of(event.agent)
+        trimmer = history_manager_of(event.agent)
         self._quotes.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
-        for message in as_said(event.agent.messages):
+        for message in event.agent.messages:
             self._indexer.note(message, 0.0)
 
     def _on_message(self, event: MessageAddedEvent[Agent]) -> None:
@@ -222,10 +220,10 @@ class HistoryRecall(Plugin):
             query: What to look for, in the words it was probably said in.
         """
         agent = None if self._agent is None else self._agent()
-        return self.quote(query, [] if agent is None else as_said(agent.messages)) or "Nothing was found."
+        return self.quote(query, [] if agent is None else list(agent.messages)) or "Nothing was found."
 
     def _recall(self, question: str, agent: Any) -> str:
-        history = as_said(agent.messages)
+        history = list(agent.messages)
         self._indexer.update(history)
         if dialogue_act(question, "user") in SMALL_TALK_ACTS:
             return ""
@@ -363,5 +361,5 @@ def complete_question(question: str, history: Sequence[Message]) -> str:
 
 
 def _default_tokens(agent: Agent) -> int:
-    tokens, trimmer = history_tokens(window_of(agent.model)), trimmer_of(agent)
+    tokens, trimmer = history_tokens(window_of(agent.model)), history_manager_of(agent)
     return max(1, min(_MOST_TOKENS, (tokens if trimmer is None else min(tokens, trimmer.max_tokens)) // 4))

@@ -12,9 +12,9 @@ from strands.hooks import AfterInvocationEvent, AgentInitializedEvent, HookOrder
 from strands.plugins import Plugin
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
-from strands_manga_memory.conversation.tokens.ledger import same_objects
+from strands_manga_memory.conversation.features import same_objects
+from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.stacked_manager import StackedConversationManager
 
 if TYPE_CHECKING:
     from strands import Agent

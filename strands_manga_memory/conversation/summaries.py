@@ -15,10 +15,10 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, whole
 from strands_manga_memory.conversation.background import Run
-from strands_manga_memory.conversation.history.exchanges import exchanges
-from strands_manga_memory.conversation.history.summary import RULES, Summary, is_synthesized, record_of
-from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
-from strands_manga_memory.conversation.importance.weighing.scoring import Band
+from strands_manga_memory.conversation.exchanges import exchanges
+from strands_manga_memory.conversation.scoring import Band
+from strands_manga_memory.conversation.selection import is_pinned
+from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized, record_of
 from strands_manga_memory.conversation.summary_writing import ModelSummarizer, SummaryWriter, summarizer_name
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.language.session_summaries import Summarizer

@@ -17,11 +17,10 @@ from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import function, of_kind, with_method
-from strands_manga_memory.conversation.history.shown_summary import Shown, shown
-from strands_manga_memory.conversation.history.summary import RULES, Summary, is_synthesized
-from strands_manga_memory.conversation.importance.importance import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.importance.stacked import StackedConversationManager
-from strands_manga_memory.conversation.importance.weighing.scoring import Band
+from strands_manga_memory.conversation.budget import window_of
+from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.scoring import Band
+from strands_manga_memory.conversation.stacked_manager import StackedConversationManager
 from strands_manga_memory.conversation.summaries import (
     CoveredRange,
     FinishedSummary,
@@ -35,9 +34,10 @@ from strands_manga_memory.conversation.summaries import (
     split_history,
 )
 from strands_manga_memory.conversation.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized
+from strands_manga_memory.conversation.summary_rendering import Shown, shown
 from strands_manga_memory.conversation.summary_writing import Log, SummarySizes, SummaryWriter, resolve_history_summarizer
-from strands_manga_memory.conversation.tokens.thresholds import window_of
-from strands_manga_memory.conversation.tokens.token_counter import tokens_of
+from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
@@ -199,14 +199,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Install a finished summary; wait for one if the history with the coming messages is over the hard limit."""
-        await self.trimmer.workload.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
+        await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
         try:
             if self.schedule.strategy == "async" or self._is_full(agent, coming):
                 await self._jobs.wait(self.schedule.wait_seconds)
         except Exception as error:
             logger.warning("error=<%s> | the summary could not be waited for, going on without it", type(error).__name__)
             logger.debug("the summary could not be waited for", exc_info=True)
-        await self.trimmer.workload.off_loop(agent.messages, lambda: self._installer.swap_in(agent))
+        await self.trimmer.off_loop(agent.messages, lambda: self._installer.swap_in(agent))
         if self._is_full(agent, coming):
             # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
             await asyncio.to_thread(self._installer.fold_at_once, agent, self.trimmer.max_tokens, only_fresh=True)
@@ -220,7 +220,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
         messages = [*agent.messages, *coming]
-        return self.trimmer.tokens(messages) > self.hard_tokens + self.trimmer.budget.room_beyond(messages, self.hard_tokens)
+        return self.trimmer.tokens(messages) > self.hard_tokens + self.trimmer.room_beyond(messages, self.hard_tokens)
 
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
@@ -521,7 +521,7 @@ class SummaryInstaller:
         agent.messages[: len(replacement.marks)] = head
         self._latest = replacement
         self._trigger.reset()
-        self._trimmer.trimming.evicted(gone)
+        self._trimmer.report_evicted(gone)
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
     def fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
@@ -535,7 +535,7 @@ class SummaryInstaller:
             head, gone = self._prefix.of(summary, history, span.before_recent, room=budget, is_tight=True)
             if only_fresh or self._trimmer.tokens(head) < self._trimmer.tokens(history[: span.before_recent]):
                 agent.messages[: span.before_recent] = head
-                self._trimmer.trimming.evicted(gone)
+                self._trimmer.report_evicted(gone)
         except CorruptRecordError:
             logger.warning("the record of the summary cannot be read | it is left as it is")
         except Exception as error:

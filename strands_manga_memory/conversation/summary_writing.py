@@ -15,12 +15,11 @@ from strands.models import Model
 from strands.types.content import Message, Messages
 
 from strands_manga_memory.arguments import whole
-from strands_manga_memory.conversation.history.stubs import is_stub
-from strands_manga_memory.conversation.history.summary import RULES, Segment, Summary
-from strands_manga_memory.conversation.history.tool_texts import result_text
+from strands_manga_memory.conversation.budget import window_of
+from strands_manga_memory.conversation.message_truncation import result_text
 from strands_manga_memory.conversation.summary_cache import SummaryCache
-from strands_manga_memory.conversation.tokens.thresholds import window_of
-from strands_manga_memory.conversation.tokens.token_counter import TokenCounter, tokens_of
+from strands_manga_memory.conversation.summary_record import RULES, Segment, Summary
+from strands_manga_memory.conversation.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.session_summaries import Draft, Prompt, Summarizer
@@ -164,7 +163,7 @@ _MEDIA = ("image", "document", "video", "audio")
 
 def render_transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
     """Return messages as lines of text, without reasoning, media and identifiers; at most ``most`` characters of a result."""
-    return "\n".join(redact_identifiers(line) for message in messages if not is_stub(message) for line in _lines(message, most))
+    return "\n".join(redact_identifiers(line) for message in messages for line in _lines(message, most))
 
 
 def _lines(message: Message, most: int | None) -> Iterator[str]:

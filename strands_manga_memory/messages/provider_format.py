@@ -21,8 +21,8 @@ from typing import Any, cast
 from strands.types.content import Message
 
 from strands_manga_memory.messages.media_limits import within_limits
-from strands_manga_memory.messages.message_parts import blocks_of, text_of
-from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, STUB, runs
+from strands_manga_memory.messages.message_parts import blocks_of, is_turn_start, text_of
+from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, STUB
 
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _MOST_IN_ID = 40
@@ -33,9 +33,10 @@ def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request that every model provider takes.
 
     Neighbours of one role become one message. A placeholder stands before a history that starts with the assistant, in a
-    message that has nothing else, and between tool results and the user's next words. The last result of a tool call counts;
-    a call without one gets an error result. A repeated id of a tool call gets a suffix, in call and result. Results without a
-    call are left out. Applied twice, the function changes nothing more.
+    message that has nothing else, between tool results and the user's next words, and before the last of several messages of
+    the user: the answer is to that one alone. The last result of a tool call counts; a call without one gets an error result.
+    A repeated id of a tool call gets a suffix, in call and result. Results without a call are left out. Applied twice, the
+    function changes nothing more.
 
     Args:
         messages: A history; it and its messages stay unchanged.
@@ -45,7 +46,7 @@ def for_model(messages: list[Message]) -> list[Message]:
     """
     if not messages:
         return messages
-    shown = _without_placeholders(_alternating(within_limits(_answered([_with_valid_blocks(one) for one in messages]))))
+    shown = _alternating(within_limits(_answered([_with_valid_blocks(one) for one in messages])))
     is_same = len(shown) == len(messages) and all(map(is_, shown, messages))
     return messages if is_same else shown
 
@@ -244,28 +245,38 @@ def _alternating(messages: list[Message]) -> list[Message]:
     if not messages or messages[0]["role"] != "user":
         messages = [{"role": "user", "content": [{"text": CONVERSATION_START}]}, *messages]
     shown: list[Message] = []
-    for message in messages:
+    for at, message in enumerate(messages):
         before = shown[-1] if shown else None
+        after = messages[at + 1] if at + 1 < len(messages) else None
         if before is None or before["role"] != message["role"]:
             shown.append(message)
-        elif "toolResult" in before["content"][0]:
-            shown.append({"role": "assistant", "content": [{"text": CUT_TEXT}]})
-            shown.append(message)
+        elif stands_apart(before, message, after):
+            shown += [{"role": "assistant", "content": [{"text": STUB}]}, message]
         else:
             shown[-1] = {**before, "content": [*before["content"], *message["content"]]}
     return shown
 
 
-def _without_placeholders(messages: list[Message]) -> list[Message]:
-    """Return messages without placeholders between texts of one speaker, which become one message.
+def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
+    """Tell whether a placeholder stands in a request before a message of a history.
 
-    A model that is shown placeholders as answers might answer with one.
+    It does before words of the user that follow tool results, and before the last of several messages of the user.
+
+    Args:
+        before: The message before it in the history; None if it is the first one.
+        message: The message.
+        after: The message behind it; None if it is the last one.
     """
-    found = runs(messages)
-    if len(found) == len(messages):
-        return messages
-    return [_joined([messages[at] for at in run]) for run in found]
+    if before is None:
+        return message["role"] == "assistant"
+    if before["role"] != "user" or not is_turn_start(message):
+        return False
+    return not is_turn_start(before) or after is None or after["role"] != "user"
 
 
-def _joined(run: list[Message]) -> Message:
-    return run[0] if len(run) == 1 else {**run[0], "content": [block for message in run for block in message["content"]]}
+def placeholder_count(messages: Sequence[Message]) -> int:
+    """Return the number of placeholders that a request has between the messages of a history, and before them."""
+    around: list[Message | None] = [None, *messages, None]
+    return sum(
+        stands_apart(before, message, after) for before, message, after in zip(around, messages, around[2:], strict=False)
+    )

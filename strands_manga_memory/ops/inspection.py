@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.history.shortening import is_shortened
-from strands_manga_memory.conversation.history.stubs import as_said, is_stub
-from strands_manga_memory.conversation.importance.weighing.scoring import message_act
+from strands_manga_memory.conversation.message_truncation import is_truncated
+from strands_manga_memory.conversation.scoring import message_act
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.mcp import CircuitBreaker
@@ -195,7 +194,6 @@ def _durable(replica: DurableReplica, place: Place, tiers: Tiers) -> dict[str, A
 def _messages(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: ImportanceWeightedConversationManager
 ) -> list[InspectedMessage]:
-    window = as_said(window)
     present = {message.get("tracking_id"): message for message in window}
     known = {message.get("tracking_id") for _, _, message in logged}
 
@@ -215,9 +213,7 @@ def _messages(
     found = []
     for seq, turn, message in logged:
         there = present.get(message.get("tracking_id"))
-        if there is not None and is_stub(there):  # a mark keeps its place, the message has left
-            there = None
-        fate = "left" if there is None else "shortened" if is_shortened(there) else "kept"
+        fate = "left" if there is None else "shortened" if is_truncated(there) else "kept"
         found.append(shown(there or message, seq, turn, fate))
     return [*made, *found]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer
-from strands_manga_memory.conversation.importance.weighing.notes import Notes
+from strands_manga_memory.conversation.features import FeatureCache
 from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import message_text
@@ -72,7 +72,7 @@ def _said(name: str) -> Iterator[Row]:
 
     for stream in data.load(name):
         labels = labels_of(stream)
-        notes = Notes(EstimateCounter(), RuleScorer(), list).read(stream["messages"])
+        notes = FeatureCache(EstimateCounter(), RuleScorer(), list).of(stream["messages"])
         for at, (message, note) in enumerate(zip(stream["messages"], notes, strict=True)):
             if is_turn_start(message):
                 yield note.act, labels.get(at, frozenset())

@@ -19,14 +19,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from strands_manga_memory.conversation import ImportanceWeightedConversationManager, SignalWeights, recall
-from strands_manga_memory.conversation.history.shortening import Shortener
-from strands_manga_memory.conversation.importance import importance
-from strands_manga_memory.conversation.importance.choosing import making_room
-from strands_manga_memory.conversation.importance.reserve import Reserve
-from strands_manga_memory.conversation.importance.weighing import scoring, vocabulary
-from strands_manga_memory.conversation.importance.weighing.notes import Notes
-from strands_manga_memory.conversation.importance.weighing.scoring import ImportanceWeights
+from strands_manga_memory.conversation import (
+    ImportanceWeightedConversationManager,
+    SignalWeights,
+    importance_manager,
+    recall,
+    scoring,
+    selection,
+)
+from strands_manga_memory.conversation.features import FeatureCache, Vocabulary
+from strands_manga_memory.conversation.log_tail import LogTail
+from strands_manga_memory.conversation.message_truncation import MessageTruncator
+from strands_manga_memory.conversation.scoring import ImportanceWeights
 from strands_manga_memory.language import DialogueAct
 from strands_manga_memory.language import dialogue_acts as acts
 from strands_manga_memory.language import dialogue_acts as replies
@@ -135,20 +139,20 @@ def _without_instructions() -> Iterator[None]:
     weights = SignalWeights(instruction=0.0)
     with (
         mock.patch.object(scoring, "ImportanceWeights", return_value=as_any),
-        mock.patch.object(importance, "SignalWeights", return_value=weights),
+        mock.patch.object(importance_manager, "_SIGNALS", weights),
     ):
         yield
 
 
 @contextlib.contextmanager
 def _without_first_answer_cut() -> Iterator[None]:
-    shorten = Shortener.shorten
+    shorten = MessageTruncator.truncate
 
-    def spares_answer(self: Shortener, kind: str, positions: Any, target: int, floor: int) -> None:
+    def spares_answer(self: MessageTruncator, kind: str, positions: Any, target: int, floor: int) -> None:
         if target:
             shorten(self, kind, positions, target, floor)
 
-    with mock.patch.object(Shortener, "shorten", spares_answer):
+    with mock.patch.object(MessageTruncator, "truncate", spares_answer):
         yield
 
 
@@ -165,11 +169,11 @@ def _without_japanese_wishes() -> Iterator[None]:
 POINTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "the_act_for_instructions": _without_instructions,
     "a_short_first_answer": _without_first_answer_cut,
-    "replies": lambda: mock.patch.object(Notes, "_hear_reply", return_value=None),
+    "replies": lambda: mock.patch.object(FeatureCache, "_read_as_reply", return_value=None),
     "whoever_names_a_value": lambda: mock.patch.object(replies, "_gives_value", return_value=False),
     "japanese_rules_for_wishes": _without_japanese_wishes,
-    "who_writes_at_length_serves": lambda: mock.patch.multiple(vocabulary, _AS_LONG=1e9, _MUCH_LONGER=2e9),
-    "a_long_answer_that_makes_room": lambda: mock.patch.object(making_room, "_finished_answer", return_value=[]),
+    "who_writes_at_length_serves": lambda: mock.patch.multiple(Vocabulary, _AS_LONG=1e9, _MUCH_LONGER=2e9),
+    "a_long_answer_that_makes_room": lambda: mock.patch.object(selection, "_final_answer", return_value=[]),
     "conditions_that_are_let_go": lambda: mock.patch.object(replies, "_only_lets_go", return_value=False),
 }
 """What is chosen once without a part of the choice."""
@@ -179,7 +183,7 @@ def _through_agents(each: Set) -> dict[str, float]:
     values: dict[str, float] = {}
     if each.name in ("locomo", "sgd", "jmultiwoz", "long"):
         values[f"{each.name}_by_agents"] = each.through_agents()["recall"][0]
-        with mock.patch.object(Reserve, "is_due", return_value=False):
+        with mock.patch.object(LogTail, "is_due", return_value=False):
             values[f"{each.name}_by_agents_worn_down"] = each.through_agents()["recall"][0]
     if each.name == "locomo":
         values["locomo_in_view"] = each.through_agents(3_072)["in_view"][0]

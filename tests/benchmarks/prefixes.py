@@ -24,7 +24,6 @@ from strands.types.content import Message
 from strands_manga_memory.assembly.history_plan import HistoryPlan
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
-from strands_manga_memory.conversation.history.stubs import as_said
 from strands_manga_memory.messages import for_model, is_turn_start
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
@@ -123,7 +122,7 @@ def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, An
 
 
 def _kept(messages: Sequence[Message], stream: dict[str, Any], until: int) -> float:
-    held = {message.get("tracking_id"): message["content"] for message in as_said(messages)}
+    held = {message.get("tracking_id"): message["content"] for message in messages}
     asked = [query["gold"] for query in stream["queries"] if query["gold"] and max(query["gold"]) <= until]
     found = [sum(held.get(f"m{at}") == stream["messages"][at]["content"] for at in gold) / len(gold) for gold in asked]
     return fmean(found) if found else 1.0

@@ -39,8 +39,7 @@ from strands_manga_memory.conversation import (
     VerifiedSummarizingConversationManager,
     default_counter,
 )
-from strands_manga_memory.conversation.history.stubs import as_said
-from strands_manga_memory.conversation.history.summary import is_synthesized
+from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.language import normalized
 from strands_manga_memory.language.summary_facts import BECAME
 from strands_manga_memory.messages.injection import escape_tags, message_text
@@ -128,7 +127,7 @@ def _seen(manager: Any, stream: dict[str, Any]) -> tuple[_View, int]:
             if isinstance(manager, VerifiedSummarizingConversationManager):
                 manager.finish(agent)
     summary = manager.summary(agent) if isinstance(manager, VerifiedSummarizingConversationManager) else None
-    return _View(as_said(agent.messages), summary.slots if summary else ()), largest
+    return _View(list(agent.messages), summary.slots if summary else ()), largest
 
 
 @dataclass(frozen=True)

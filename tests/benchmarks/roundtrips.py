@@ -15,7 +15,6 @@ from strands import Agent, tool
 from strands.types.content import Messages
 
 from strands_manga_memory import Codec, ImportanceWeightedConversationManager, TieredSessionManager
-from strands_manga_memory.conversation.history.stubs import as_said, is_stub
 from strands_manga_memory.testing import Reply, ScriptedModel
 from tests.benchmarks import begin_anew, progress, text
 from tests.benchmarks.wire import PATIENT, READS, Stage, WriteUnits, requests, socket_use, staged
@@ -94,11 +93,11 @@ def measured(stage: Stage, agent: Agent, prompt: str) -> Turn:
     """Let the agent take a turn, and return what it did once the background work has ended."""
     stage.settle()
     stage.clear()
-    before = {message.get("tracking_id") for message in as_said(agent.messages)}
+    before = {message.get("tracking_id") for message in agent.messages}
     agent(prompt)
     waited_for = stage.durable_answers()
     stage.settle()
-    new = [message for message in as_said(agent.messages) if message.get("tracking_id") not in before and not is_stub(message)]
+    new = [message for message in agent.messages if message.get("tracking_id") not in before]
     bodies = [json.dumps({"role": m["role"], "content": m["content"]}, ensure_ascii=False).encode() for m in new]
     commands = stage.commands()
     return Turn(

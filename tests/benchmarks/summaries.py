@@ -36,7 +36,7 @@ from strands_manga_memory.conversation import (
     VerifiedSummary,
     default_counter,
 )
-from strands_manga_memory.conversation.history.summary import record_of
+from strands_manga_memory.conversation.summary_record import record_of
 from strands_manga_memory.language import RuleFactExtractor
 from strands_manga_memory.language.summary_facts import merge_facts
 from strands_manga_memory.testing import ScriptedModel

@@ -15,7 +15,7 @@ import tiktoken
 from strands.types.content import Message
 
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer, TiktokenCounter
-from strands_manga_memory.conversation.tokens.ledger import Ledger
+from strands_manga_memory.conversation.features import FeatureCache
 from tests.benchmarks import text
 
 BUDGETS = {
@@ -128,7 +128,7 @@ def run() -> dict[str, float]:
         for language, texts in (("english", ENGLISH), ("japanese", JAPANESE))
     }
     prose: list[Message] = [{"role": "user", "content": [{"text": text(400)}], "tracking_id": str(at)} for at in range(50)]
-    again = Ledger(exact.count)
+    again = FeatureCache(exact, RuleScorer(), list).tokens
     return {
         "text_conversations_off_percent": abs(_percent(counted(plain), own(plain))),
         "tool_conversations_off_percent": abs(_percent(counted(tools), own(tools))),

@@ -33,7 +33,6 @@ from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 from tests.benchmarks import footprint, prefixes, progress, recall, text
-from tests.unit.conversation.messages import without_stubs
 
 KIT: Path | None = None
 """The folder of the kit; set by the command line."""
@@ -167,7 +166,7 @@ async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
     history = live.messages
     for _ in progress(range(_WARM_UP + _TURNS), f"turns, {'restored' if restored else 'live'}"):
         prompt = text(_CHARACTERS)
-        bare.messages[:] = without_stubs(history)
+        bare.messages[:] = history
         for turn in order:
             start = time.process_time()
             after = await turn(prompt)

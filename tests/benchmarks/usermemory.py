@@ -36,7 +36,7 @@ from strands_manga_memory import (
     TieredSessionManager,
     UserMemoryStore,
 )
-from strands_manga_memory.conversation.tokens.token_counter import TiktokenCounter
+from strands_manga_memory.conversation.token_counter import TiktokenCounter
 from strands_manga_memory.language.session_summaries import Transcript, Utterance
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy

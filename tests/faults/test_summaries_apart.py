@@ -11,7 +11,7 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, VerifiedSummarizingConversationManager
-from strands_manga_memory.conversation.history.summary import record_of
+from strands_manga_memory.conversation.summary_record import record_of
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults import talk

@@ -11,9 +11,8 @@ from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
 
 from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager
-from strands_manga_memory.conversation.history.stubs import is_stub
-from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
-from strands_manga_memory.messages import problems
+from strands_manga_memory.conversation.token_counter import EstimateCounter
+from strands_manga_memory.messages import for_model, problems
 from strands_manga_memory.testing import ScriptedModel
 
 BUDGET = 600
@@ -38,7 +37,7 @@ def long_at_times(number: int) -> str:
 
 
 def whole(agent: Agent) -> set[str]:
-    return {message["content"][0].get("text", "")[:14] for message in agent.messages if not is_stub(message)}
+    return {message["content"][0].get("text", "")[:14] for message in agent.messages}
 
 
 def returned(agent: Agent, turns: range) -> int:
@@ -52,7 +51,7 @@ def returned(agent: Agent, turns: range) -> int:
         count += len(now & gone)
         gone = (gone | before) - now
         before = now
-        assert problems(agent.messages) == []
+        assert problems(for_model(agent.messages)) == []
     return count
 
 

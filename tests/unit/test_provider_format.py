@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.messages.media_limits import MOST_BYTES
 from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, STUB
+from strands_manga_memory.messages.provider_format import placeholder_count
 from tests.histories import damaged_histories, histories
 from tests.provider_formats import PROVIDERS, problems, rules
 from tests.unit.conversation.messages import assistant, calls, results, user
@@ -121,18 +122,32 @@ def test_results_of_unknown_calls_are_left_out() -> None:
 def test_the_users_words_stand_apart_from_results() -> None:
     """Llama and Mistral on Bedrock refuse text beside tool results."""
     together = {"role": "user", "content": [*results("a")["content"], {"text": "stop it"}]}
-    expected = [["toolResult"], [CUT_TEXT], ["stop it"]]
+    expected = [["toolResult"], [STUB], ["stop it"]]
     for history in ([user(), calls("a"), together], [user(), calls("a"), results("a"), user("stop it")]):
         shown = valid(history)
         assert [[block.get("text", "toolResult") for block in content] for content in contents(shown)[2:]] == expected
 
 
 def test_neighbours_of_one_role_become_one_message_with_the_id_of_the_first() -> None:
-    first, second = user("one"), user("two")
-    (message,) = valid([first, second])
+    first, second = assistant("one"), assistant("two")
+    message = valid([user(), first, second, user()])[1]
     assert message["content"] == [{"text": "one"}, {"text": "two"}]
     assert message["tracking_id"] == first["tracking_id"]
     assert first["content"] == [{"text": "one"}]
+
+
+def test_a_question_does_not_run_into_the_next_one() -> None:
+    """Of several messages of the user the last one stands alone: the answer is to that one."""
+    asked = [user("one"), user("two"), user("three")]
+    together = [[{"text": "one"}, {"text": "two"}], [{"text": STUB}], [{"text": "three"}]]
+    assert contents(valid(asked)) == together
+    assert contents(valid([*asked, assistant("fine"), user("four")])) == [*together, [{"text": "fine"}], [{"text": "four"}]]
+
+
+def test_the_number_of_placeholders_is_known_without_a_request() -> None:
+    history = [user(), calls("a"), results("a"), user("one"), user("two"), assistant("x"), assistant("y"), user()]
+    shown = valid(history)
+    assert sum(content == [{"text": STUB}] for content in contents(shown)) == placeholder_count(history) == 2
 
 
 def test_a_history_that_starts_with_the_assistant_gets_a_short_user_message() -> None:

@@ -6,8 +6,8 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from strands_manga_memory.conversation.tokens.budget import budget_plan
-from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter, default_counter
+from strands_manga_memory.conversation.budget import budget_plan
+from strands_manga_memory.conversation.token_counter import EstimateCounter, default_counter
 from strands_manga_memory.ops.doctor.finding import Finding, ok, problem, warning
 from strands_manga_memory.session.basis.expiry import ExpiryIndex
 from strands_manga_memory.stores.table import Table

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strands_manga_memory.joining import parted
-from strands_manga_memory.messages import fingerprint, fingerprints, id_of
+from strands_manga_memory.messages import fingerprint, fingerprints
 from strands_manga_memory.messages.placeholders import STUB
 from strands_manga_memory.session.author.showing import Piece, mark_id, was_lost
 from strands_manga_memory.session.core.identity import Name, Stamp
@@ -123,13 +122,7 @@ def matched(messages: Sequence[Mapping[str, Any]], known: Iterable[Place]) -> li
             place.message = None if place.parts else message
             continue
         before = messages[at - 1].get("tracking_id") or "" if at else ""
-        parts = tuple(_changed(part, by_id, before) for part in parted(message))  # type: ignore[arg-type]
-        if len(parts) == 1:
-            places.append(replace(parts[0], message=message))
-            continue
-        for part in parts:
-            part.message = None
-        places.append(replace(parts[0], tracking_id=key[0], print=key[1], parts=parts))
+        places.append(replace(_changed(message, by_id, before), message=message))
     return places[::-1]
 
 
@@ -196,16 +189,10 @@ def places_of(pieces: Sequence[Piece]) -> list[Place]:
 
 def _place_of_piece(piece: Piece, message: Any, print_: int) -> Place:
     id_ = message.get("tracking_id") or ""
-    if not piece.shown:
+    if piece.shown is None:
         assert piece.closes is not None  # noqa: S101 - for the type checker
         return Place(Note(piece.closes), id_, print_)
-    if len(piece.shown) == 1:
-        return _place_shown(piece.shown[0], id_, print_, message)
-    places = tuple(
-        _place_shown(one, id_of(part), fingerprint(part)) for one, part in zip(piece.shown, parted(message), strict=True)
-    )
-    first = places[0]
-    return Place(first.held, id_, print_, first.revision, first.was_lost, places)
+    return _place_shown(piece.shown, id_, print_, message)
 
 
 def _place_shown(shown: Shown, id_: str, print_: int, message: Mapping[str, Any] | None = None) -> Place:

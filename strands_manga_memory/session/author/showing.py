@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.joining import custom_of, joined, parted
 from strands_manga_memory.messages import is_message, is_of_tools, tool_result_ids, tool_use_ids
 from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
 from strands_manga_memory.session.core.identity import Name, Stamp
-from strands_manga_memory.session.core.records import DAMAGED, Body, Lost, Mark, Shown, lost_message, name_of
+from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
 from strands_manga_memory.session.core.records import Message as StoredMessage
 from strands_manga_memory.session.core.window import closed_turns
 
@@ -25,42 +24,26 @@ class Piece:
     """A message as the agent gets it.
 
     Args:
-        parts: The messages that are joined in it, one if none are.
-        shown: What each of them is of the view; nothing of a note that closes a turn, or stands between two messages.
+        message: The message.
+        shown: What it is of the view; None for a note that closes a turn, or stands between two messages.
         closes: The turn that it closes.
     """
 
-    parts: list[dict[str, Any]]
-    shown: list[Shown] = field(default_factory=list)
+    message: dict[str, Any]
+    shown: Shown | None = None
     closes: Stamp | None = None
-    _joined: dict[str, Any] | None = None
 
     @property
     def role(self) -> str:
         """Whose message it is."""
-        return str(self.parts[0]["role"])
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The message, made once all that is joined in it is there."""
-        if len(self.parts) == 1:
-            return self.parts[0]
-        if self._joined is None:
-            self._joined = joined(self.parts)  # type: ignore[assignment, arg-type]
-        return self._joined  # type: ignore[return-value]
-
-    def join(self, message: dict[str, Any], shown: Shown) -> None:
-        """Join another message to it."""
-        self.parts.append(message)
-        self.shown.append(shown)
-        self._joined = None
+        return str(self.message["role"])
 
 
 def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> list[Piece]:
     """Return the messages of a view.
 
     What cannot be read is a placeholder, and so are the results of calls that cannot be read: no model takes them, but they
-    keep their place. Roles alternate, and what the agent had as one message is one. After what is there of an open turn, notes
+    keep their place. After what is there of an open turn, notes
     close it: results for the tools that it called, and an answer.
 
     Args:
@@ -73,22 +56,19 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
     for at, one in enumerate(view):
         before = pieces[-1] if pieces else None
         message = _message(one, before)
-        if message is not None and before is not None and _joins(one, message, before):
-            before.join(message, one)
-        else:
-            message = message or lost_message(one, "assistant" if before is not None and before.role == "user" else "user")
-            if before is not None and before.role == message["role"]:
-                if not before.shown:
-                    pieces.pop()  # who made the window took this for the answer
-                    before = pieces[-1]
-                lost = {name_of(each) for each in view if was_lost(each)} if lost is None else lost
-                if before.role == message["role"] and _are_apart(before, one, lost):
-                    pieces.append(Piece([note_between(before.message, message)], closes=_NO_TURN))
-            pieces.append(Piece([message], [one]))
+        message = message or lost_message(one, "assistant" if before is not None and before.role == "user" else "user")
+        if before is not None and before.role == message["role"]:
+            if before.shown is None:
+                pieces.pop()  # who made the window took this for the answer
+                before = pieces[-1]
+            lost = {name_of(each) for each in view if was_lost(each)} if lost is None else lost
+            if before.role == message["role"] and _are_apart(before, one, lost):
+                pieces.append(Piece(note_between(before.message, message), closes=_NO_TURN))
+        pieces.append(Piece(message, one))
         if at in ends:
             turn = ends[at]
             notes = closing_notes(pieces[-1].message, f"cut-{turn.writer}-{turn.clock}")
-            pieces.extend(Piece([note], closes=turn) for note in notes)
+            pieces.extend(Piece(note, closes=turn) for note in notes)
     return pieces
 
 
@@ -126,22 +106,8 @@ def _message(one: Shown, before: Piece | None) -> dict[str, Any] | None:
         return None
     if not is_message(value):
         return None
-    comes_after_what_is_lost = before is not None and before.shown and isinstance(before.shown[-1], Lost)
+    comes_after_what_is_lost = before is not None and isinstance(before.shown, Lost)
     return None if comes_after_what_is_lost and tool_result_ids(value) else value
-
-
-def _joins(one: Shown, message: Mapping[str, Any], before: Piece) -> bool:
-    """Tell whether a message goes on with the one before it, which can be read and was not closed by a note."""
-    if isinstance(one, Mark | Lost) or not one.joins or not before.shown or was_lost(before.shown[-1]):
-        return False
-    if message["role"] != before.role or is_of_tools(message) or DAMAGED in custom_of(before.parts[0]):
-        return False
-    return _is_part(before.parts[-1]) and _is_part(message)
-
-
-def _is_part(message: Any) -> bool:
-    """Tell whether a message comes back when what it is joined in is taken apart: it has blocks, and was not said as more."""
-    return bool(message["content"]) and len(parted(message)) == 1
 
 
 def was_lost(shown: Shown) -> bool:
@@ -151,9 +117,9 @@ def was_lost(shown: Shown) -> bool:
 
 def _are_apart(piece: Piece, other: Shown, lost: Collection[Name | None]) -> bool:
     """Tell whether neighbours may be of one role only because of what was lost, or because one of them is a mark."""
-    if not piece.shown:
+    one = piece.shown
+    if one is None:
         return False
-    one = piece.shown[-1]
     if was_lost(one) or was_lost(other):
         return True
     if any(isinstance(each, Body) and not each.edits for each in (one, other)):

@@ -108,8 +108,8 @@ def _offers(world: World) -> Iterator[Offer]:
     if len(world.processes) + len(world.opening) < world.happens.most_processes:
         yield Offer(6, "start")
     yield Offer(16, "begin_turn", processes=idle)
-    yield Offer(8, "use_a_tool", [[True, False], ["plain", "plain", "marked"]], in_turn)
-    yield Offer(20, "end_turn", [range(5), ["plain", "plain", "edited", "marked", "joined"], [True, True, False]], in_turn)
+    yield Offer(8, "use_a_tool", [[True, False], ["plain", "plain", "sparse"]], in_turn)
+    yield Offer(20, "end_turn", [range(5), ["plain", "plain", "edited", "sparse", "answers"], [True, True, False]], in_turn)
     yield Offer(5, "flush", processes=free)
     yield Offer(2, "close", processes=idle)
     yield Offer(2, "kill", processes=[process.name for process in world.processes])

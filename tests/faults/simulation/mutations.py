@@ -9,9 +9,8 @@ from typing import Any
 from unittest import mock
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.author import history, places, showing
+from strands_manga_memory.session.author import places, showing
 from strands_manga_memory.session.author.offer import Offer
-from strands_manga_memory.session.author.outbox import Outbox
 from strands_manga_memory.session.core import window
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import Copy
@@ -77,16 +76,6 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         0,
         lambda: mock.patch.object(window._Places, "of", lambda self, message: self._end),
     ),
-    "the rest of an evicted turn is shown where it is nowhere": (
-        "rollback",
-        histories.NOWHERE,
-        lambda: mock.patch.object(window._Places, "of", lambda self, turn: _OF(self, turn) or self._end),
-    ),
-    "a mark forgets the draft that it stands for": (
-        "turns",
-        100027,
-        lambda: mock.patch.object(history, "renamed", _without_marks),
-    ),
     "an open turn is not closed": ("turns", histories.CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
     "a replica is not read after an unknown outcome": ("turns", 0, lambda: mock.patch.object(HotReplica, "is_known", True)),
     "nobody looks whether a life goes on": ("deletions", histories.IDLE, lambda: mock.patch.object(Watch, "is_silent", False)),
@@ -122,11 +111,6 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         lambda: mock.patch.object(Committing, "_may_be_ending", return_value=False),
     ),
     "the claim of a sweeper binds": ("time", histories.CLAIMED, lambda: mock.patch.object(hot, "CLOSING", "never")),
-    "a turn is torn by the end of its life": (
-        "time",
-        histories.ENDED_IN_A_TURN,
-        lambda: mock.patch.object(Outbox, "unfinished_of", lambda self, copy: self._said(copy, after=self.kept)),
-    ),
     "a head that is replaced while it is read is damaged": (
         "split",
         histories.REPLACED,

@@ -45,7 +45,7 @@ FIRST = {
 """Work that stands; p1 has said something, p2 has read it, and both go on."""
 
 SECOND = {
-    "a turn": Work("p2", Step("end_turn", "p2", (2, "marked", True)), (Step("begin_turn", "p2"),)),
+    "a turn": Work("p2", Step("end_turn", "p2", (2, "sparse", True)), (Step("begin_turn", "p2"),)),
     "a flush": Work("p2", Step("flush", "p2")),
     "a refresh": Work("p2", Step("refresh", "p2")),
     "a deletion": Work("p2", Step("delete", "p2")),

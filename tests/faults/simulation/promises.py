@@ -6,7 +6,8 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from tests.faults.simulation.world import World, each_part
+from strands_manga_memory.messages import for_model, problems
+from tests.faults.simulation.world import World
 from tests.unit.session.support import same
 
 _Log = list[tuple[str, int]]
@@ -19,11 +20,11 @@ def check(world: World) -> None:
     log = [entry for entry in core.history() if not entry[0].startswith("unreadable") or not world.may_be_lost]
     _check_messages(world, [id_ for id_, _ in log])
     _check_turns(world, log)
-    _check_shown(world, [id_ for id_, _ in log], {message["tracking_id"] for message in each_part(live)})
+    _check_shown(world, [id_ for id_, _ in log], {message["tracking_id"] for message in live})
     for process in world.processes:
         assert same(process.live, live), f"{process.name} has {process.live}, stored is {live}"
-    roles = [message["role"] for message in live]
-    assert all(one != other for one, other in itertools.pairwise(roles)), f"roles: {roles} of {live}"
+    _check_neighbours(world, live)
+    assert problems(for_model(live)) == [], f"no valid request: {live}"
     stored = str([world.store._conversations, world.table.rows])
     back = sorted(text for text in world.secrets if text in stored)
     assert not back, f"redacted text is back: {back}"
@@ -36,6 +37,15 @@ def _check_messages(world: World, ids: list[str]) -> None:
     assert not back, f"deleted messages are back: {back} in {ids}"
     lost = sorted(world.saved - set(ids) - world.may_be_lost - world.gone)
     assert not lost, f"lost: {lost} of {sorted(world.saved)} in {ids}"
+
+
+def _check_neighbours(world: World, live: list[Any]) -> None:
+    """Neighbours are of one role only where the answer to one, or the question before the other, was dropped or lost."""
+    evicted = {world.said.get(id_) for id_ in world.dropped | world.may_be_lost}
+    for one, other in itertools.pairwise(live):
+        if one["role"] == other["role"]:
+            incomplete = one if one["role"] == "user" else other
+            assert world.said.get(incomplete["tracking_id"]) in evicted - {None}, f"roles of {one} and {other} in {live}"
 
 
 def _check_shown(world: World, ids: list[str], shown: set[str]) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from strands_manga_memory.conversation.history.stubs import as_said, runs, stub_of
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.joining import joined, may_join, parted
 from strands_manga_memory.testing import FakeClock
 from tests.faults.simulation.core import HOT_SECONDS, SESSION_SECONDS, Core, Machine
 from tests.faults.simulation.engine import Engine
@@ -250,7 +248,7 @@ class World:
         self._busily(process, work)
 
     def use_a_tool(self, process: Process, save: bool, form: str = "plain") -> None:
-        """The agent calls a tool, or has its answer. Before, its conversation manager may leave marks for questions."""
+        """The agent calls a tool, or has its answer. Before, its conversation manager may evict questions."""
 
         def saved() -> None:
             if save:
@@ -258,8 +256,8 @@ class World:
                 self._await(process, process.core.save())
 
         def work() -> None:
-            if form == "marked":
-                self._manages(process, [stub_of(one) if _is_question(one) else one for one in process.live])
+            if form == "sparse":
+                self._manages(process, without_questions(process.live))
                 saved()
             if process.calls:
                 self._say(process, "user", _result(process.calls.pop(), "found"))
@@ -282,10 +280,10 @@ class World:
                 process.live[0] = copy.deepcopy(process.live[0])
                 process.live[0]["content"].append({"text": "edited"})
                 self._manages(process, process.live)
-            if form == "marked":
-                self._manages(process, marked(process.live))
-            if form == "joined":
-                self._manages(process, condensed(process.live))
+            if form == "sparse":
+                self._manages(process, without_answers(process.live))
+            if form == "answers":
+                self._manages(process, without_questions(process.live))
             process.capture(in_turn=False)
             future = process.core.save()
             if wait:
@@ -295,15 +293,13 @@ class World:
 
     def _manages(self, process: Process, live: list[Any]) -> None:
         """A conversation manager makes another history."""
-        self.dropped |= {one["tracking_id"] for one in each_part(process.live)} - {
-            one["tracking_id"] for one in each_part(live)
-        }
+        self.dropped |= {one["tracking_id"] for one in process.live} - {one["tracking_id"] for one in live}
         process.live = live
 
     def _takes_over(self, live: list[Any]) -> None:
         """Somebody goes on with a history; turns that it shows as cut may go without their rest."""
         before = ""
-        for one in each_part(live):
+        for one in live:
             if one["tracking_id"].startswith("cut-") and before in self.said:
                 self.torn.add(self.said[before])
             else:
@@ -607,28 +603,21 @@ def _is_question(message: Any) -> bool:
     return message["role"] == "user" and "text" in message["content"][0]
 
 
-def each_part(messages: Iterable[Any]) -> list[Any]:
-    """Return messages one by one, as they were said."""
-    return [part for message in messages for part in parted(message)]
+def without_questions(messages: Sequence[Any]) -> list[Any]:
+    """Return messages without the questions but for the first and the last one."""
+    questions = [at for at, one in enumerate(messages) if _is_question(one)]
+    evicted = set(questions[1:-1])
+    return [one for at, one in enumerate(messages) if at not in evicted]
 
 
-def condensed(messages: Sequence[Any]) -> list[Any]:
-    """Return messages without the questions but for the first, and what was answered in one message."""
-    said = as_said(messages)
-    first = next((at for at, one in enumerate(said) if _is_question(one)), 0)
-    left = [stub_of(one) if at > first and _is_question(one) else one for at, one in enumerate(said)]
-    found = runs(left, lambda one, other: may_join(left[one], left[other]))
-    return [joined([left[at] for at in run]) for run in found]
-
-
-def marked(messages: Sequence[Any]) -> list[Any]:
-    """Return messages with a mark for the answer of every turn but the last, and nothing between it and the question."""
+def without_answers(messages: Sequence[Any]) -> list[Any]:
+    """Return messages with nothing but the question of every ended turn but the last."""
     starts = [at for at, one in enumerate(messages) if _is_question(one)]
     result = list(messages[: starts[0]]) if starts else list(messages)
     for start, end in itertools.pairwise([*starts, len(messages)]):
         turn = messages[start:end]
         is_last, is_ended = end == len(messages), turn[-1]["role"] == "assistant" and "text" in turn[-1]["content"][0]
-        result += turn if is_last or not is_ended else [turn[0], stub_of(turn[-1])]
+        result += turn if is_last or not is_ended else turn[:1]
     return result
 
 

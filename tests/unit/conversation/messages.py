@@ -5,14 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from strands_manga_memory.conversation.history.stubs import as_said, is_stub
-
 _ids = itertools.count()
-
-
-def without_stubs(messages: Any) -> list[Any]:
-    """Return the messages one by one, as they were said, but for marks of those left out."""
-    return [message for message in as_said(messages) if not is_stub(message)]
 
 
 def user(text: str = "question", **more: Any) -> Any:

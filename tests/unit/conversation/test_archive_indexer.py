@@ -13,7 +13,6 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation import Bm25Retriever
 from strands_manga_memory.conversation.archive import ArchiveIndexer
-from strands_manga_memory.conversation.history.stubs import stub_of
 
 PICK = st.integers(min_value=0, max_value=30)
 
@@ -65,12 +64,6 @@ class Talks(RuleBasedStateMachine):
     def evict(self, at: int) -> None:
         if len(self.history) > 1:
             del self.history[at % (len(self.history) - 1)]
-
-    @rule(at=PICK)
-    def mark(self, at: int) -> None:
-        if len(self.history) > 1:
-            at %= len(self.history) - 1
-            self.history[at] = stub_of(self.history[at])
 
     @precondition(lambda self: self.history)
     @rule(at=PICK, in_place=st.booleans())

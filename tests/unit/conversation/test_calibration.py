@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strands_manga_memory.conversation import BudgetPlan, budget_plan
-from strands_manga_memory.conversation.tokens.calibration import Calibration
+from strands_manga_memory.conversation.budget import Calibration
 
 
 def taught(ratio: float, *, exact: bool = True, times: int = 20, counted: int = 4_000) -> Calibration:

@@ -16,7 +16,7 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, ToolResultCap, VerifiedSummary, default_counter
-from strands_manga_memory.messages import problems
+from strands_manga_memory.messages import for_model, problems
 from strands_manga_memory.testing import ScriptedModel
 
 BUDGET = 300
@@ -63,7 +63,7 @@ def spoken(messages: list[Message]) -> str:
     return str(messages)
 
 
-def trimmer_of(manager: Any) -> ImportanceWeightedConversationManager:
+def history_manager_of(manager: Any) -> ImportanceWeightedConversationManager:
     trimmer = getattr(manager, "trimmer", manager)
     assert isinstance(trimmer, ImportanceWeightedConversationManager)
     return trimmer
@@ -78,7 +78,7 @@ def test_a_copy_works_for_an_agent_of_its_own(made: Callable[[], Any], times: in
         copies.append(copy.deepcopy(copies[-1]))
     agents = [talk(manager, f"agent{number}") for number, manager in enumerate(copies)]
     for number, agent in enumerate(agents):
-        assert problems(agent.messages) == []
+        assert problems(for_model(agent.messages)) == []
         assert 0 < len(agent.messages) < 24
         for other in range(len(agents)):
             assert (f"agent{other} question" in spoken(agent.messages)) == (other == number)
@@ -94,14 +94,14 @@ def test_a_manager_in_use_is_copied_without_what_it_serves(made: Callable[[], An
     assert agent.messages == kept
     assert "first question" not in spoken(other.messages)
     agent("first again")
-    assert problems(agent.messages) == problems(other.messages) == []
+    assert problems(for_model(agent.messages)) == problems(for_model(other.messages)) == []
 
 
 @MANAGERS
 def test_the_settings_of_a_copy_are_those_of_its_original(made: Callable[[], Any]) -> None:
     manager = made()
     copied = copy.deepcopy(manager)
-    ours, theirs = trimmer_of(copied), trimmer_of(manager)
+    ours, theirs = history_manager_of(copied), history_manager_of(manager)
     assert ours is not theirs
     assert (ours.max_tokens, ours.max_turns, ours.grow_to) == (theirs.max_tokens, theirs.max_turns, theirs.grow_to)
     assert ours.counter is theirs.counter is default_counter()

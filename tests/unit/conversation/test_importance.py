@@ -20,9 +20,9 @@ from strands.vended_plugins.context_injector import ContextInjector
 
 from strands_manga_memory.conversation import EstimateCounter, ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.messages import problems
+from strands_manga_memory.messages import for_model, problems
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.conversation.messages import assistant, calls, pinned, results, user, without_stubs
+from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 COUNTER = default_counter()
 OVERFLOW = ContextWindowOverflowException("prompt is too long")
@@ -113,7 +113,7 @@ def test_defect_hotcontext_invalid_history() -> None:
     agent = made(messages=chat(12))
     agent.conversation_manager.apply_management(agent)
     assert 2 < len(agent.messages) < 24
-    assert problems(agent.messages) == []
+    assert problems(for_model(agent.messages)) == []
 
 
 def test_the_list_of_messages_stays_the_same_object() -> None:
@@ -177,7 +177,8 @@ def test_pinned_messages_reach_the_model_whole_and_stay() -> None:
     pin_message(agent.messages, 2)
     for number in range(10):
         agent(f"question {number} " + "word " * 50)
-    assert agent.messages[2]["content"] in [message["content"] for message in model.requests[-1].messages]
+    blocks = [block for message in model.requests[-1].messages for block in message["content"]]
+    assert agent.messages[2]["content"][0] in blocks
     assert "ORD-1" in json.dumps(agent.messages[2])
 
 
@@ -287,14 +288,14 @@ def test_what_is_injected_for_one_call_has_its_own_budget() -> None:
     assert tokens(agent.messages) > 150
 
 
-def test_two_prompts_in_a_row_are_sent_as_one_message() -> None:
+def test_two_prompts_in_a_row_do_not_run_into_each_other() -> None:
     model = ScriptedModel([RuntimeError("out of order"), "ok"])
     agent = made(model=model)
     with pytest.raises(RuntimeError):
         agent("one")
     agent("two")
-    assert [message["role"] for message in model.requests[-1].messages] == ["user"]
-    assert model.requests[-1].messages[0]["content"] == [{"text": "one"}, {"text": "two"}]
+    sent = [message["content"] for message in model.requests[-1].messages]
+    assert sent == [[{"text": "one"}], [{"text": "[…]"}], [{"text": "two"}]]
     assert [message["role"] for message in agent.messages] == ["user", "user", "assistant"]
 
 
@@ -405,7 +406,7 @@ def test_evicted_messages_are_handed_over_and_a_failing_hand_over_is_logged(capl
     agent = made(messages=list(history), on_evict=hand_over)
     agent.conversation_manager.apply_management(agent)
     assert evicted
-    assert [message for message in history if message not in evicted] == without_stubs(agent.messages)
+    assert [message for message in history if message not in evicted] == agent.messages
     assert all(message in history for message in evicted)
     assert "on_evict failed" in caplog.text
 
@@ -461,9 +462,9 @@ def test_settings_that_are_changed_later_hold() -> None:
     manager.max_turns, manager.on_evict = 4, evicted.extend
     manager.apply_management(agent)
     assert tokens(agent.messages) <= 500
-    assert len(without_stubs(agent.messages)) <= 8
-    assert len(evicted) == 80 - len(without_stubs(agent.messages))
-    assert (manager.max_tokens, manager.max_turns, manager.budget.max_tokens) == (500, 4, 500)
+    assert len(agent.messages) <= 8
+    assert len(evicted) == 80 - len(agent.messages)
+    assert (manager.max_tokens, manager.max_turns) == (500, 4)
 
 
 def test_what_is_remembered_stays_small_in_a_long_conversation() -> None:
@@ -472,7 +473,7 @@ def test_what_is_remembered_stays_small_in_a_long_conversation() -> None:
         agent.messages += [user(f"question {number} " + "word " * 40), assistant("answer")]
         agent.conversation_manager.apply_management(agent)
     manager: Any = agent.conversation_manager
-    assert len(manager._notes) < 400  # what left the window and may come back, a few times the window
+    assert len(manager._trimmer.features) < 400  # what left the window and may come back, a few times the window
     assert len(manager.explain(agent)) <= 1_000 + len(agent.messages)
 
 
@@ -534,7 +535,7 @@ def test_a_message_that_is_shortened_is_named_in_the_log_without_its_text(caplog
     agent("a clause of the contract " * 400)
     assert "messages were shortened" not in caplog.text
     agent("Thanks. Another question?")
-    line = next(record for record in caplog.records if "messages were shortened" in record.getMessage())
+    line = next(record for record in caplog.records if "truncated messages" in record.getMessage())
     assert line.levelno == logging.INFO
     assert line.getMessage().startswith("messages=<1>, tokens_before=<")
     assert "clause" not in caplog.text

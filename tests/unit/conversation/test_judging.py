@@ -18,9 +18,8 @@ from strands_manga_memory.conversation import (
     ImportanceWeights,
     ModelScorer,
 )
-from strands_manga_memory.conversation.importance.weighing.judging import Line
+from strands_manga_memory.conversation.scoring import Line
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.conversation.messages import without_stubs
 
 
 def said(id_: str, text: str, role: Any = "user") -> Message:
@@ -104,7 +103,7 @@ def test_the_manager_takes_up_answers_when_they_come() -> None:
         agent(f"The weather on day {number} was neither good nor bad.")
         assert scorer.wait()
     fates = {fate.tracking_id: fate for fate in manager.explain(agent)}
-    kept = [message for message in without_stubs(agent.messages) if "tower" in str(message["content"])]
+    kept = [message for message in agent.messages if "tower" in str(message["content"])]
     assert [fates[message["tracking_id"]].score for message in kept] == [0.95]
 
 

@@ -10,24 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import RuleScorer
-from strands_manga_memory.conversation.history.shortening import is_shortened
-from strands_manga_memory.conversation.history.stubs import STUB, stub_of
-from strands_manga_memory.conversation.importance.choosing.choice import (
+from strands_manga_memory.conversation.features import MessageFeatures
+from strands_manga_memory.conversation.message_truncation import is_truncated
+from strands_manga_memory.conversation.selection import (
     CURRENT_TURN,
     FIRST_TURN,
     NO_ROOM,
     TOO_MANY_TURNS,
-    Choice,
-    Limits,
+    Selection,
+    SelectionBudget,
+    is_pinned,
+    select,
 )
-from strands_manga_memory.conversation.importance.choosing.filling import PLACE_KEPT
-from strands_manga_memory.conversation.importance.choosing.groups import is_pinned
-from strands_manga_memory.conversation.importance.choosing.selection import choose
-from strands_manga_memory.conversation.importance.weighing.note import Note
-from strands_manga_memory.messages import problems
+from strands_manga_memory.messages import for_model, problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 PREFERENCE, GREETING = "I prefer horror manga.", "Hello!"
+LONG_PREFERENCE = PREFERENCE + " and" * 96
 
 
 class Words:
@@ -50,10 +49,15 @@ class Words:
 COUNT = Words().count
 
 
-def chosen(history: list[Any], budget: int, *, first: int = 2, scores: dict[int, float] | None = None, **limits: Any) -> Choice:
-    notes = [Note(COUNT(message), (scores or {}).get(at, RuleScorer().score(message))) for at, message in enumerate(history)]
+def chosen(
+    history: list[Any], budget: int, *, first: int = 2, scores: dict[int, float] | None = None, **limits: Any
+) -> Selection:
+    features = [
+        MessageFeatures(COUNT(message), (scores or {}).get(at, RuleScorer().score(message)))
+        for at, message in enumerate(history)
+    ]
     ids = [message["tracking_id"] for message in history[:first]]
-    return choose(history, notes, Limits(budget, **limits), first_turn=ids, count=COUNT)
+    return select(history, features, SelectionBudget(budget, **limits), first_turn=ids, count=COUNT)
 
 
 def words(number: int, start: str = "w") -> str:
@@ -77,32 +81,32 @@ def test_first_and_current_turn_stay_and_of_the_rest_the_newest() -> None:
     history = [message for _ in range(6) for message in exchange()]
     choice = chosen(history, 40)
     assert list(choice.kept) == [0, 1, 6 + 0, 6 + 1, 8, 9, 10, 11]
-    assert choice.why[0] == FIRST_TURN
-    assert choice.why[2] == NO_ROOM
-    assert choice.why[8] == "middle band"
-    assert choice.why[11] == CURRENT_TURN
+    assert choice.reasons[0] == FIRST_TURN
+    assert choice.reasons[2] == NO_ROOM
+    assert choice.reasons[8] == "middle band"
+    assert choice.reasons[11] == CURRENT_TURN
 
 
 def test_bands_go_before_age() -> None:
     history = [*exchange(), *exchange(text=PREFERENCE), *exchange(text=GREETING), *exchange(), *exchange(), *exchange()]
     scores = {5: 0.1}
     assert list(chosen(history, 50, scores=scores).kept) == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
-    assert list(chosen(history, 40, scores=scores).kept) == [0, 1, 2, 3, 8, 9, 10, 11]
-    assert list(chosen(history, 30, scores=scores).kept) == [0, 1, 2, 3, 10, 11]
+    assert list(chosen(history, 40, scores=scores).kept) == [0, 1, 2, 7, 8, 9, 10, 11]
+    assert list(chosen(history, 30, scores=scores).kept) == [0, 1, 2, 9, 10, 11]
     assert list(chosen(history, 20, scores=scores).kept) == [0, 1, 10, 11]
 
 
 def test_a_choice_that_is_to_last_keeps_no_tool_result_for_being_fresh() -> None:
     history = [*exchange(), *exchange(), *exchange()]
     history += [user(words(5)), calls("a"), results("a", content=[{"text": words(20)}]), assistant(words(5)), *exchange()]
-    now, later = chosen(history, 55), chosen(history, 55, lasts=12)
+    now, later = chosen(history, 55), chosen(history, 55, lasting_turns=12)
     assert {7, 8} <= now.kept.keys()
     assert not {2, 3, 4, 5} <= now.kept.keys()
     assert not {7, 8} & later.kept.keys()
     assert {2, 3, 4, 5} <= later.kept.keys()
 
 
-def test_a_result_that_is_little_more_than_its_gist_stays_whole() -> None:
+def test_a_result_that_is_little_more_than_its_short_form_stays_whole() -> None:
     found = json.dumps([f"volume {number % 30}" for number in range(33)])
     tools = [user(words(5)), calls("a"), results("a", content=[{"text": found}]), assistant(words(5))]
     choice = chosen([*exchange(), *tools, *exchange()], 100)
@@ -110,31 +114,29 @@ def test_a_result_that_is_little_more_than_its_gist_stays_whole() -> None:
     assert choice.tokens == sum(map(COUNT, choice.kept.values()))
 
 
-def test_an_answer_stays_without_its_question_whose_place_a_mark_keeps() -> None:
+def test_an_answer_stays_without_its_question() -> None:
     question = user("ok so what do you think of it then")
     history = [*exchange(), question, assistant("I recommend the deluxe edition."), *exchange(text=GREETING), *exchange()]
     choice = chosen(history, 26, scores={2: 0.1, 5: 0.1})
-    assert choice.why[3] == "middle band"
-    assert choice.why[2] == PLACE_KEPT
-    assert choice.kept[2] == {"role": "user", "content": [{"text": STUB}], "tracking_id": question["tracking_id"]}
-    assert 2 in choice.shortened
-    assert choice.why[4] == NO_ROOM
-    assert problems(list(choice.kept.values())) == []
+    assert list(choice.kept) == [0, 1, 3, 6, 7]
+    assert choice.reasons[3] == "middle band"
+    assert choice.reasons[2] == choice.reasons[4] == NO_ROOM
+    assert problems(for_model(choice.messages)) == []
 
 
-def test_a_mark_goes_with_what_it_stood_beside() -> None:
-    stub = stub_of(assistant())
-    history = [*exchange(), user(words(20)), stub, *exchange(), *exchange()]
-    choice = chosen(history, 34)
-    assert list(choice.kept) == [0, 1, 4, 5, 6, 7]
-    assert choice.why[2] == choice.why[3] == NO_ROOM
+def test_placeholders_of_the_request_are_part_of_the_budget() -> None:
+    history = [*exchange(), *[user(words(9)) for _ in range(3)], *exchange()]
+    choice = chosen(history, 48)
+    assert list(choice.kept) == [0, 1, 2, 3, 4, 5, 6]
+    assert choice.tokens == sum(map(COUNT, for_model(choice.messages))) == 48
+    assert list(chosen(history, 47).kept) == [0, 1, 3, 4, 5, 6]
 
 
-def test_pinned_messages_stay_with_their_exchange() -> None:
+def test_pinned_messages_stay() -> None:
     history = [message for _ in range(5) for message in exchange()]
     history[3] = pinned(history[3])
-    choice = chosen(history, 30)
-    assert list(choice.kept) == [0, 1, 2, 3, 8, 9]
+    choice = chosen(history, 25)
+    assert list(choice.kept) == [0, 1, 3, 8, 9]
     assert is_pinned(choice.kept[3])
     assert not is_pinned({"role": "user", "content": [], "metadata": {"custom": {"pinned": False}}})
 
@@ -151,27 +153,28 @@ def test_tool_cycles_of_earlier_turns_go_before_their_questions_and_answers() ->
     history = [*exchange(), *tools, *exchange()]
     choice = chosen(history, 36)
     assert list(choice.kept) == [0, 1, 2, 5, 6, 7, 8, 9]
-    assert choice.why[2] == choice.why[7] == "middle band"
-    assert choice.why[3] == choice.why[4] == NO_ROOM
-    assert choice.why[5] == choice.why[6] == "middle band"
+    assert choice.reasons[2] == choice.reasons[7] == "middle band"
+    assert choice.reasons[3] == choice.reasons[4] == NO_ROOM
+    assert choice.reasons[5] == choice.reasons[6] == "middle band"
 
 
-def test_a_pinned_result_keeps_its_call_its_exchange_and_its_parallel_results() -> None:
-    tools = [user(), calls("a", "b"), pinned(results("a", "b")), calls("c"), results("c"), assistant()]
+def test_a_pinned_result_keeps_its_call_and_its_parallel_results() -> None:
+    tools = [user(words(20)), calls("a", "b"), pinned(results("a", "b")), calls("c"), results("c"), assistant(words(20))]
     history = [*exchange(), *tools, *exchange(40), *exchange()]
     choice = chosen(history, 40)
-    assert {2, 3, 4, 7} <= choice.kept.keys()
+    assert {3, 4} <= choice.kept.keys()
+    assert {2, 7}.isdisjoint(choice.kept)
 
 
 def test_turns_without_an_answer_can_go_one_by_one_the_oldest_first() -> None:
     history = [*exchange(), *[user(words(10)) for _ in range(10)], assistant(words(10)), *exchange()]
-    choice = chosen(history, 60)
+    choice = chosen(history, 61)
     assert list(choice.kept) == [0, 1, 9, 10, 11, 12, 13, 14]
 
 
 def test_a_first_turn_without_an_answer_stays() -> None:
     history = [*[user(words(10)) for _ in range(10)], assistant(words(10)), *exchange()]
-    choice = chosen(history, 50, first=1)
+    choice = chosen(history, 51, first=1)
     assert list(choice.kept) == [0, 8, 9, 10, 11, 12]
 
 
@@ -185,7 +188,7 @@ def test_a_cap_in_turns() -> None:
     history = [message for _ in range(6) for message in exchange()]
     choice = chosen(history, 1_000, turns=3)
     assert list(choice.kept) == [0, 1, 8, 9, 10, 11]
-    assert choice.why[2] == TOO_MANY_TURNS
+    assert choice.reasons[2] == TOO_MANY_TURNS
     assert list(chosen(history, 1_000, turns=1).kept) == [0, 1, 10, 11]
 
 
@@ -199,26 +202,26 @@ def test_large_results_are_shortened_first_older_ones_before_the_newest() -> Non
     ]
     choice = chosen(history, 2_000, first=0)
     assert choice.tokens <= 2_000
-    assert choice.shortened == {2}
+    assert choice.truncated == {2}
     assert choice.kept[4] is history[4]
 
 
 def test_large_results_also_make_room_for_the_high_band_up_to_half_the_budget() -> None:
     tool_turn = [user(), calls("a"), results("a", content=[{"text": words(1_900)}]), assistant()]
-    history = [*exchange(), *exchange(600, text=PREFERENCE), *exchange(600), *tool_turn]
+    history = [*exchange(), *exchange(600, text=LONG_PREFERENCE), *exchange(600), *tool_turn]
     choice = chosen(history, 2_000)
-    assert {0, 1, 2, 3, 6, 7, 8, 9} <= choice.kept.keys()
-    assert 8 in choice.shortened
-    assert choice.why[2] == "high band"
-    many = [*exchange(), *[message for _ in range(9) for message in exchange(600, text=PREFERENCE)], *tool_turn]
+    assert {0, 1, 2, 6, 7, 8, 9} <= choice.kept.keys()
+    assert 8 in choice.truncated
+    assert choice.reasons[2] == "high band"
+    many = [*exchange(), *[message for _ in range(9) for message in exchange(600, text=LONG_PREFERENCE)], *tool_turn]
     assert chosen(many, 2_000).kept[22]["content"][0]["toolResult"]["content"][0]["text"].count("w") > 800
 
 
 def test_a_long_answer_makes_room_once_it_is_given_down_to_half_the_budget() -> None:
-    asked = [*exchange(), *[message for _ in range(9) for message in exchange(600, text=PREFERENCE)], user()]
+    asked = [*exchange(), *[message for _ in range(9) for message in exchange(600, text=LONG_PREFERENCE)], user()]
     history = [*asked, assistant(words(1_900))]
     choice = chosen(history, 2_000)
-    assert choice.shortened >= {21}
+    assert choice.truncated >= {21}
     assert {2, 4, 6, 8, 10, 12, 14, 16, 18} <= choice.kept.keys()
     assert COUNT(choice.kept[21]) > 800
     short = assistant(words(900))
@@ -229,26 +232,26 @@ def test_one_huge_result_does_not_drive_out_the_conversation() -> None:
     tool_turn = [user(), calls("a"), results("a", content=[{"text": words(9_000)}]), assistant()]
     history = [*exchange(), *[message for _ in range(40) for message in exchange(100)], *tool_turn]
     choice = chosen(history, 2_000)
-    recent = [at for at in choice.kept if choice.why[at] == "middle band"]
+    recent = [at for at in choice.kept if choice.reasons[at] == "middle band"]
     assert recent == list(range(82 - len(recent), 82))
     assert 400 <= sum(COUNT(choice.kept[at]) for at in recent) <= 600
 
 
-def test_then_the_first_turn_is_shortened_then_the_oldest_calls_of_the_turn_go() -> None:
+def test_then_the_first_turn_is_truncated_then_the_oldest_calls_of_the_turn_go() -> None:
     cycles = []
     for number in range(20):
         cycles += [calls(f"c{number}"), results(f"c{number}", content=[{"text": words(90)}])]
     history = [user(words(800)), assistant(words(800)), user("and now?"), *cycles]
     choice = chosen(history, 1_000)
     assert choice.tokens <= 1_000
-    assert problems(list(choice.kept.values())) == []
-    assert is_shortened(choice.kept[0])
-    assert is_shortened(choice.kept[1])
+    assert problems(for_model(list(choice.kept.values()))) == []
+    assert is_truncated(choice.kept[0])
+    assert is_truncated(choice.kept[1])
     assert {2, 41, 42} <= choice.kept.keys()
     gone = [at for at in range(3, 43) if at not in choice.kept]
     assert gone == list(range(3, 3 + len(gone)))
     assert gone
-    assert choice.why[3] == NO_ROOM
+    assert choice.reasons[3] == NO_ROOM
 
 
 def test_then_media_give_way_to_notes_and_at_last_the_users_own_text_is_cut() -> None:
@@ -299,9 +302,9 @@ def test_many_results_of_pinned_calls_leave_no_more_than_their_notes() -> None:
 
 def test_without_leave_to_shorten_only_whole_messages_go() -> None:
     history = [*exchange(), *exchange(), user(words(500))]
-    choice = chosen(history, 100, may_shorten=False)
+    choice = chosen(history, 100, may_truncate=False)
     assert list(choice.kept) == [0, 1, 4]
-    assert not choice.shortened
+    assert not choice.truncated
 
 
 # --- Any history ------------------------------------------------------------------------------------------------------------
@@ -336,16 +339,15 @@ def test_any_choice_is_within_the_budget_valid_and_the_same_again(
     assert messages == before
     assert choice == chosen(messages, budget, first=first, turns=cap)
     kept = list(choice.kept.values())
-    assert choice.tokens == sum(map(COUNT, kept))
+    assert choice.tokens == sum(map(COUNT, for_model(kept)))
     pins = sum(COUNT(message) for message in messages if is_pinned(message))
     if pins < budget // 3:
         assert choice.tokens <= budget
-    assert choice.why.keys() == set(range(len(messages)))
+    assert choice.reasons.keys() == set(range(len(messages)))
     assert {at for at, message in enumerate(messages) if is_pinned(message)} <= choice.kept.keys()
     assert 0 in choice.kept
     assert len(messages) - 1 in choice.kept
-    if not problems(messages) and sum(map(is_pinned, messages)) <= 2:
-        assert problems(kept) == []
+    assert problems(for_model(kept)) == []
     again = chosen(kept, budget, first=min(first, len(kept)), turns=cap)
     if choice.tokens <= budget and first == 0:
         assert list(again.kept.values()) == kept

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.conversation.history.shortening import Shortener, cap_of, is_shortened, kept_passages
-from strands_manga_memory.conversation.history.truncation import truncate_text
+from strands_manga_memory.conversation.message_truncation import MessageTruncator, cap_of, is_truncated, shown_passages
+from strands_manga_memory.conversation.truncation import truncate_text
 from strands_manga_memory.language.search import split_passages
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
@@ -20,9 +20,9 @@ COUNTER = EstimateCounter()
 LONG = " ".join(f"word{number}" for number in range(2_000))
 
 
-def shortener(messages: list[Any], *locked: int) -> Shortener:
+def shortener(messages: list[Any], *locked: int) -> MessageTruncator:
     sizes = {at: COUNTER.count(message) for at, message in enumerate(messages)}
-    return Shortener(dict(enumerate(messages)), sizes, COUNTER.count, frozenset(locked))
+    return MessageTruncator(dict(enumerate(messages)), sizes, COUNTER.count, frozenset(locked))
 
 
 def test_a_short_text_is_left_alone() -> None:
@@ -64,7 +64,7 @@ TABLE = "\n".join(f"| {number} | opens at ten |" for number in range(80))
 @pytest.mark.parametrize("text", [ENGLISH, JAPANESE, ITEMS, TABLE])
 def test_a_text_is_cut_between_its_passages(text: str) -> None:
     cut = assistant(truncate_text(text, 120, COUNTER.text))
-    kept = kept_passages(cut)
+    kept = shown_passages(cut)
     whole = [passage.strip() for passage in split_passages(text)]
     assert 4 <= len(kept) < len(whole)
     assert set(kept) <= set(whole)
@@ -96,7 +96,7 @@ def test_the_largest_results_are_cut_to_one_size() -> None:
     ]
     before = copy.deepcopy(history)
     work = shortener(history)
-    work.shorten("toolResult", [0, 1, 2], 600, 50)
+    work.truncate("toolResult", [0, 1, 2], 600, 50)
     assert work.tokens <= 600
     assert history == before
     first, second, third = (block["toolResult"] for block in work.messages[2]["content"])
@@ -105,14 +105,14 @@ def test_the_largest_results_are_cut_to_one_size() -> None:
     assert [result["toolUseId"] for result in (first, second, third)] == ["a", "b", "c"]
     assert second["status"] == "error"
     assert work.changed == {2}
-    assert is_shortened(work.messages[2])
-    assert not is_shortened(history[2])
+    assert is_truncated(work.messages[2])
+    assert not is_truncated(history[2])
 
 
 def test_json_and_several_texts_of_a_result_become_one_text_and_media_stay() -> None:
     image = {"image": {"format": "png", "source": {"bytes": b""}}}
     work = shortener([results("a", content=[{"json": {"rows": LONG}}, image, {"text": LONG}])])
-    work.shorten("toolResult", [0], 3_400, 50)
+    work.truncate("toolResult", [0], 3_400, 50)
     content = work.messages[0]["content"][0]["toolResult"]["content"]
     assert content[0]["text"].startswith('{"rows": "word0 ')
     assert " word1999\n[... " in content[0]["text"]
@@ -121,7 +121,7 @@ def test_json_and_several_texts_of_a_result_become_one_text_and_media_stay() -> 
 
 def test_nothing_goes_below_the_floor_and_nothing_locked_changes() -> None:
     work = shortener([user(LONG), pinned(user(LONG))], 1)
-    work.shorten("text", [0, 1], 0, 200)
+    work.truncate("text", [0, 1], 0, 200)
     assert 150 < COUNTER.count(work.messages[0]) <= 200
     assert work.messages[1]["content"] == [{"text": LONG}]
     assert work.locked_tokens == COUNTER.text(LONG)
@@ -142,20 +142,20 @@ def test_nothing_goes_below_the_floor_and_nothing_locked_changes() -> None:
 )
 def test_every_kind_of_text_can_be_cut(block: Any) -> None:
     work = shortener([{"role": "assistant", "content": [block]}])
-    work.shorten("text", [0], 100, 20)
+    work.truncate("text", [0], 100, 20)
     assert work.tokens <= 100
-    assert is_shortened(work.messages[0])
+    assert is_truncated(work.messages[0])
 
 
 def test_the_long_strings_of_a_tool_input_are_cut_and_its_shape_stays() -> None:
     work = shortener([calls("a", tool_input={"path": "notes.txt", "lines": [LONG, 3], "options": {"note": LONG}})])
-    work.shorten("toolUse", [0], 200, 20)
+    work.truncate("toolUse", [0], 200, 20)
     assert work.tokens <= 200
     tool_input = work.messages[0]["content"][0]["toolUse"]["input"]
     assert tool_input["path"] == "notes.txt"
     assert tool_input["lines"][1] == 3
     assert "characters cut" in tool_input["options"]["note"]
-    assert is_shortened(work.messages[0])
+    assert is_truncated(work.messages[0])
 
 
 def test_media_are_left_out_one_by_one_with_a_note() -> None:
@@ -168,9 +168,9 @@ def test_media_are_left_out_one_by_one_with_a_note() -> None:
     assert work.messages[0]["content"] == [{"text": "[image, 1 KB, not kept]"}]
     assert work.messages[1]["content"][0]["toolResult"]["content"] == [{"text": '[document "catalogue", 40 KB, not kept]'}]
     assert work.messages[2]["content"] == [image]
-    assert is_shortened(work.messages[1])
+    assert is_truncated(work.messages[1])
 
 
 def test_a_message_without_anything_cut_is_not_shortened() -> None:
-    assert not is_shortened(assistant("[... see below ...]"))
-    assert not is_shortened(calls("a", tool_input={"n": [1, None]}))
+    assert not is_truncated(assistant("[... see below ...]"))
+    assert not is_truncated(calls("a", tool_input={"n": [1, None]}))

@@ -8,17 +8,15 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.importance.weighing.note import Note
-from strands_manga_memory.conversation.importance.weighing.notes import Notes
-from strands_manga_memory.conversation.importance.weighing.scoring import RuleScorer
-from strands_manga_memory.conversation.importance.weighing.vocabulary import Vocabulary
-from strands_manga_memory.conversation.tokens.token_counter import EstimateCounter
+from strands_manga_memory.conversation.features import FeatureCache, MessageFeatures, Vocabulary
+from strands_manga_memory.conversation.scoring import RuleScorer
+from strands_manga_memory.conversation.token_counter import EstimateCounter
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.conversation.messages import assistant, user, without_stubs
+from tests.unit.conversation.messages import assistant, user
 
 
-def read(*messages: Any) -> list[Note]:
-    return Notes(EstimateCounter(), RuleScorer(), list).read(messages)
+def read(*messages: Any) -> list[MessageFeatures]:
+    return FeatureCache(EstimateCounter(), RuleScorer(), list).of(messages)
 
 
 @pytest.mark.parametrize(
@@ -55,19 +53,6 @@ def test_a_value_that_points_at_nothing_spoken_of_is_a_constraint(text: str, act
     assert read(user("hello there"), assistant("It is done."), user(text))[-1].act == act
 
 
-def test_of_several_texts_those_that_state_something_stay() -> None:
-    manager = ImportanceWeightedConversationManager(600)
-    agent = Agent(model=ScriptedModel(lambda _: "It is done. " * 6), conversation_manager=manager, callback_handler=None)
-    agent("Hello there")
-    agent([{"text": "No, that is all. Thank you very much!"}, {"text": "I am looking for 3 seats in the north of Napa."}])
-    told = agent.messages[2]["tracking_id"]
-    for number in range(40):
-        agent(f"And how is the weather over there, what do you think of it, my dear friend number {number}?")
-    shown = next(message for message in without_stubs(agent.messages) if message["tracking_id"] == told)
-    assert [block["text"] for block in shown["content"]] == ["[…]", "I am looking for 3 seats in the north of Napa."]
-    assert next(fate.fate for fate in manager.explain(agent) if fate.tracking_id == told) == "shortened"
-
-
 def test_a_courtesy_a_question_and_the_reply_to_an_offer_are_none() -> None:
     for said, reply in [
         ("Anything else?", "No, thank you."),
@@ -90,8 +75,8 @@ def test_an_assistant_that_writes_at_length_serves_whatever_it_tells_of_itself()
     short, long = Vocabulary(), Vocabulary()
     for _ in range(40):
         for heard, tokens in ((short, 12), (long, 400)):
-            heard.hears("user", tells=True, tokens=12)
-            heard.hears("assistant", tells=True, tokens=tokens)
+            heard.add_text("user", tells=True, tokens=12)
+            heard.add_text("assistant", tells=True, tokens=tokens)
     assert short.service == 0.0
     assert long.service == 1.0
 

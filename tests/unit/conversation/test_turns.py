@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given
 
-from strands_manga_memory.conversation.history.exchanges import exchanges
+from strands_manga_memory.conversation.exchanges import exchanges
 from tests.histories import damaged_histories as histories
 from tests.unit.conversation.messages import assistant, calls, results, user
 

@@ -8,7 +8,7 @@ import pytest
 
 from strands_manga_memory.assembly import history_plan
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.conversation.importance import steps
+from strands_manga_memory.conversation import budget
 from strands_manga_memory.ops.cost import (
     MEASURED,
     CostModel,
@@ -22,7 +22,7 @@ from strands_manga_memory.ops.cost import (
 
 
 def test_the_model_trims_as_the_facade_does() -> None:
-    assert MEASURED.trim_every == (history_plan._TRIM_EVERY, 1 / steps._MOST)
+    assert MEASURED.trim_every == (history_plan._TRIM_EVERY, 1 / budget._MOST_GIVEN_UP)
 
 
 def told(capsys: Any, *arguments: str) -> Any:

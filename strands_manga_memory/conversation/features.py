@@ -1,0 +1,449 @@
+"""Features of messages: their tokens, score, dialogue act and signals, measured once for each content.
+
+What depends on a text alone is kept in this process for all conversations. What depends on the conversation around a message
+(new words, words that later messages take up, replies) is measured in the order of speech.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import math
+import operator
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.scoring import WEIGHTS, ImportanceScorer, SignalWeights, message_act
+from strands_manga_memory.conversation.token_counter import TokenCounter
+from strands_manga_memory.language.dialogue_acts import DialogueAct, act_of_reply, are_instructions_active, revokes_instruction
+from strands_manga_memory.language.text_features import TextFeatures, intern_words, text_features
+from strands_manga_memory.messages import content_fingerprint, is_turn_start
+from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.placeholders import STUB
+from strands_manga_memory.messages.provider_format import placeholder_count
+
+logger = logging.getLogger(__name__)
+
+_Measure = TypeVar("_Measure")
+
+_NEXT_MESSAGES = 8
+"""Number of following messages that are searched for the words of a message."""
+
+_READ_CLOSELY = 2_000
+"""Of a longer history that comes all at once, older messages are read closely only if their score is above average.
+
+It halves the time for 10,000 messages, and costs up to a fifth of what would have been kept."""
+
+_CACHED_TEXTS = 8_192
+
+_TOOL_ACTS = ("tool_use", "tool_result")
+_ENDING_ACTS = (DialogueAct.CORRECTION, DialogueAct.INSTRUCTION)
+_NO_TRAITS = TextFeatures()
+_NEUTRAL_SCORE = 0.5
+
+
+@dataclass(eq=False, slots=True)
+class MessageFeatures:
+    """Features of a message.
+
+    Attributes:
+        tokens: Its tokens.
+        score: The scorer's score, 0 to 1.
+        act: Its dialogue act, ``"tool_use"`` or ``"tool_result"``.
+        traits: What the surface of its text shows.
+        answers: Whether the message before it asked a question.
+        new: Number of its words that the conversation had not used before.
+        referenced: Number of its words that the next messages take up.
+        takes_back: Whether it ends an instruction that stood until then.
+        worth: Sum of the signals that do not change; None until it is needed.
+        condensed: A message of tool results in short form, and the tokens of that; None until it is needed.
+    """
+
+    tokens: int
+    score: float
+    act: str = "unmatched"
+    traits: TextFeatures = _NO_TRAITS
+    answers: bool = False
+    new: int = 0
+    referenced: int = 0
+    takes_back: bool = False
+    worth: float | None = None
+    condensed: tuple[Message, int] | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the message asks for something that it does not say itself: an offer does."""
+        return self.traits.asks and self.act != DialogueAct.RECOMMENDATION
+
+
+# --- Signals --------------------------------------------------------------------------------------
+
+
+def text_signals(features: MessageFeatures, *, service: float, age: float, weights: SignalWeights) -> dict[str, float]:
+    """Return the weighted signals of a message that is no tool call and no result, without those that are 0.
+
+    Args:
+        features: Its features.
+        service: 0 for the user; for an assistant the degree to which it serves, 0 to 1.
+        age: Number of turns that began after its own.
+        weights: The weights.
+    """
+    found = fixed_signals(features, weights)
+    if features.referenced:
+        found["referenced"] = weights.referenced * math.log1p(features.referenced)
+    fresh = 0.5 ** (age / weights.half_life)
+    found["recency"] = weights.recency * fresh
+    if service:
+        found["service"] = weights.service * service
+        found["fresh_service"] = weights.fresh_service * service * fresh
+    return {name: value for name, value in found.items() if value}
+
+
+def fixed_signals(features: MessageFeatures, weights: SignalWeights) -> dict[str, float]:
+    """Return the weighted signals that do not change while the conversation goes on."""
+    shown = features.traits
+    return {
+        "act": weights.act * (features.score - _NEUTRAL_SCORE),
+        "instruction": weights.instruction * (features.act == DialogueAct.INSTRUCTION),
+        "constraint": weights.constraint * (features.act == DialogueAct.CONSTRAINT),
+        "answers": weights.answers * features.answers,
+        "number": weights.number * shown.number,
+        "names": weights.names * math.log1p(shown.names),
+        "time": weights.time * shown.time,
+        "wants": weights.wants * shown.wants,
+        "asks": weights.asks * shown.asks,
+        "tells": weights.tells * shown.tells,
+        "new": weights.new * math.log1p(features.new),
+        "size": weights.size * math.log(features.tokens + 2),
+    }
+
+
+def tool_signals(features: MessageFeatures, *, age: float, weights: SignalWeights) -> dict[str, float]:
+    """Return the weighted signals of a tool call or result, without those that are 0."""
+    found = {
+        "act": weights.act * (features.score - _NEUTRAL_SCORE),
+        "tool": weights.tool,
+        "fresh_tool": weights.fresh_tool * 0.5 ** (age / weights.half_life),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def priority(worth: float, tokens: int) -> float:
+    """Return the logarithm of worth per token."""
+    return worth - math.log(tokens + 1)
+
+
+# --- Caches ---------------------------------------------------------------------------------------
+
+
+def size_of(value: Any) -> int:
+    """Return the characters and bytes in a nested value."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(size_of(key) + size_of(item) for key, item in value.items())
+    return sum(map(size_of, value)) if isinstance(value, list | tuple) else 8
+
+
+def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
+    """Tell whether two lists hold the same messages, not merely equal ones."""
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+class MessageCache(Generic[_Measure]):
+    """Measures of messages by tracking id and content: a message is measured again when its content has changed.
+
+    Entries are known by a hash. Safe to use from several threads.
+    """
+
+    __slots__ = ("_lock", "_measured")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._measured: dict[int, _Measure] = {}
+
+    def put(self, message: Message, value: _Measure) -> _Measure:
+        """Keep the measure of a message, and return it."""
+        with self._lock:
+            self._measured[_key(message, message.get("tracking_id"))] = value
+        return value
+
+    def get(self, message: Message) -> _Measure | None:
+        """Return the measure of a message if it is known, also from before it got its id."""
+        id_ = message.get("tracking_id")
+        value = self._measured.get(_key(message, id_))
+        if value is None and id_ is not None:
+            with self._lock:
+                value = self._measured.pop(_key(message, None), None)
+                if value is not None:
+                    self._measured[_key(message, id_)] = value
+        return value
+
+    def __len__(self) -> int:
+        return len(self._measured)
+
+    def forget_all_but(self, messages: Iterable[Message]) -> None:
+        """Drop the measures of every other message."""
+        keep = [_key(message, message.get("tracking_id")) for message in messages]
+        with self._lock:
+            self._measured = {key: self._measured[key] for key in keep if key in self._measured}
+
+
+def _key(message: Message, id_: str | None) -> int:
+    content = message["content"]
+    if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
+        return hash((id_, message["role"], text))  # most messages: in half the time
+    return hash((id_, content_fingerprint(message)))
+
+
+@functools.lru_cache(_CACHED_TEXTS)
+def _text_features(text: str) -> tuple[TextFeatures, tuple[str, ...]]:
+    """Return the traits and the words of a text, measured once in this process."""
+    found, words = text_features(text)
+    return found, intern_words(words)
+
+
+class Vocabulary:
+    """Words that a conversation has used, and how much its assistant tells of itself.
+
+    Of more than 20,000 words the older half is forgotten.
+    """
+
+    __slots__ = ("_texts", "_texts_of_self", "_tokens", "_words")
+
+    _MOST_WORDS = 20_000
+    _PRIOR_TEXTS = 10
+    _SERVING_RATE, _COMPANION_RATE = 0.05, 0.15
+    _AS_LONG, _MUCH_LONGER = 2.0, 4.0
+
+    def __init__(self) -> None:
+        self._words: dict[str, None] = {}
+        self._texts = 0
+        self._texts_of_self = 0
+        self._tokens = {"user": 0, "assistant": 0}
+
+    def learn(self, words: Sequence[str]) -> int:
+        """Add the words of a message; return the number of new ones."""
+        before = len(self._words)
+        self._words.update(dict.fromkeys(words))
+        new = len(self._words) - before
+        if len(self._words) > self._MOST_WORDS:
+            self._words = dict.fromkeys(islice(self._words, self._MOST_WORDS // 2, None))
+        return new
+
+    def add_text(self, role: str, *, tells: bool, tokens: int = 0) -> None:
+        """Count a text: its tokens, and whether the assistant tells of itself in it."""
+        self._tokens[role] = self._tokens.get(role, 0) + tokens
+        if role == "assistant":
+            self._texts += 1
+            self._texts_of_self += tells
+
+    @property
+    def service(self) -> float:
+        """Degree to which the assistant serves, from 0 (a companion) to 1.
+
+        Companions tell of themselves in 15 % of their messages or more, and write about as much as they are told. An
+        assistant that has said little is taken for one that serves.
+        """
+        rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
+        tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
+        longer = self._tokens["assistant"] / max(1, self._tokens["user"])
+        writes = (longer - self._AS_LONG) / (self._MUCH_LONGER - self._AS_LONG)
+        return max(1.0 - min(1.0, max(0.0, tells)), min(1.0, max(0.0, writes)))
+
+
+@dataclass(eq=False, slots=True)
+class _RecentMessage:
+    """A recent message, its words, and those of them that later messages have taken up."""
+
+    features: MessageFeatures
+    words: tuple[str, ...]
+    taken_up: tuple[str, ...] = ()
+
+    def compare(self, words: frozenset[str]) -> None:
+        if not words.isdisjoint(self.words):
+            self.taken_up = tuple(words.intersection(self.words).union(self.taken_up))
+            self.features.referenced = max(self.features.referenced, len(self.taken_up))
+
+
+class FeatureCache:
+    """Features of the messages of one conversation, measured in the order of speech.
+
+    Tokens are cached apart from the rest: a history within its budget needs no more. A scorer that fails, or gives no number,
+    leaves a message at the score of one that no rule knows; that is logged once.
+
+    Args:
+        counter: Counts the tokens of a message.
+        scorer: Scores a message; its ``score`` may take the message alone or the history as well.
+        history: Returns the history that the scorer is given.
+    """
+
+    def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
+        self.vocabulary = Vocabulary()
+        self._counter = counter
+        self._tokens = MessageCache[int]()
+        self._features = MessageCache[MessageFeatures]()
+        self._placeholder_tokens: int | None = None
+        self._scorer = scorer
+        self._score_of_act: Callable[[str], float] | None = getattr(scorer, "score_of_act", None)
+        self._history = history
+        self._takes_history = self._score_of_act is None and _takes_history(scorer)
+        self._previous: tuple[Message, MessageFeatures] | None = None
+        self._recent: tuple[_RecentMessage, ...] = ()
+        self._skims = False
+        self._has_warned = False
+        self._revision = 0
+
+    def tokens(self, message: Message) -> int:
+        """Return the tokens of a message."""
+        tokens = self._tokens.get(message)
+        return self._tokens.put(message, self._counter.count(message)) if tokens is None else tokens
+
+    @property
+    def placeholder_tokens(self) -> int:
+        """Tokens of the placeholder that a request has between two messages of one role."""
+        if self._placeholder_tokens is None:
+            self._placeholder_tokens = self._counter.count({"role": "assistant", "content": [{"text": STUB}]})
+        return self._placeholder_tokens
+
+    def total(self, messages: Sequence[Message]) -> int:
+        """Return the tokens that messages have in a request: their own, and those of placeholders between them."""
+        tokens = sum(map(self.tokens, messages))
+        placeholders = placeholder_count(messages)
+        return tokens + placeholders * self.placeholder_tokens if placeholders else tokens
+
+    def uncounted(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the messages whose tokens are not cached."""
+        return [message for message in messages if self._tokens.get(message) is None]
+
+    def __call__(self, message: Message) -> MessageFeatures:
+        """Return the features of a message."""
+        features = self._features.get(message)
+        return self._features.put(message, self._measure(message)) if features is None else features
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
+        """Return the features of the messages of a history; those of new messages are measured now, in order.
+
+        Of more than 2,000 new messages the older ones are only skimmed: a message whose score is not above average has no
+        traits, and its words are not learned.
+        """
+        self._score_again(messages)
+        closely_from = len(messages) - _READ_CLOSELY
+        found: list[MessageFeatures] = []
+        for at, message in enumerate(messages):
+            features = self._features.get(message)
+            if features is None:
+                self._skims = at < closely_from
+                self._previous = (messages[at - 1], found[-1]) if at else None
+                features = self(message)
+            found.append(features)
+        self._skims = False
+        self._end_instructions(messages, found)
+        return found
+
+    def forget_all_but(self, messages: Iterable[Message]) -> None:
+        """Drop what is cached of every other message."""
+        keep = list(messages)
+        self._tokens.forget_all_but(keep)
+        self._features.forget_all_but(keep)
+
+    def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
+        """Let instructions that the user has taken back count as any other message."""
+        if not any(features.takes_back for features in found):
+            return
+        said = [
+            (features, message_text(message))
+            for features, message in zip(found, messages, strict=True)
+            if is_turn_start(message)
+        ]
+        stands = are_instructions_active([(features.act, text) for features, text in said])
+        for (features, _), still in zip(said, stands, strict=True):
+            if features.act == DialogueAct.INSTRUCTION and not still:
+                features.act, features.score, features.worth = "unmatched", WEIGHTS.unmatched, None
+
+    def _score_again(self, messages: Sequence[Message]) -> None:
+        """Score messages again if the scorer has new answers."""
+        revision = getattr(self._scorer, "revision", 0)
+        if revision == self._revision:
+            return
+        self._revision = revision
+        for message in messages:
+            if (features := self._features.get(message)) is not None:
+                features.score, features.worth = self._score(message, features.act), None
+
+    def _measure(self, message: Message) -> MessageFeatures:
+        act = message_act(message)
+        features = MessageFeatures(self.tokens(message), self._score(message, act), act)
+        if self._skims and features.score <= WEIGHTS.unmatched:
+            return features
+        words: tuple[str, ...] = ()
+        if act in _TOOL_ACTS:
+            if text := _input_text(message):
+                words = _text_features(text)[1]
+        else:
+            text = message_text(message)
+            features.traits, words = _text_features(text)
+            features.answers = self._previous is not None and self._previous[1].asks
+            if message["role"] == "user":
+                features.takes_back = act in _ENDING_ACTS and revokes_instruction(text)
+                self._read_as_reply(features, message, text, says_something=bool(words))
+            self.vocabulary.add_text(message["role"], tells=features.traits.tells, tokens=features.tokens)
+        features.new = self.vocabulary.learn(words)
+        heard = frozenset(words)
+        for earlier in self._recent:
+            earlier.compare(heard)
+        self._recent = (*self._recent[1 - _NEXT_MESSAGES :], _RecentMessage(features, words))
+        return features
+
+    def _read_as_reply(self, features: MessageFeatures, message: Message, text: str, *, says_something: bool) -> None:
+        """Take a user's message for what it is as a reply to an assistant that serves; among companions it is talk."""
+        if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
+            return
+        answers = features.answers and says_something
+        before = message_text(self._previous[0])
+        act = act_of_reply(text, before, features.act, features.traits, answers=answers)
+        if act != features.act:
+            features.act = act
+            if self._score_of_act is not None:
+                features.score = self._score(message, act)
+
+    def _score(self, message: Message, act: str) -> float:
+        try:
+            if self._score_of_act is not None:
+                value = self._score_of_act(act)
+            elif self._takes_history:
+                value = self._scorer.score(message, self._history())
+            else:
+                value = self._scorer.score(message)
+            if not math.isnan(value):
+                return min(1.0, max(0.0, float(value)))
+            problem = "it is no number"
+        except Exception as error:  # a scorer is the user's own code and must not end the conversation
+            problem = type(error).__name__
+            logger.debug("the scorer failed", exc_info=True)
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("scorer=<%s>, problem=<%s> | a score is unusable", type(self._scorer).__name__, problem)
+        return WEIGHTS.unmatched
+
+
+def _input_text(message: Message) -> str:
+    """Return the inputs of a message's tool calls as text: their words refer to what was said before."""
+    return " ".join(str(block["toolUse"]["input"]) for block in message["content"] if "toolUse" in block)
+
+
+def _takes_history(scorer: ImportanceScorer) -> bool:
+    try:
+        inspect.signature(scorer.score).bind({}, [])
+    except (TypeError, ValueError):
+        return False
+    return True

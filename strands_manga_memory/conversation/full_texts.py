@@ -1,0 +1,152 @@
+"""Full texts of messages and tool results that were cut in the history, and the tools that read them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from strands import tool
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.message_truncation import is_any_named, name_of, result_text, results_of
+from strands_manga_memory.messages.injection import READER
+from strands_manga_memory.stores.encoding.values import as_json
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+
+TOOL_NAME = "read_tool_result"
+
+PAGE = 4_000
+"""Characters the tool returns at a time."""
+
+MOST_CHARACTERS = 20_000_000
+"""Kept in memory; of more, what was not used for longest goes (and is then read from the log)."""
+
+
+class FullTextArchive:
+    """Keeps full texts by the id of their tool call, or by the name of their message, for one agent.
+
+    Args:
+        log: The raw messages of the conversation, if a session keeps them: what is not in memory is looked for there.
+    """
+
+    __slots__ = ("_characters", "_lock", "_log", "_texts")
+
+    def __init__(self, log: Callable[[], Iterable[Message]] | None = None) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._characters = 0
+
+    def keep(self, id_: str, text: str) -> None:
+        """Keep a text; the first one kept under an id stays, later ones were cut already."""
+        with self._lock:
+            if id_ in self._texts:
+                return
+            self._texts[id_] = text
+            self._characters += len(text)
+            while self._characters > MOST_CHARACTERS and len(self._texts) > 1:
+                self._characters -= len(self._texts.popitem(last=False)[1])
+
+    def read(self, id_: str) -> str | None:
+        """Return the full text of a tool result; None if nothing is known of it.
+
+        Args:
+            id_: The key that :func:`result_keys` gives the result, or the id of its call: of results with one id, the last.
+        """
+        with self._lock:
+            if id_ in self._texts:
+                self._texts.move_to_end(id_)
+                return self._texts[id_]
+            kept = next((text for key, text in reversed(self._texts.items()) if key.rpartition("@")[0] == id_), None)
+        if kept is not None:
+            return kept
+        found: str | None = None
+        for message in self._log() if self._log is not None else ():
+            for key, result in zip(result_keys(message), results_of(message), strict=True):
+                if id_ in (key, result["toolUseId"]):
+                    found = result_text(result)
+        return found
+
+    def keep_cut(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
+        """Keep what is cut from messages where the agent can read it; ``cut`` are their short forms, by position."""
+        for at in cut:
+            if name := name_of(messages[at]):
+                self.keep(name, _text_of(messages[at]))
+        self.offer(agent, cut.values())
+
+    def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
+        """Give an agent the tool that reads cut messages, if it has not got it and one of ``messages`` names it."""
+        if agent is not None and READER not in agent.tool_names and is_any_named(messages):
+            agent.tool_registry.register_tool(self.read_cut_message)
+
+    def read_message(self, name: str) -> str | None:
+        """Return all that a message says, as the log has it, which may have been redacted since; None if nothing is known."""
+        for message in self._log() if self._log is not None and name else ():
+            if name_of(message) == name:
+                return _text_of(message)
+        with self._lock:
+            return self._texts.get(name)
+
+    @tool(name=READER)
+    def read_cut_message(self, name: str, offset: int = 0) -> str:
+        """Read the full text of an earlier message that was shortened in the conversation.
+
+        Args:
+            name: The name given where the message was shortened.
+            offset: Character to begin with; each call returns up to 4,000 characters.
+        """
+        text = self.read_message(name)
+        return f"There is no message with the name {name!r}." if text is None else _page(text, offset)
+
+    @tool(name=TOOL_NAME)
+    def read_tool_result(self, tool_use_id: str, offset: int = 0) -> str:
+        """Read the full text of an earlier tool result that was shortened in the conversation.
+
+        Args:
+            tool_use_id: The id given where the result was shortened.
+            offset: Character to begin with; each call returns up to 4,000 characters.
+        """
+        text = self.read(tool_use_id)
+        return f"There is no result with the id {tool_use_id!r}." if text is None else _page(text, offset)
+
+
+def result_keys(message: Message) -> list[str]:
+    """Return a unique key for each tool result in a message: the id of its call, which a model may repeat, and the message."""
+    name = name_of(message)
+    keys: list[str] = []
+    for result in results_of(message):
+        key = f"{result['toolUseId']}@{name}" if name else str(result["toolUseId"])
+        number = sum(each == key or each.startswith(f"{key}.") for each in keys)
+        keys.append(f"{key}.{number + 1}" if number else key)
+    return keys
+
+
+def _text_of(message: Message) -> str:
+    """Return the texts, tool inputs and tool results of a message as one text."""
+    found: list[str] = []
+    for block in message["content"]:
+        if "text" in block:
+            found.append(_written(block["text"]))
+        elif "toolUse" in block:
+            found.append(as_json(block["toolUse"]["input"]))
+        elif "toolResult" in block:
+            found.append(result_text(block["toolResult"]))
+        elif "guardContent" in block:
+            found.append(block["guardContent"]["text"]["text"])
+    return "\n".join(found)
+
+
+def _written(text: Any) -> str:
+    return text if isinstance(text, str) else as_json(text)
+
+
+def _page(text: str, offset: int) -> str:
+    start = max(0, offset)
+    page = text[start : start + PAGE]
+    end = start + len(page)
+    more = f"\n[characters {start} to {end} of {len(text)}; go on with offset={end}]" if end < len(text) else ""
+    return page + more

@@ -1,1 +1,0 @@
-"""What stays: scores, notes, the choice under a budget, and the manager that keeps to it."""

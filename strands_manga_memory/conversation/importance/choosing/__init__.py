@@ -1,1 +1,0 @@
-"""Choosing: what of a history stays within a budget, and in which form."""

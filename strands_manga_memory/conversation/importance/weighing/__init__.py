@@ -1,1 +1,0 @@
-"""What each message is worth. Pure."""

@@ -1,0 +1,280 @@
+"""Truncation of messages that stay: their long texts, tool results, tool inputs and media. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, cast
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.truncation import CUT_MARKER, excerpt_text, kept_texts, truncate_text
+from strands_manga_memory.language.search import split_passages
+from strands_manga_memory.messages import blocks_of, result_texts
+from strands_manga_memory.messages.injection import LEFT_OUT, READER
+from strands_manga_memory.messages.media_limits import media_kind, media_note
+from strands_manga_memory.stores.encoding.values import as_json
+
+Count = Callable[[Message], int]
+
+_OTHER_THAN_WORD = re.compile(r"\W+")
+
+
+def name_of(message: Message) -> str:
+    """Return what a model calls a message by: the first letters of its tracking id."""
+    return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
+
+
+def is_any_named(messages: Iterable[Message]) -> bool:
+    """Tell whether the mark of a cut in one of the messages says by which name the whole message can be read."""
+    texts = chain.from_iterable(_texts(message["content"]) for message in messages)
+    return any(found[2] for text in texts if READER in text for found in CUT_MARKER.finditer(text))
+
+
+def is_truncated(message: Message) -> bool:
+    """Tell whether something was cut from a message."""
+    return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
+
+
+def shown_passages(message: Message) -> tuple[str, ...]:
+    """Return the passages that a shortened message still shows; one that had no room of its own is there in part."""
+    shown = kept_texts(_texts(message["content"]))
+    return tuple(said for part in shown for passage in split_passages(part) if (said := passage.strip()))
+
+
+class TruncatableBlock(NamedTuple):
+    """A content block that can be made smaller: the position of its message, its own in the message, its tokens."""
+
+    at: int
+    block: int
+    tokens: int
+
+
+def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
+    """Return the size to cut all larger pieces to, so that they free ``excess`` together; none goes below ``floor``."""
+    left = excess
+    ordered = sorted((size for size in sizes if size > floor), reverse=True)
+    for number, size in enumerate(ordered, start=1):
+        following = ordered[number] if number < len(ordered) else floor
+        if left <= number * (size - following):
+            return max(floor, size - -(-left // number))
+        left -= number * (size - following)
+    return floor
+
+
+class MessageTruncator:
+    """Works on a copy of a history, by position, until it is small enough; the messages given are never changed.
+
+    Nothing changes at ``locked`` positions: pinned messages, and calls that wait for their results.
+    """
+
+    def __init__(self, messages: dict[int, Message], sizes: dict[int, int], count: Count, locked: frozenset[int]) -> None:
+        self.messages = messages
+        self.changed: set[int] = set()
+        self.tokens = sum(sizes.values())
+        self._sizes = sizes
+        self._count = count
+        self._locked = locked
+
+    @property
+    def locked_tokens(self) -> int:
+        """The tokens of what may not change."""
+        return sum(self._sizes[at] for at in self._locked)
+
+    def drop(self, positions: Collection[int]) -> None:
+        """Take messages out, unless one of them is locked."""
+        for at in positions if self._locked.isdisjoint(positions) else ():
+            del self.messages[at]
+            self.tokens -= self._sizes.pop(at)
+            self.changed.discard(at)
+
+    def truncate(self, kind: str, positions: Iterable[int], target: int, floor: int) -> None:
+        """Cut the blocks of one kind in some messages until the whole has ``target`` tokens, the largest first.
+
+        None is cut below ``floor`` tokens. Kinds are ``"toolResult"``, ``"text"`` (guarded and cited text too) and
+        ``"toolUse"``.
+        """
+        if self.tokens <= target:
+            return
+        pieces = [piece for at in positions for piece in self._pieces(kind, at) if piece.tokens > floor]
+        cap = cap_of((piece.tokens for piece in pieces), self.tokens - target, floor)
+        for piece in pieces:
+            if piece.tokens > cap:
+                block = cast("dict[str, Any]", self.messages[piece.at]["content"][piece.block])
+                name = name_of(self.messages[piece.at])
+                self._replace(piece.at, piece.block, _CUTS[kind](block, cap, self._text_tokens, name))
+
+    def leave_out_media(self, positions: Iterable[int], target: int) -> None:
+        """Put a note in the place of images, documents, video and audio, one by one, until the whole has ``target`` tokens."""
+        for at in positions:
+            for index, block in enumerate(self.messages[at]["content"] if at not in self._locked else ()):
+                if self.tokens <= target:
+                    return
+                noted = _without_media(cast("dict[str, Any]", block))
+                if noted != block:
+                    self._replace(at, index, noted)
+
+    def _pieces(self, kind: str, at: int) -> list[TruncatableBlock]:
+        message = self.messages[at]
+        if at in self._locked:
+            return []
+        return [
+            TruncatableBlock(at, index, self._text_tokens(_text_of(kind, cast("dict[str, Any]", block))))
+            for index, block in enumerate(message["content"])
+            if kind in block or (kind == "text" and not _OTHER_TEXTS.isdisjoint(block))
+        ]
+
+    def _text_tokens(self, text: str) -> int:
+        return self._count({"role": "user", "content": [{"text": text}]})
+
+    def _replace(self, at: int, index: int, block: dict[str, Any]) -> None:
+        message = self.messages[at]
+        content: Sequence[Any] = [*message["content"][:index], block, *message["content"][index + 1 :]]
+        smaller = cast("Message", {**message, "content": content})
+        size = self._count(smaller)
+        if size < self._sizes[at]:
+            self.tokens += size - self._sizes[at]
+            self.messages[at], self._sizes[at] = smaller, size
+            self.changed.add(at)
+
+
+# --- Blocks -----------------------------------------------------------------------------------------------------------------
+
+_OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
+_LEFT_OUT = re.compile(LEFT_OUT)
+
+
+def _text_of(kind: str, block: dict[str, Any]) -> str:
+    if kind == "toolResult":
+        return result_text(block["toolResult"])
+    if kind == "toolUse":
+        return as_json(block["toolUse"]["input"])
+    if "guardContent" in block:
+        return str(block["guardContent"]["text"]["text"])
+    if "citationsContent" in block:
+        return "".join(item.get("text", "") for item in block["citationsContent"].get("content", []))
+    return str(block["text"])
+
+
+def _cut_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
+    """Shorten the texts and JSON of a tool result as one text; id, status and media stay."""
+    result = block["toolResult"]
+    text = truncate_text(result_text(result), tokens, count, name)
+    texts = [{"text": text}] if text else []
+    return {**block, "toolResult": {**result, "content": [*texts, *media_of(result)]}}
+
+
+def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
+    text = truncate_text(_text_of("text", block), tokens, count, name)
+    if "guardContent" in block:
+        guarded = block["guardContent"]
+        return {**block, "guardContent": {**guarded, "text": {**guarded["text"], "text": text}}}
+    return {"text": text}
+
+
+def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
+    """Shorten the long strings of a tool call's input; its shape stays."""
+    use = block["toolUse"]
+    each = tokens
+    shorter = use["input"]
+    while each >= 1 and count(as_json(shorter)) > tokens:
+        shorter = _cut_strings(use["input"], each, count, name)
+        each //= 2
+    return {**block, "toolUse": {**use, "input": shorter}}
+
+
+def _cut_strings(value: Any, tokens: int, count: Callable[[str], int], name: str) -> Any:
+    if isinstance(value, str):
+        return truncate_text(value, tokens, count, name)
+    if isinstance(value, dict):
+        return {key: _cut_strings(item, tokens, count, name) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut_strings(item, tokens, count, name) for item in value]
+    return value
+
+
+_CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], dict[str, Any]]] = {
+    "text": _cut_text_block,
+    "toolResult": _cut_result,
+    "toolUse": _cut_input,
+}
+
+
+def _without_media(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block, or a tool result, with notes in the place of its media."""
+    if "toolResult" in block:
+        result = block["toolResult"]
+        return {**block, "toolResult": {**result, "content": [_without_media(item) for item in blocks_of(result["content"])]}}
+    return {"text": media_note(block)} if media_kind(block) else block
+
+
+def _texts(content: Any) -> Iterable[str]:
+    if type(content) is list:
+        texts = [block.get("text") for block in content if type(block) is dict and len(block) == 1]
+        if len(texts) == len(content) and {*map(type, texts)} == {str}:
+            return texts  # type: ignore[return-value]  # as most messages have it, without three generators
+    return _texts_within(content)
+
+
+def _texts_within(content: Any) -> Iterable[str]:
+    for block in blocks_of(content):
+        for kind, value in block.items():
+            if kind == "toolResult" and isinstance(value, dict):
+                yield from _texts_within(value.get("content"))
+            elif kind in _TOLD:
+                yield from _strings(value)
+
+
+_TOLD = frozenset({"text", "toolUse", "guardContent"})
+
+
+def _strings(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+# --- Short forms ----------------------------------------------------------------------------------
+
+_MOST_CONDENSED = 600
+"""Characters of the short form of a tool result."""
+
+
+def condensed_message(message: Message) -> Message | None:
+    """Return a message of tool results with short forms of them; None if it is no such message or was truncated before.
+
+    Notes take the place of images, documents and other media in results.
+    """
+    content = cast("list[Any]", message["content"])
+    if not content or not all("toolResult" in block for block in content) or is_truncated(message):
+        return None
+    return cast("Message", {**message, "content": [_condensed_result(block["toolResult"]) for block in content]})
+
+
+def _condensed_result(result: Any) -> dict[str, Any]:
+    notes = [{"text": media_note(block)} for block in media_of(result) if media_kind(block)]
+    text = result_text(result)
+    if not text.strip():
+        return {"toolResult": {**result, "content": notes or result["content"]}}
+    return {"toolResult": {**result, "content": [{"text": excerpt_text(text, _MOST_CONDENSED)}, *notes]}}
+
+
+# --- Tool results ---------------------------------------------------------------------------------
+
+
+def results_of(message: Message) -> Iterator[Any]:
+    """Return the tool results in a message."""
+    return (block["toolResult"] for block in message["content"] if "toolResult" in block)
+
+
+def result_text(result: Any) -> str:
+    """Return the texts and JSON of a tool result as one text."""
+    return "\n".join(result_texts(result, as_json))
+
+
+def media_of(result: Any) -> list[dict[str, Any]]:
+    """Return the blocks of a tool result that are no text and no JSON."""
+    return [block for block in blocks_of(result["content"]) if "text" not in block and "json" not in block]

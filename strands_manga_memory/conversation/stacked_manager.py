@@ -1,0 +1,103 @@
+"""StackedConversationManager: the base of managers that pass the history on to an importance-weighted manager."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
+from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent, HookOrder, HookRegistry
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.copying import CopiedAsNew
+from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.window_layout import check_manager
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+    from strands.experimental.context_manager import ContextState
+
+
+class StackedConversationManager(CopiedAsNew, ConversationManager):
+    """Passes the stored state, and the restoring of the window, on to the manager below.
+
+    Attributes:
+        trimmer: The importance-weighted manager at the bottom.
+    """
+
+    def __init__(
+        self,
+        below: ImportanceWeightedConversationManager | StackedConversationManager,
+        trimmer: ImportanceWeightedConversationManager,
+        *,
+        proactive_compression: bool | ProactiveCompressionConfig | None = None,
+    ) -> None:
+        super().__init__(proactive_compression=proactive_compression)
+        self._below = below
+        self.trimmer = trimmer
+        self._is_put_off = False
+
+    @property
+    def persist_layout(self) -> bool:
+        """Whether the state holds the layout of the window; a session manager that stores the window sets it to False."""
+        return self.trimmer.persist_layout
+
+    @persist_layout.setter
+    def persist_layout(self, value: bool) -> None:
+        self.trimmer.persist_layout = value
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register the hooks of this manager, then of those below: of one order, the hooks of those above run first."""
+        super().register_hooks(registry, **kwargs)
+        self._register(registry)
+        # Before the trimmer trims in the same event: what is due for a summary becomes one first.
+        registry.add_callback(AfterInvocationEvent, self._after_invocation, order=HookOrder.SDK_FIRST - 1)
+        self._below.register_hooks(registry, **kwargs)
+
+    async def keep_on(self, event: BeforeModelCallEvent | ContextState) -> None:
+        """Do what is due before a model call, and have those below do theirs; errors are logged, never raised."""
+        await self._before_model_call(event)
+        await self._below.keep_on(event)
+
+    async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
+        """Do what is due before a model call in this manager alone."""
+
+    def _register(self, registry: HookRegistry) -> None:
+        """Register the hooks of this manager alone."""
+        registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
+
+    def apply_management(self, agent: Agent, **kwargs: Any) -> None:
+        """Do what is due at the end of an invocation; errors are logged, never raised.
+
+        Long work that would hold up an event loop is put off, and done beside it before the invocation ends.
+        """
+        self._is_put_off = self.trimmer.blocks_loop(agent.messages)
+        if not self._is_put_off:
+            self._manage(agent)
+
+    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
+        if self._is_put_off:
+            self._is_put_off = False
+            await asyncio.to_thread(self._manage, event.agent)
+
+    def _manage(self, agent: Agent) -> None:
+        """Do what is due at the end of an invocation, and have those below do theirs."""
+        self._below.apply_management(agent)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a session keeps."""
+        state: dict[str, Any] = self._below.get_state()
+        self.removed_message_count = self.trimmer.removed_message_count
+        return {**state, "__name__": type(self).__name__}
+
+    def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
+        """Take back what :meth:`get_state` returned.
+
+        Raises:
+            ValueError: The state is that of another conversation manager.
+            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
+        """
+        check_manager(state, self)
+        self._below.restore_from_session({**state, "__name__": type(self._below).__name__})
+        self.removed_message_count = self.trimmer.removed_message_count
+        return None

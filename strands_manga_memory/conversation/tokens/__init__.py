@@ -1,1 +1,0 @@
-"""How many tokens something has, and how many it may have."""

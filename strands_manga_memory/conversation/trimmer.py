@@ -1,0 +1,381 @@
+"""Trimmer: keeps the history of one agent within its budget, each time in one step."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from strands.types.content import Message
+from strands.types.exceptions import ContextWindowOverflowException
+
+from strands_manga_memory.conversation.budget import NO_HEADROOM, Headroom, HistoryLimits
+from strands_manga_memory.conversation.exchanges import ids_of_first_turn, results_of_last_turn
+from strands_manga_memory.conversation.features import FeatureCache, same_objects, size_of
+from strands_manga_memory.conversation.full_texts import FullTextArchive
+from strands_manga_memory.conversation.log_tail import LogTail
+from strands_manga_memory.conversation.outcomes import MessageFate, OutcomeLog
+from strands_manga_memory.conversation.scoring import Bands, SignalWeights
+from strands_manga_memory.conversation.selection import Selection, SelectionBudget, select
+from strands_manga_memory.conversation.summary_record import is_synthesized
+from strands_manga_memory.conversation.window_layout import ensure_ids
+from strands_manga_memory.messages import content_fingerprint, for_model, is_turn_start
+from strands_manga_memory.telemetry import TRIM, note
+
+if TYPE_CHECKING:
+    from strands.agent.agent import Agent
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_LARGE = 50_000
+"""Messages of more characters and bytes together are counted, and selected from, in a thread."""
+
+
+class Trimmer:
+    """Evicts and truncates messages of one agent's history, and brings some back.
+
+    Attributes:
+        limits: The limits of the history.
+        features: The features of its messages.
+        bands: Scores from which the bands begin.
+        signals: The weights of the signals.
+        on_evict: Called with the messages that left the history; None: nobody is.
+    """
+
+    def __init__(
+        self,
+        limits: HistoryLimits,
+        features: FeatureCache,
+        archive: FullTextArchive,
+        bands: Bands,
+        signals: SignalWeights,
+        on_evict: Callable[[list[Message]], None] | None,
+    ) -> None:
+        self.limits = limits
+        self.features = features
+        self.bands = bands
+        self.signals = signals
+        self.on_evict = on_evict
+        self._agent: weakref.ref[Agent] | None = None
+        self._archive = archive
+        self._tail = LogTail()
+        self._outcomes = OutcomeLog(features, signals)
+        self._first_turn: frozenset[str] = frozenset()
+        self._lock = threading.RLock()
+        self._within: list[Message] = []
+        self._has_warned = False
+
+    # --- The agent --------------------------------------------------------------------------------
+
+    def attach(self, agent: Agent) -> bool:
+        """Serve an agent, which is not kept alive; return False if another one was served before."""
+        is_first = self._agent is None
+        if is_first:
+            self._agent = weakref.ref(agent)
+        return is_first
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent; None before it is attached, and after it is gone."""
+        return self._agent() if self._agent is not None else None
+
+    # --- The budget -------------------------------------------------------------------------------
+
+    def reported_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of messages in a request, as the model counts."""
+        return self.limits.calibration.reported(self.features.total(messages))
+
+    def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
+        """Return the tokens, as the model counts, by which a limit grows for what the user says now."""
+        room = self._headroom(messages, self.limits.calibration.budget(limit))
+        return self.limits.calibration.reported(room.tokens)
+
+    def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
+        """Tell whether messages of so many tokens have to be trimmed."""
+        limits = self.limits
+        most = limits.full_tokens
+        if tokens > most and tokens > most + self._headroom(messages, most).tokens:
+            return True
+        if limits.grow_to <= limits.max_tokens and self._are_results_due(messages, tokens):
+            return True
+        return limits.max_turns is not None and sum(map(is_turn_start, messages)) > limits.max_turns
+
+    def _are_results_due(self, messages: Sequence[Message], tokens: int) -> bool:
+        """Tell whether a turn begins, and the results of the one before take much of a history above its low-water mark."""
+        limits = self.limits
+        if not limits.has_low_mark or tokens <= limits.calibration.budget(limits.lowest):
+            return False
+        if not is_turn_start(messages[-1]):
+            return False
+        results = self.features.total(results_of_last_turn(messages[:-1]))
+        return results >= limits.calibration.budget(limits.large_results)
+
+    def _headroom(self, messages: Sequence[Message], budget: int) -> Headroom:
+        agent = self.agent
+        model = None if agent is None else agent.model
+        return self.limits.headroom(messages, budget, model, self.features.tokens)
+
+    # --- Selections -------------------------------------------------------------------------------
+
+    def select(self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None) -> Selection:
+        """Select the messages that stay within the budget, of which ``beside`` tokens are for something else.
+
+        Messages that need not stay are brought down to ``trim_to`` tokens, as the model counts, where that is less.
+        """
+        limits = self.limits
+        budget = self._budget(max(1, limits.tokens - beside), self._headroom(messages, limits.tokens))
+        if trim_to is not None and trim_to < limits.most:
+            budget = replace(
+                budget,
+                fill_to=limits.calibration.budget(trim_to) + budget.headroom,
+                turns=limits.max_turns and max(1, limits.max_turns * trim_to // limits.most),
+                lasting_turns=limits.trim_every or 0,
+            )
+        return self._selected(messages, budget)
+
+    def fit(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
+        """Return the messages that stay in so many tokens, as the model counts."""
+        if self.reported_tokens(messages) <= max_tokens:
+            return list(messages)
+        return self._selected(messages, self._budget(self.limits.calibration.budget(max_tokens))).messages
+
+    def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
+        """Return the messages of a request in the form that providers take, within the budget, and their tokens.
+
+        That form may have more tokens than the messages: each empty tool result gets a text, for example.
+        """
+        total = self.features.total
+        history = for_model(messages)
+        tokens = total(history)
+        if not self.is_over(messages, tokens):
+            return history, tokens
+        selection = self.select(messages)
+        history = for_model(selection.messages)
+        tokens = total(history)
+        if tokens > max(selection.tokens, selection.budget):
+            history = for_model(self.select(messages, beside=tokens - selection.tokens).messages)
+            tokens = total(history)
+        return history, tokens
+
+    def _narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
+        """Return the messages that stay, whole, in so many tokens, however many turns they are."""
+        return self._selected(messages, replace(self._budget(tokens), turns=None, may_truncate=False)).messages
+
+    def _smaller(self, messages: Sequence[Message], error: Exception | None) -> Selection:
+        """Select three quarters of the tokens of a history, more if more must stay; after an overflow half of them."""
+        before = self.features.total(messages)
+        if error is not None:
+            return self._selected(messages, self._budget(min(self.limits.tokens, before // 2)))
+        most = self.limits.tokens + self._headroom(messages, self.limits.tokens).tokens
+        budget = replace(self._budget(min(most, before * 3 // 4)), may_truncate=before > most)
+        return self._selected(messages, budget)
+
+    def _budget(self, tokens: int, room: Headroom = NO_HEADROOM) -> SelectionBudget:
+        return SelectionBudget(
+            tokens + room.tokens,
+            self.limits.max_turns,
+            self.bands,
+            weights=self.signals,
+            service=self.features.vocabulary.service,
+            headroom=room.tokens,
+            spares_request=room.is_enough,
+        )
+
+    def _selected(self, messages: Sequence[Message], budget: SelectionBudget) -> Selection:
+        """Select. The first turn is known by its ids once it is over: found again in a trimmed history it might grow."""
+        if self._first_turn.isdisjoint(message.get("tracking_id") for message in messages):
+            self._first_turn = ids_of_first_turn(messages)
+        measured = self.features.of(messages)
+        budget = replace(budget, service=self.features.vocabulary.service)
+        return select(messages, measured, budget, first_turn=self._first_turn, count=self.features.tokens)
+
+    # --- The work ---------------------------------------------------------------------------------
+
+    async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
+        """Do work on messages, and return its result: in a thread if it may take a second."""
+        return await asyncio.to_thread(work) if self._is_long(messages) else work()
+
+    def blocks_loop(self, messages: Sequence[Message]) -> bool:
+        """Tell whether work on messages must not be done here: it may take long, and an event loop would wait for it."""
+        return _is_on_event_loop() and self._is_long(messages)
+
+    def _is_long(self, messages: Sequence[Message], beside: int = 0) -> bool:
+        """Tell whether it may take a second to bring messages within the budget."""
+        new = itertools.accumulate(map(size_of, self.features.uncounted(messages)))
+        if any(size > _LARGE for size in new):
+            return True
+        return self._needs_trim(messages, beside) and size_of([message["content"] for message in messages]) > _LARGE
+
+    def _needs_trim(self, messages: Sequence[Message], beside: int = 0) -> bool:
+        try:
+            return self.is_over(messages, self.features.total(messages) + beside)
+        except Exception:
+            logger.debug("the messages could not be counted", exc_info=True)
+            return True
+
+    async def keep_if_changed(self, agent: Agent) -> None:
+        """Keep the budget if a message was added since the last time."""
+        if not same_objects(agent.messages, self._within):
+            await self.keep(agent, [])
+
+    async def keep(self, agent: Agent, coming: Sequence[Message]) -> None:
+        """Keep the budget with the messages that are ``coming``."""
+        await self.off_loop([*agent.messages, *coming], lambda: self._trim(agent, coming))
+
+    def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
+        """Keep the budget where nothing can be waited for; long work on an event loop is left to the invocation's end.
+
+        At the end of a turn room is made for the next request too, or the same selection would be made again when it comes.
+        """
+        messages, room = agent.messages[:], 0
+        if ends_turn and not self.limits.has_low_mark:
+            room = self.limits.next_request(messages, self.features.tokens)
+        if not (_is_on_event_loop() and self._is_long(messages, room)):
+            self._trim(agent, [], room)
+
+    def reduce(self, agent: Agent, e: Exception | None) -> None:
+        """Make the history smaller by a quarter of what need not stay; after an overflow by half, or raise another one."""
+        with self._lock:
+            history = agent.messages[:]
+            self._tail.follow(history, self.features.tokens)
+            selection = self._smaller(history, e)
+            if e is not None and (selection.tokens > selection.budget or not selection.kept):
+                raise ContextWindowOverflowException(
+                    "the window is full and the history cannot be halved: "
+                    f"of {selection.tokens_before} tokens {selection.tokens} must stay"
+                ) from e
+            self._commit(agent, history, selection, history)
+        logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", selection.tokens_before, selection.tokens)
+
+    def explain(self, messages: Sequence[Message]) -> list[MessageFate]:
+        """Return the outcomes of the messages of the history and of the last 1,000 evicted ones, in the order of speech."""
+        return self._outcomes.of(messages, self.select(messages).reasons)
+
+    def forget(self, tracking_id: str) -> None:
+        """Forget an evicted message: it does not come back."""
+        self._tail.forget(tracking_id)
+
+    def report_evicted(self, messages: Sequence[Message]) -> None:
+        """Call ``on_evict`` with messages that left the history, without parts of summaries."""
+        said = [message for message in messages if not is_synthesized(message)]
+        if said and self.on_evict is not None:
+            try:
+                self.on_evict(said)
+            except Exception as error:
+                logger.warning("error=<%s> | on_evict failed, the messages have left the history", type(error).__name__)
+                logger.debug("on_evict failed", exc_info=True)
+
+    def _trim(self, agent: Agent, coming: Sequence[Message], room: int = 0) -> None:
+        """Evict and truncate messages until they are within the budget, with those ``coming`` and some room."""
+        try:
+            with self._lock:
+                ensure_ids(history := agent.messages[:])
+                messages = [*history, *coming]
+                is_within = True
+                if self.is_over(messages, self.features.total(messages) + room):
+                    selection, candidates = self._select_from_tail(history, coming, room)
+                    self._commit(agent, history, selection, candidates)
+                    stay = [message for at, message in selection.kept.items() if at >= len(candidates)]
+                    is_within = same_objects(stay, coming)
+                self._within = [*agent.messages, *coming] if is_within else []
+                self._forget_others(agent.messages)
+        except Exception as error:
+            logger.warning("error=<%s> | the history could not be trimmed, leaving it as it is", type(error).__name__)
+            logger.debug("the history could not be trimmed", exc_info=True)
+
+    def _select_from_tail(
+        self, history: list[Message], coming: Sequence[Message], beside: int
+    ) -> tuple[Selection, list[Message]]:
+        """Return a selection and the messages that it was made from: with a low-water mark all recent messages.
+
+        Where the history is trimmed in every turn, that is done now and then, and when the history alone would leave much room.
+        """
+        limits, tail, total = self.limits, self._tail, self.features.total
+        tail.follow(history, self.features.tokens)
+        if not limits.has_low_mark and not tail.is_due(limits.max_tokens, 0):
+            selection = self.select([*history, *coming], beside=beside)
+            if not tail.is_due(limits.max_tokens, selection.budget - selection.tokens):
+                return selection, history
+        candidates = tail.candidates(history, limits.max_tokens, total, self._narrowed)
+        messages = [*candidates, *coming]
+        return self.select(messages, beside=beside, trim_to=limits.low_mark(messages, total)), candidates
+
+    def _commit(self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]) -> None:
+        """Make a selection the agent's history, in one step; messages that were added to it meanwhile stay."""
+        if selection.tokens > selection.budget and not self._has_warned:
+            self._has_warned = True
+            problem = "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
+            logger.warning("tokens=<%d>, budget=<%d> | %s", selection.tokens, selection.budget, problem)
+        window, left, gone = _window(history, selection, candidates)
+        if same_objects(window, history):
+            self._tail.show(history, history)
+            return
+        if not same_objects(agent.messages[: len(history)], history):
+            logger.debug("the history was replaced meanwhile | leaving it as it is")
+            return
+        tokens_before = self.features.total(history)
+        agent.messages[: len(history)] = window
+        self._tail.show(history, window)
+        truncated = {at: selection.kept[at] for at in selection.truncated if at < len(candidates)}
+        self._archive.keep_cut(self.agent, candidates, truncated)
+        if truncated:
+            logger.info(
+                "messages=<%d>, tokens_before=<%d>, tokens_after=<%d>, budget=<%d> | truncated messages",
+                *(len(truncated), tokens_before, selection.tokens, selection.budget),
+            )
+        freed = max(0, tokens_before - selection.tokens)
+        note(TRIM, counts={"messages": len(gone), "shortened": len(selection.truncated), "tokens": freed})
+        self._outcomes.add_evicted(gone, candidates, selection.reasons)
+        self.report_evicted(left)
+
+    def _forget_others(self, messages: Sequence[Message]) -> None:
+        """Forget the features of messages that are neither in the history nor may come back."""
+        if len(self.features) > 2 * max(len(messages), len(self._tail)) + 128:
+            known = [*self._tail, *messages]
+            self.features.forget_all_but(known)
+            self._outcomes.forget_all_but(known)
+
+
+def _window(
+    history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
+) -> tuple[list[Message], list[Message], list[int]]:
+    """Return the history after a selection, the messages that left it or were truncated, and positions of evicted ones.
+
+    Messages that do not change are the same objects as before.
+    """
+    shown = {message.get("tracking_id"): message for message in history}
+    known = {message.get("tracking_id") for message in candidates}
+    window: list[Message] = []
+    gone: list[int] = []
+    left = [message for message in history if message.get("tracking_id") not in known]
+    for at, candidate in enumerate(candidates):
+        before = candidate if candidates is history else shown.get(candidate.get("tracking_id"))
+        after = selection.kept.get(at)
+        if after is None:
+            if before is not None:
+                gone.append(at)
+                left.append(before)
+            continue
+        if before is not None and after is not before and at in selection.truncated:
+            if content_fingerprint(after) == content_fingerprint(before):
+                after = before
+            else:
+                left.append(before)
+        window.append(after)
+    return window, left, gone
+
+
+def _is_on_event_loop() -> bool:
+    """Tell whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""A trimmed history holds the messages as they were said; only the request has the form that providers take."""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+from strands.session import FileSessionManager
+
+from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedConversationManager
+from strands_manga_memory.messages import for_model, problems
+from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable
+from strands_manga_memory.testing import ScriptedModel
+from tests.benchmarks import begin_anew, text
+
+_BUDGET, _TURNS = 1_500, 60
+
+
+def talk(agent: Agent, turns: int = _TURNS) -> list[str]:
+    """Let an agent say and hear something new in each turn; return all that was said."""
+    said: list[str] = []
+    for _ in range(turns):
+        prompt = text(160)
+        said += [prompt, agent(prompt).message["content"][0]["text"]]
+    return said
+
+
+def made(session: Any = None, **settings: Any) -> Agent:
+    manager = ImportanceWeightedConversationManager(_BUDGET, trim_every=6)
+    manager.persist_layout = not isinstance(session, TieredSessionManager)
+    model = ScriptedModel(lambda _: text(160))
+    return Agent(
+        model=model, agent_id="a", session_manager=session, conversation_manager=manager, callback_handler=None, **settings
+    )
+
+
+@pytest.fixture
+def agent() -> Agent:
+    begin_anew()
+    agent = made()
+    agent.said = talk(agent)  # type: ignore[attr-defined]
+    return agent
+
+
+def has_neighbours(messages: list[Any]) -> bool:
+    """Return whether two messages of one role stand beside each other."""
+    return any(one["role"] == other["role"] for one, other in itertools.pairwise(messages))
+
+
+def test_a_trimmed_history_holds_the_messages_that_were_said(agent: Agent) -> None:
+    """Messages of one role are neighbours where what stood between them was evicted; nothing is merged or added."""
+    everything: list[str] = agent.said  # type: ignore[attr-defined]
+    assert all(len(message["content"]) == 1 for message in agent.messages)
+    at = [everything.index(message["content"][0]["text"]) for message in agent.messages]
+    assert at == sorted(set(at)), "each once, in the order of speech"
+    assert has_neighbours(agent.messages)
+    assert problems(for_model(agent.messages)) == []
+
+
+def test_no_question_runs_into_the_next_one(agent: Agent) -> None:
+    """The user's words that the model is to answer are a message of their own."""
+    model: Any = agent.model
+    for request in model.requests:
+        assert len(request.messages[-1]["content"]) == 1
+
+
+def test_each_request_begins_with_the_one_before_between_two_steps(agent: Agent) -> None:
+    model: Any = agent.model
+    requests = [[(m["role"], m["content"]) for m in request.messages] for request in model.requests[-30:]]
+    whole = [now[: len(then)] == then for then, now in itertools.pairwise(requests)]
+    assert sum(whole) >= len(whole) * 0.75
+    assert all(problems(request.messages) == [] for request in model.requests)
+
+
+def test_explain_tells_of_each_message_under_its_own_id(agent: Agent) -> None:
+    manager: Any = agent.conversation_manager
+    fates = {fate.tracking_id: fate.fate for fate in manager.explain(agent)}
+    assert {fates[message["tracking_id"]] for message in agent.messages} == {"kept"}
+    assert len(fates) == len(agent.said)  # type: ignore[attr-defined]
+
+
+def test_recall_quotes_no_message_of_the_history() -> None:
+    begin_anew()
+    agent = made(plugins=[HistoryRecall(400)])
+    said = talk(agent)
+    model: Any = agent.model
+    quotes = ""
+    gone = [each for each in said if each not in _texts(agent.messages)][:8]
+    for asked in gone:
+        agent(f"What was it about: {asked}?")
+        *history, question = model.requests[-1].messages
+        assert any(len(message["content"]) > 1 for message in history)
+        quoted = html.unescape(_texts([question]))
+        assert not [each for each in said if each.strip() in quoted and each in _texts(history) and each not in gone]
+        quotes += quoted.partition("<recalled_history>")[2]
+    assert any(each.strip() in quotes for each in said)
+
+
+def _texts(messages: list[Any]) -> str:
+    return "".join(block["text"] for message in messages for block in message["content"])
+
+
+def in_files(folder: Path) -> Callable[[], Any]:
+    return lambda: FileSessionManager("s", storage_dir=str(folder))
+
+
+def in_tiers(folder: Path) -> Callable[[], Any]:
+    hot, durable = InMemoryHotStore(), SQLiteTable(folder / "sessions.sqlite3")
+    durable.create_if_missing()
+    return lambda: TieredSessionManager("s", hot=hot, durable=durable)
+
+
+@pytest.mark.parametrize("kept", [in_files, in_tiers])
+def test_a_restored_history_is_the_live_one_turn_after_turn(kept: Callable[[Path], Callable[[], Any]], tmp_path: Path) -> None:
+    begin_anew()
+    session = kept(tmp_path)
+    live = made(session())
+    said = talk(live, 40)
+    for _ in range(25):
+        assert has_neighbours(live.messages)
+        close = getattr(live._session_manager, "close", None)
+        if close is not None:
+            close()
+        restored = made(session())
+        assert restored.messages == live.messages
+        live = restored
+        said += talk(live, 1)
+    texts = [message["content"][0]["text"] for message in live.messages]
+    assert [each for each in said if each in texts] == texts
+
+
+def test_an_agent_may_be_given_the_history_of_another_one(agent: Agent) -> None:
+    heir = made(messages=list(agent.messages))
+    assert heir.messages == agent.messages
+    talk(heir, 10)
+    assert problems(for_model(heir.messages)) == []
+    assert heir.messages[0] == agent.messages[0]

@@ -1,0 +1,107 @@
+"""The log tail: evicted messages may come back in the order of speech, unless somebody else changed the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strands_manga_memory.conversation.log_tail import LogTail
+from tests.unit.conversation.messages import assistant, user
+
+BUDGET = 1_000
+
+
+def one(message: Any) -> int:
+    return 1
+
+
+def everything(messages: Sequence[Any], tokens: int) -> list[Any]:
+    return list(messages)
+
+
+def talk(turns: int) -> list[Any]:
+    return [message for number in range(turns) for message in (user(f"question {number}"), assistant(f"answer {number}"))]
+
+
+def candidates(tail: LogTail, window: list[Any]) -> list[Any]:
+    return tail.candidates(window, BUDGET, len, everything)
+
+
+def begun(history: list[Any], selected: list[Any]) -> LogTail:
+    tail = LogTail()
+    tail.follow(history, one)
+    candidates(tail, history)
+    tail.show(history, selected)
+    return tail
+
+
+@given(st.lists(st.booleans(), min_size=12, max_size=12), st.integers(0, 3))
+def test_evicted_messages_come_back_whole_and_in_order(kept: list[bool], more: int) -> None:
+    said = talk(6)
+    window = [message for message, stays in zip(said, kept, strict=True) if stays]
+    tail = begun(said, window)
+    new = talk(more)
+    window += new
+    tail.follow(window, one)
+    assert candidates(tail, window) == [*said, *new]
+
+
+def test_a_message_that_somebody_else_changed_counts_as_it_is_now() -> None:
+    said = talk(3)
+    window = [said[0], *said[2:]]
+    tail = begun(said, window)
+    window[0] = {**said[0], "content": [{"text": "[redacted]"}]}
+    tail.follow(window, one)
+    assert candidates(tail, window) == [window[0], *said[1:]]
+
+
+def test_a_message_that_was_changed_before_its_eviction_comes_back_changed() -> None:
+    said = talk(3)
+    tail = begun(said, said)
+    window = [said[0], {**said[1], "content": [{"text": "[redacted]"}]}, *said[2:]]
+    tail.follow(window, one)
+    tail.show(window, left := [said[0], *said[2:]])
+    tail.follow(left, one)
+    assert candidates(tail, left)[1]["content"] == [{"text": "[redacted]"}]
+
+
+def test_a_truncated_message_comes_back_whole() -> None:
+    said = talk(3)
+    window = [{**said[0], "content": [{"text": "que..."}]}, *said[1:]]
+    tail = begun(said, window)
+    tail.follow(window, one)
+    assert candidates(tail, window) == said
+
+
+def test_no_message_comes_back_once_something_was_taken_out_or_put_between() -> None:
+    said = talk(4)
+    for change in (
+        lambda window: window.pop(0),
+        lambda window: window.insert(1, assistant("a summary")),
+        lambda window: window.clear(),
+    ):
+        window = said[4:]
+        tail = begun(said, window)
+        change(window)
+        window += talk(1)
+        tail.follow(window, one)
+        assert candidates(tail, window) == window
+        assert list(tail) == window
+
+
+def test_a_forgotten_message_does_not_come_back() -> None:
+    said = talk(3)
+    tail = begun(said, said[2:])
+    tail.forget(said[0]["tracking_id"])
+    assert candidates(tail, said[2:]) == said[1:]
+
+
+def test_a_selection_is_due_when_enough_was_said_or_enough_room_is_left() -> None:
+    tail = begun(said := talk(4), said)
+    assert not tail.is_due(80, 9)
+    assert tail.is_due(80, 10)
+    tail.follow([*said, *talk(5)], one)
+    assert tail.is_due(80, 0)
