@@ -23,7 +23,7 @@ from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_ac
 from strands_manga_memory.language.packs import EN, JA, any_language
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import content_words, term_overlap
-from strands_manga_memory.language.summary_facts import Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
+from strands_manga_memory.language.summary_facts import POSTPONED, Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
 from strands_manga_memory.language.text_features import sentiment_score, split_sentences
 from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
 from strands_manga_memory.messages.injection import escape_tags, strip_placeholders
@@ -82,7 +82,6 @@ _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
 _NAMES = EN.pattern("summaries.names")
 _ADDRESS = EN.pattern("summaries.address")
 _KATAKANA = JA.pattern("summaries.katakana")
-_UNANSWERED = any_language("summaries.unanswered")
 _NO_TOPIC = frozenset(
     ("User Assistant Yes No Hi Hello Thanks Thank OK Okay Please Could Would Can Do What When Where I I'm I'd I've").split()  # noqa: SIM905
 )
@@ -242,9 +241,9 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         settled = any(
             term_overlap(text, answer) >= _ANSWERED_OVERLAP
             for answer in answers[1:]
-            if not _UNANSWERED.search(head_and_tail(answer))
+            if not POSTPONED.search(head_and_tail(answer))
         )
-        if not answers or (_UNANSWERED.search(head_and_tail(answers[0])) and not settled):
+        if not answers or (POSTPONED.search(head_and_tail(answers[0])) and not settled):
             found.append(shorten_line(text, 120))
     return found[-MOST_OPEN:]
 

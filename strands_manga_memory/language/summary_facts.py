@@ -261,7 +261,7 @@ _PROMISE = any_language("facts.promise")
 _OUTCOME = any_language("facts.outcome")
 _OFFER = any_language("facts.offer")
 _ASKS = any_language("facts.asks")
-_WAITS = any_language("facts.waits")
+POSTPONED = any_language("answers.postponed")
 _INSTEAD = any_language("facts.instead")
 _CONFIRMS = any_language("facts.confirms")
 _MY = EN.pattern("facts.my")
@@ -314,7 +314,7 @@ class RuleFactExtractor:
                 continue
             text = redact_identifiers(message_text(message))
             answer = text or answer
-            if text and open_questions and _WAITS.search(text.lower()):
+            if text and open_questions and POSTPONED.search(text.lower()):
                 found += open_questions
             if text:
                 open_questions = []

@@ -173,3 +173,11 @@ def test_an_own_summarizer_is_completed_too() -> None:
     summary = summarize_session(lambda lines, max_tokens: SessionSummary(text="Takes Uzumaki."), _TALK, max_tokens=60)
     assert summary.text.startswith("Takes Uzumaki. ")
     assert summary.preferences == {"genre": "horror", "format": "paperbacks"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["I will check with the publisher.", "Let me look.", "I can't say.", "確認します。", "お調べします。", "分かりかねます。"],
+)
+def test_a_postponed_answer_leaves_its_question_open(answer: str) -> None:
+    assert find_open_questions([("user", "Is volume 5 in stock?"), ("assistant", answer)]) == ["Is volume 5 in stock?"]
