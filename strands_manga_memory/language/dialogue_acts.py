@@ -346,23 +346,23 @@ _PART = re.compile(r"[^、。！？!?\n]+")
 _REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
-"""What the user replies to: a short answer, of a longer one the last words."""
+"""Characters of the message before: all of a short one, the last of a longer one."""
 
 _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
 
 
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
-    """Return what a user's message does after what the assistant said.
+    """Return the act of a user's message after the message of the assistant before it.
 
     A correction may turn out to be none - "no, just the address" refuses an offer - and what gives another value after a
     refusal is one, whatever its words. What gives a value otherwise is a constraint. Other acts stay what they are.
 
     Args:
-        text: What the user says.
-        answer: What the assistant said before.
-        act: What the message does by its own words (``dialogue_act``).
+        text: The user's message.
+        answer: The assistant's message before it.
+        act: The act by its own words (``dialogue_act``).
         shown: Its features (``text_features``).
-        answers: Whether it says something after a question: that is how something is to be.
+        answers: Whether it follows a question: then it sets a condition.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
@@ -375,7 +375,7 @@ def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answe
 
 
 def _only_lets_go(said: str) -> bool:
-    """Whether a condition is let go, and none is set beside that."""
+    """Whether a message drops a condition and sets none."""
     if said.isascii() or not _JAPANESE_LETS_GO.search(said):
         return False
     rest = "、".join(part for part in _PART.findall(said) if not _JAPANESE_LETS_GO.search(part))
@@ -383,7 +383,7 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Whether a message that decides, or that no rule knows, says how something is to be: a sentence has a value of its own."""
+    """Whether a decision or an unmatched message has a sentence with a value of its own."""
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
     if act != DialogueAct.UNMATCHED or not _has_value(shown):
@@ -397,7 +397,7 @@ def _has_value(shown: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
-    """Whether a message gives another value than the one that was spoken of."""
+    """Whether a message gives another value than the message before."""
     finds_none = _FINDS_NONE.search(before) is not None
     was_declined = finds_none or DECLINES.search(before) is not None
     if not said.isascii():
@@ -416,7 +416,7 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the act of what seems to correct, without a "no" that answers an offer and an "actually" that agrees."""
+    """Return the act of an apparent correction without a "no" that declines an offer or an "actually" that agrees."""
     if _JAPANESE_REFUSES.search(said) or _JAPANESE_LETS_GO.search(said):
         return DialogueAct.UNMATCHED.value
     question = _question(before)

@@ -31,7 +31,7 @@ class EntityType:
         has_digits: Whether every value has a digit, of any kind: then a text without any is not searched.
         cues: At least one of these, in lower case, is in every text with such an entity; they only save time.
         is_single: Whether a conversation has one current value, so that a newer one replaces the one before.
-        label: What says of a bare value that it is of this type, as in ``"order #"``.
+        label: Words before a bare value of this type, as in ``"order #"``.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Entity:
 class EntityTypes:
     """A set of entity types. Where candidates overlap, the type that comes first has it.
 
-    Personal data is recognized before: a card, an account or an address is no entity, whatever types there are.
+    Personal data is recognized before: a card, an account or an address is never an entity.
 
     Args:
         types: The types. Several may have one name, such as the series that a shop knows before those that a label names.
@@ -217,7 +217,7 @@ def strip_injected_blocks(text: str) -> str:
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
     """Return the entities that a user speaks of: not those of code, JSON and URLs in the text, and not those refused.
 
-    What identifies a thing, such as an order id, is taken from pasted text too.
+    Identifiers, such as an order id, are taken from pasted text too.
     """
     pasted = [match.span() for match in find_matches(_PASTED, text)]
     return list(_spoken(text, types, pasted))

@@ -265,7 +265,7 @@ WEEKDAY = EntityType(
 )
 
 GENERAL = EntityTypes([EMAIL, URL, DATE, WEEKDAY, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])
-"""What any conversation may hold."""
+"""Entity types of any conversation."""
 
 
 _EDGE = r"(?<![A-Za-z0-9_-])"
@@ -328,7 +328,7 @@ _NO_TITLE = "|".join(sorted(EN.words("entities.no_name") | _MONTH_TITLES))
 _NUMBERED = "|".join(sorted(EN.words("entities.numbered") | _MONTH_TITLES))
 _WORD, _SMALL = r"[A-Z][\w'-]{0,20}", r"(?:(?:of|on|the|no|to|and|in|x) ){0,2}"
 _NAME = rf"(?-i:\b(?!(?:{_NO_TITLE}|{_NUMBERED})\b)(?:{_WORD} {_SMALL}){{1,4}}(?!(?:{_NUMBERED})\b){_WORD})"
-"""Two to five words that begin with capitals, as in "Attack on Titan"; what numbers other things is no name of a series."""
+"""Two to five capitalized words, as in "Attack on Titan"; words that number other things are no name of a series."""
 _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
 """A number that nothing follows that it could count."""
 

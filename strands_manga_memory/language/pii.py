@@ -124,9 +124,9 @@ class PiiRule:
     """One kind of personal data.
 
     Args:
-        name: What it is called in place of the data: lower case letters and underscores.
+        name: Its name, which replaces the data: lower case letters and underscores.
         pattern: Finds it, in text whose full-width letters, digits and signs are made half-width.
-        check: Tells whether a text that the pattern found is really of this kind. Default: it is.
+        check: Validates a match of the pattern. Default: every match is valid.
         action: ``redact`` (default): replaced by ``[name]``. ``encrypt``: replaced by an encrypted form that the store opens on
             reading. ``refuse``: nothing of the text is stored.
         unless: What around it says that it is something else: searched in up to 40 characters before it, ``<``, what was found,
@@ -149,7 +149,7 @@ class PiiRule:
             raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r:.80}")
 
     def finds(self, match: re.Match[str]) -> bool:
-        """Tell whether what the pattern found is of this kind, as it stands in its text."""
+        """Whether a match of the pattern is of this kind, given the text around it."""
         if self.check is not None and not self.check(match[0]):
             return False
         if self.unless is None:
@@ -203,7 +203,7 @@ _VERSION = _in_ascii(
     rf"|>\s?(?:の|of )?{_COUNTED}(?![a-z])|> (?:is|was|for) (?:an? |the )?(?:[\w-]{{1,20}} ){{0,3}}?{_COUNTED}(?![a-z]))",
     ignore_case=True,
 )
-"""Figures between full stops that count what changes by steps, or what a book is divided into, and no address."""
+"""Numbers with dots that are a version or a chapter, and no IP address."""
 
 
 DEFAULT_RULES: tuple[PiiRule, ...] = (
@@ -426,7 +426,7 @@ My Number, phone, address."""
 
 
 IDENTIFIERS = frozenset({"bank_account", "card", "government_id", "license", "my_number", "passport", "password", "ssn"})
-"""Kinds that are never derived from a conversation: they stand in messages only. Contact data may be part of a request."""
+"""Kinds that occur in messages only: summaries, facts and state never contain them. Contact data may be part of a request."""
 
 CONTACT = frozenset({"email", "phone"})
 """Kinds that may be entities, such as a telephone number to call back."""
@@ -522,7 +522,7 @@ _IDENTIFIER_RULES = tuple(rule for rule in DEFAULT_RULES if rule.name in IDENTIF
 def redact_identifiers(text: str) -> str:
     """Return a text with cards, accounts, passwords and numbers of official documents replaced, as in ``[card]``.
 
-    Summaries, facts and state are made from the result. Contact data stays: an address may be what a request is about.
+    Summaries, facts and state are made from the result. Contact data stays: a request may be about an address.
     """
     return _remembered_without(text) if len(text) <= _SHORT else _without(text)
 

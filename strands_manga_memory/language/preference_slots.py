@@ -11,7 +11,7 @@ from strands_manga_memory.language.packs import any_language, canonical_words
 from strands_manga_memory.language.search import search_terms
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
-"""The slots of what is not wanted, of what is and belongs to no other slot, and of how the user wants to be answered."""
+"""Slots of unwanted things, of wanted things without a slot of their own, and of the style of answers."""
 
 TASTES = ("genre", "author", "format", LIKES)
 """The slots that a thing leaves when it is not wanted any more."""
@@ -36,14 +36,14 @@ _CANONICAL = canonical_words("preferences.canonical_values")
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """What a user said of himself.
+    """A preference that a user stated.
 
     Attributes:
-        slot: What it is about: ``genre``, ``author``, ``format``, ``language``, ``budget``, ``style``, ``likes``, ``name``;
+        slot: Its slot: ``genre``, ``author``, ``format``, ``language``, ``budget``, ``style``, ``likes``, ``name``;
             empty: a statement that belongs to none.
-        value: What is preferred, or the statement.
+        value: The preferred value, or the whole statement.
         liked: False: it is not wanted; None: it was wanted once.
-        adds: It is said beside what was said before, in place of nothing.
+        adds: It is added to earlier values of the slot and replaces none.
     """
 
     slot: str
@@ -53,7 +53,7 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot of a key, whoever made it: a profile's ``favorite genres`` is what a user calls his favorite genre."""
+    """Return the slot of a key. ``favorite genres`` of a profile and "my favorite genre" of a user have the same slot."""
     plain = " ".join(unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()).replace("favourite", "favorite")
     bare = _OWNER.sub("", plain)
     role = _ROLE.match(bare)
@@ -68,7 +68,7 @@ def slot_for_key(key: str) -> str:
 
 
 def canonical_value(value: str) -> str:
-    """Return what values that mean the same have in common: ``ホラー``, ``Horror manga`` and ``horror`` are one."""
+    """Return the canonical form of a value: ``ホラー``, ``Horror manga`` and ``horror`` have the same."""
     plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
     for ending in (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系"):
         shorter = plain.removesuffix(ending).strip()
@@ -99,7 +99,7 @@ def _nearest_value(text: str, values: Sequence[str]) -> str:
 
 
 def _with_value(slot: str, text: str, said: Preference) -> str:
-    """Return the values of a slot after ``said``, the latest first."""
+    """Return the values of a slot after a statement, the latest first."""
     if not said.adds and slot not in _MOST_VALUES:
         return said.value
     rest = remove_values(text, said.value)
@@ -108,9 +108,9 @@ def _with_value(slot: str, text: str, said: Preference) -> str:
 
 
 def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
-    """Return the slots that a statement changes, as they are then; an empty one is to go.
+    """Return the slots that a statement changes, with their new values; an empty value removes the slot.
 
-    What is wanted leaves ``dislikes``, and what is not wanted any more leaves the slot in which it was.
+    A wanted value leaves ``dislikes``; a value that is no longer wanted leaves its slot.
     """
     if not said.slot:
         return {}

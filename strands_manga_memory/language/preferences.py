@@ -74,15 +74,15 @@ _NO_THING_JAPANESE = JA.pattern("preferences.no_thing")
 _AS_ONE_LIKES = JA.pattern("preferences.as_one_likes")
 
 MOST_PREFERENCES = 5
-"""So many preferences of a message are heard; those that belong to a slot first."""
+"""Largest number of preferences of a message; those with a slot come first."""
 
 _ITSELF = any_language("preferences.itself")
 
 
 def extract_preferences(texts: Iterable[str]) -> list[Preference]:
-    """Return what the texts of a message say of their speaker: at most 5 preferences, in the order in which they are said.
+    """Extract the preferences of a message: at most 5, in the order of the text.
 
-    What belongs to no slot, but is a preference or a fact, is kept whole. Of a text over 8,000 characters the beginning and the
+    A preference or fact without a slot is kept as a whole sentence. Of a text over 8,000 characters the beginning and the
     end are read.
     """
     found: dict[tuple[str, str], Preference] = {}
@@ -107,13 +107,13 @@ _CORRECTS = any_language("preferences.corrects")
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
-    """Tell whether a taste stands beside one that its message told before: who loves two genres has not changed his mind."""
+    """Whether a taste is added to an earlier one of the same message: two loved genres are no change of mind."""
     is_liked = said.liked is True and said.slot in TASTES
     return is_liked and any(each.slot == said.slot and each.liked for each in before.values())
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
-    """Return what a user's texts come to, taken one after the other: the value of each slot; a statement is its own key."""
+    """Return the value of each slot after a user's texts, in their order; a statement without a slot is its own key."""
     slots: dict[str, str] = {}
     for text in texts:
         for said in extract_preferences([text]):
@@ -126,7 +126,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Return what a key and a value of ``stated_preferences``, or of a model's summary, stand for."""
+    """Return the preferences of a key and a value, from ``collect_preferences`` or from a model's summary."""
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
@@ -150,7 +150,7 @@ _SAYS = re.compile(r"\w\w")
 
 
 def _of_sentence(sentence: str) -> Iterator[Preference]:
-    """Yield what a sentence says, clause by clause: "my name is Ken and I hate horror" states two things."""
+    """Yield the preferences of a sentence, clause by clause: "my name is Ken and I hate horror" has two."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return
     parts = list(resolve_pronouns(split_clauses(sentence)))
@@ -215,7 +215,7 @@ _ANAPHORA = EN.pattern("preferences.anaphora")
 
 
 _BETWEEN_VALUES = re.compile("[,、，]")
-"""What is between the values of a slot: within one it would make two of it."""
+"""Separators of the values of a slot, which no single value may contain."""
 
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
@@ -240,7 +240,7 @@ _NOT_AFTER = JA.pattern("statements.not_after")
 
 
 def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
-    """Tell whether a name or a home, from one place of a statement to another, is said to be none, or one of the past."""
+    """Whether a statement denies the name or home at these positions, or speaks of the past."""
     start, end = value
     return _NOT_BEFORE.search(statement[:start]) is not None or _NOT_AFTER.match(statement[end:]) is not None
 
@@ -249,7 +249,7 @@ def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
 
 
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
-    """Return what an English clause says; of one that asks only what its predicate says of known values."""
+    """Return the preferences of an English clause; of a question only those of known values."""
     said = clause.replace("\u2019", "'").strip()
     if _NOT_SPEAKERS.search(said) or _SOMEBODY.search(said):
         return []
@@ -265,7 +265,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
-    """Return what a clause asks for that follows one of what is not wanted: "no more romance, mystery please"."""
+    """Return the wishes of a clause that follows a dislike: "no more romance, mystery please"."""
     asked = _ALTERNATIVE.sub("", clause)
     if not _ASKS_FOR.search(clause) or _UNWANTED.search(clause) or sentiment_score(_EXPLICIT.sub("", asked)) < 0:
         return []
@@ -276,7 +276,7 @@ _EXPLICIT = EN.pattern("tastes.explicit")
 
 
 def _valued(said: str) -> list[Preference]:
-    """Return what a clause that names a known value says of it, by how well it speaks, whatever its words."""
+    """Return the preferences of a clause with a known value, by its sentiment."""
     text = _ALTERNATIVE.sub("", said)
     named = _named_in(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
@@ -298,7 +298,7 @@ def _valued(said: str) -> list[Preference]:
 
 
 def _named_in(text: str) -> list[tuple[str, str, int]]:
-    """Return what a clause names: the slot, the value, and where."""
+    """Return slot, value and position of the known values of a clause."""
     found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
     if (author := _AUTHOR.search(text)) is not None:
         found.append(("author", author))
@@ -313,7 +313,7 @@ def _is_the_speakers(text: str, named: list[tuple[str, str, int]]) -> bool:
 
 
 def _stand(rest: str, slots: frozenset[str]) -> int:
-    """Return what side a clause takes that has no evaluating word: what somebody does as a rule, he likes."""
+    """Return the polarity of a clause without evaluating words: a habit is a like."""
     if _NEEDED.search(rest) and slots <= {"format", "language"}:
         return 1
     if _AS_A_RULE.search(rest) and not _NO_PREFERENCE.search(rest):
@@ -353,7 +353,7 @@ _AT_HAND = EN.pattern("tastes.at_hand")
 
 
 def _is_at_hand(thing: str) -> bool:
-    """Tell whether an object is one thing that is spoken of, or what the shop does, and no kind of things."""
+    """Whether an object is a single item or a service of the shop, and no kind of things."""
     return _SHOP.search(thing) is not None or (
         _AT_HAND.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
     )
@@ -375,7 +375,7 @@ def _preferences(slot: str, names: Iterable[str], *, liked: bool | None, adds: b
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
-    """Return what a Japanese sentence says: a thing that is named belongs to the first predicate after it that takes a side."""
+    """Return the preferences of a Japanese sentence: a value belongs to the first evaluating predicate after it."""
     found: list[Preference] = []
     parts = [part for part in _CLAUSE_END_JAPANESE.split(sentence) if part.strip(" 。！!")]
     carried = ""
@@ -425,7 +425,7 @@ _POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
 
 
 def _liked_in(clause: str, *, is_last: bool) -> str:
-    """Return what a Japanese clause's predicate says: ``yes``, ``no``, ``once``, or nothing."""
+    """Return the polarity of a Japanese predicate: ``yes``, ``no``, ``once``, or empty."""
     if _ONCE_JAPANESE.search(clause):
         return "once"
     if _NOT_DISLIKED_JAPANESE.search(clause):
@@ -457,7 +457,7 @@ def _apart(clause: str) -> tuple[str, ...]:
 
 
 def join_answers(said: Iterable[str]) -> Iterator[str]:
-    """Join what asks itself with what it answers: "Romance? No thank you."."""
+    """Join a rhetorical question with its answer: "Romance? No thank you."."""
     asked = ""
     for sentence in said:
         if asked:
@@ -471,7 +471,7 @@ _SELF_ASKED = re.compile(r"\A\W*+\w[\w-]*+(?: [\w-]++)?[?？]\s*\Z")
 
 
 def resolve_pronouns(said: Iterable[str]) -> Iterator[str]:
-    """Name what a taste is of, where it is only pointed at: of "Got any josei? I adore that stuff." the second is of josei."""
+    """Replace pronouns by the genre before them: in "Got any josei? I adore that stuff." the second means josei."""
     genre = ""
     for each in said:
         named = [match for match in _GENRE.finditer(each) if not _SPECIFIC.search(each[: match.start()])]

@@ -55,7 +55,7 @@ def search_terms(text: str) -> list[str]:
 
 
 def content_words(text: str) -> list[str]:
-    """Return the words of a text that say what it is about, as they were written, each once, in order; no Japanese ones."""
+    """Return the content words of a text as written, each once, in order; without Japanese words."""
     return list(dict.fromkeys(_split(text)[1]))
 
 
@@ -84,7 +84,7 @@ def query_terms(text: str) -> list[str]:
 def content_terms(text: str) -> frozenset[str]:
     """Return the terms of a question of which a relevant text shares one.
 
-    A single kanji says little: 送 is in 送料 and in 送り先. Without longer terms, and for runs of hiragana alone, all count.
+    A single kanji is no evidence: 送 is in 送料 and in 送り先. Without longer terms, and for runs of hiragana alone, all count.
     """
     found = query_terms(text)
     telling = frozenset(term for term in found if term.isascii() or (len(term) > 1 and not _GRAMMAR.search(term)))
@@ -92,7 +92,7 @@ def content_terms(text: str) -> frozenset[str]:
 
 
 def _pairs(run: str) -> list[str]:
-    """Return single kanji and pairs of neighbouring characters; a pair of hiragana alone says little and is left out."""
+    """Return single kanji and pairs of neighbouring characters, without pairs of hiragana, which carry no content."""
     found = [character for character in run if character >= "\u3400"]
     for first, second in pairwise(run):
         pair = first + second
@@ -104,7 +104,7 @@ def _pairs(run: str) -> list[str]:
 
 
 GAP = " [...] "
-"""What stands for passages that are left out between others."""
+"""Text in place of omitted passages."""
 
 _FENCE = "```"
 _SENTENCE_END = re.compile(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
@@ -112,10 +112,10 @@ _LONGEST = 600
 """A passage of more characters is cut at a space, or where it must be."""
 
 _MOST_MISSES = 50
-"""Passages that were too long for what is left; after them an excerpt is full, so that a large text is not counted whole."""
+"""Number of passages that may exceed the remaining tokens before the excerpt is complete: a large text is not counted whole."""
 
 _CONTEXT = 0.3
-"""What a passage gains from the one before it: an answer often follows the sentence that names what it is about."""
+"""Share of the score of the passage before: an answer often follows the sentence that names its subject."""
 
 
 def split_passages(text: str) -> list[str]:
@@ -174,11 +174,11 @@ def excerpt_for_query(
     it, those at the beginning are taken.
 
     Args:
-        text: What to quote from.
+        text: The quoted text.
         asked: The terms of the question (``language.search.query_terms``).
-        most: Most tokens of what is returned.
+        most: Largest number of tokens of the result.
         count: Counts the tokens of a text.
-        known: Says which passages are left out whatever they share with it. Default none.
+        known: Returns True for passages to omit in any case. Default: none.
     """
     parts = split_passages(text)
     gap = count(GAP)
@@ -223,7 +223,7 @@ Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
 def unit(vector: Sequence[float]) -> list[float]:
-    """Return a vector of length 1 in the same direction; one of zeros stays as it is."""
+    """Return a vector of length 1 in the same direction; a vector of zeros is returned unchanged."""
     length = math.sqrt(sum(value * value for value in vector))
     return [value / length for value in vector] if length else list(vector)
 

@@ -33,10 +33,10 @@ from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a summarizer is asked.
+    """Request to a summarizer.
 
     Attributes:
-        instructions: What to do, and what the text must hold: the system prompt of a model.
+        instructions: The task and the required facts: the system prompt of a model.
         source: The conversation as quoted text. It is material, never an instruction.
     """
 
@@ -46,7 +46,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a summarizer answered.
+    """Answer of a summarizer.
 
     Attributes:
         text: The text; nobody has checked it yet.
@@ -88,14 +88,14 @@ _NO_TOPIC = frozenset(
 
 
 class SessionSummary(BaseModel):
-    """What a conversation comes to.
+    """Summary of an ended session.
 
     Attributes:
         text: About two sentences.
         topics: Up to 5 titles or subjects.
         sentiment: ``positive``, ``neutral`` or ``negative``.
-        preferences: What the user prefers, one value for each key.
-        open_questions: What was asked and not answered.
+        preferences: Preferences of the user, one value for each key.
+        open_questions: Questions of the user without an answer.
         by_rules: True if no model wrote it.
     """
 
@@ -117,7 +117,7 @@ class SessionSummarizer(Protocol):
     """Summarizes the lines of a conversation."""
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return a summary whose text has at most ``max_tokens`` tokens; raise whatever went wrong."""
+        """Return a summary whose text has at most ``max_tokens`` tokens; raise any error."""
         ...
 
 
@@ -126,7 +126,7 @@ class SessionSummaryError(ValueError):
 
 
 class RuleSessionSummarizer:
-    """Summarizes by rules: what was asked first and last, topics by their names, sentiment by words. Needs no model."""
+    """Summarizer by rules: the first and last request, topics by their names, sentiment by words. Needs no model."""
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
         """Return the summary; it never fails."""
@@ -212,14 +212,14 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def classify_sentiment(texts: Any) -> Sentiment:
-    """Return the sentiment of a user's texts by words; what was said last counts twice. A taste is no sentiment."""
+    """Return the sentiment of a user's texts by words; the last text counts twice. A taste is no sentiment."""
     scores = [sum(map(_feeling, split_sentences(head_and_tail(text)))) for text in texts]
     score = sum(scores) + sum(scores[-1:])
     return "positive" if score > 0 else "negative" if score < 0 else "neutral"
 
 
 def _feeling(sentence: str) -> int:
-    """Return how well a sentence speaks of whom it is said to: nothing, where it tells a taste or asks about a thing."""
+    """Return the sentiment of a sentence towards its listener; 0 for a taste and for a question about a thing."""
     score = sentiment_score(sentence)
     if not score or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence)) or extract_preferences([sentence]):
         return 0
@@ -279,7 +279,7 @@ Answer with one JSON object and nothing else:
 
 
 class ModelSessionSummarizer:
-    """Summarizes with a Strands model, checks the result, and asks again for what it left out, at most twice.
+    """Summarizer with a Strands model: checks each result, and asks again for missing facts at most twice.
 
     The model is asked for JSON. Plain prose is taken as the text of the summary, the rest is then found by rules.
 
@@ -306,7 +306,7 @@ class ModelSessionSummarizer:
         Raises:
             SessionSummaryError: No answer can be used.
             TimeoutError: The model did not answer in time.
-            Exception: Whatever the model raised at last.
+            Exception: The last error of the model.
         """
         source, required = render_lines(lines), required_facts(lines, max_tokens)
         given = source
@@ -372,7 +372,7 @@ class ModelSessionSummarizer:
 
 
 def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummarizer:
-    """Return the summarizer that a ``model`` argument stands for: a Strands model, a summarizer itself, or None for rules."""
+    """Return the summarizer of a ``model`` argument: a Strands model, a summarizer itself, or None for rules."""
     if model is None:
         return RuleSessionSummarizer()
     return ModelSessionSummarizer(model) if isinstance(model, Model) else model
@@ -383,7 +383,7 @@ def summarize_session(
 ) -> SessionSummary:
     """Return a summary in any case: by rules if the summarizer fails, hangs or returns nonsense ``tries`` times.
 
-    What it left out of preferences, decisions and open questions is written behind it in plain words, as far as it has room.
+    Missing preferences, decisions and open questions are appended in plain words as long as they fit.
     """
     source = render_lines(lines)
     by_itself = {RuleSessionSummarizer: 0, ModelSessionSummarizer: 1}  # the one never fails, the other has asked again itself
@@ -407,7 +407,7 @@ def render_lines(lines: Sequence[Line]) -> str:
 
 
 def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
-    """Return what a summary of so many tokens must hold: preferences, corrections, decisions, outcomes and open questions."""
+    """Return the facts that a summary must contain: preferences, corrections, decisions, outcomes, open questions."""
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
         for at, (role, text) in enumerate(lines)
@@ -433,7 +433,7 @@ def _says(said: SearchableText, text: str, slot: Fact) -> bool:
 
 
 def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens: int) -> SessionSummary:
-    """Return a summary with what it left out: facts behind its text, as many as fit, preferences and open questions."""
+    """Return a summary with its missing facts, as many as fit, and missing preferences and open questions."""
     text = summary.text
     for slot in missing_facts(summary, required_facts(lines, max_tokens)):
         longer = f"{text.rstrip(' .。')}. {slot.text}"
@@ -452,7 +452,7 @@ def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens:
 
 
 def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
-    """Return what ``work`` returns, or what the coroutine it returns comes to; on a daemon thread, which is left if it hangs.
+    """Run a function, or the coroutine that it returns, on a daemon thread with a time limit.
 
     Raises:
         TimeoutError: It takes longer than ``timeout`` seconds.
@@ -482,7 +482,7 @@ def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """The text of a message: whose it is, in which turn and when it was said (seconds since 1970), and its ``tracking_id``."""
+    """Text of a message with its role, turn, time (seconds since 1970) and ``tracking_id``."""
 
     role: str
     text: str
@@ -500,12 +500,12 @@ class Transcript:
         tenant: The tenant, or None.
         session_id: The session.
         agent_id: The agent.
-        mark: Tells this incarnation from others of the same ids.
-        utterances: What was said, in order.
+        mark: Distinguishes this incarnation from others with the same ids.
+        utterances: Texts of the messages, in order.
         turns: User requests.
-        covered: Grows with every message; the same, if nothing was said since.
+        covered: Grows with every message; unchanged without new messages.
         revisions: Grows with every message that was redacted or continued.
-        ended_at: When the last message was said.
+        ended_at: Time of the last message.
     """
 
     user_id: str

@@ -37,7 +37,7 @@ from strands_manga_memory.messages.text_excerpts import head_and_tail
 
 
 class FactKind(StrEnum):
-    """What a slot holds; what comes first is kept first when not everything fits."""
+    """Kind of a fact, the most important first: it is kept first when not everything fits."""
 
     CORRECTION = "correction"
     PREFERENCE = "preference"
@@ -59,11 +59,11 @@ class Fact:
     """One fact.
 
     Attributes:
-        kind: What it is.
-        text: The fact in few words, as it is written for the model.
-        source: ``tracking_id`` of the message that says it.
-        key: What it is about; of two slots of a kind with the same key the newer one replaces the other. Empty: only itself.
-        weight: How much it says that cannot be guessed, 0 or more.
+        kind: Its kind.
+        text: The fact in few words, as the model reads it.
+        source: ``tracking_id`` of its message.
+        key: Its subject: of two facts of a kind with the same key the newer one replaces the other. Empty: no subject.
+        weight: Its information that cannot be guessed, 0 or more.
         corrects: ``tracking_id`` of the messages that say something which this one replaces.
     """
 
@@ -76,34 +76,34 @@ class Fact:
 
 
 class FactExtractor(Protocol):
-    """Finds slots; any object with this method will do. It may be slow, it runs beside the conversation."""
+    """Extractor of facts: any object with this method. It may be slow, since it runs in the background."""
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
-        """Return the slots of ``messages``, in order; ``source`` is the ``tracking_id`` of the message each comes from."""
+        """Return the facts of ``messages``, in order; ``source`` is the ``tracking_id`` of the message each comes from."""
         ...
 
 
-def select_facts(slots: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]) -> list[Fact]:
-    """Return the slots that fit into so many tokens together, the most important first chosen, in their own order."""
+def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]) -> list[Fact]:
+    """Return the facts that fit into so many tokens together, the most important first chosen, in their own order."""
     chosen = set()
-    for slot in sorted(slots, key=lambda slot: (RANK[slot.kind], -slot.weight)):
-        tokens = count(slot.text)
+    for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
+        tokens = count(fact.text)
         if tokens <= most_tokens:
-            chosen.add(slot)
+            chosen.add(fact)
             most_tokens -= tokens
-    return [slot for slot in slots if slot in chosen]
+    return [fact for fact in facts if fact in chosen]
 
 
 BECAME = "→"
-"""Stands in a slot between a value and the one that took its place, where it is not certain that the first is of no use."""
+"""Arrow between a value and its replacement, where the old value may still be of use."""
 
 OF_USERS = frozenset({FactKind.CORRECTION, FactKind.PREFERENCE, FactKind.DECISION, FactKind.STATEMENT})
 
 _REACH = 6
-"""A correction is about one of so many things said before it, or about one further back on the same topic."""
+"""Number of facts before a correction that it may correct; facts further back must share its topic."""
 
 _REMEMBERED = 4_096
-"""So many texts are not read twice: each correction is compared with what was said before it."""
+"""Size of the cache of topics: each correction is compared with the facts before it."""
 
 _CORRECTING_WORDS = "actually meant mean instead change make wrong please sorry rather about with from that this"
 _CORRECTING = frozenset(_CORRECTING_WORDS.split())
@@ -129,7 +129,7 @@ class Value:
         type: Its entity type, or ``number``.
         form: Its canonical form.
         text: As it is written.
-        unit: What it counts, if it is a number and that is known: another unit is another thing.
+        unit: The unit of a number, if it is known: another unit is another thing.
     """
 
     type: str
@@ -143,7 +143,7 @@ class Value:
 
     @property
     def is_definite(self) -> bool:
-        """Whether it is known what it is a value of: of a number alone it is not."""
+        """Whether its subject is known: that of a number alone is not."""
         return self.type != _NUMBER or self.unit != ""
 
     def differs_from(self, other: Value) -> bool:
@@ -177,15 +177,15 @@ def find_values(text: str, types: EntityTypes) -> list[Value]:
     return list(found.values())
 
 
-def apply_corrections(slots: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
-    """Return the slots after each correction from number ``since`` on has replaced what it is about.
+def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
+    """Return the facts after each correction from number ``since`` on has replaced its subject.
 
     It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plainly
     of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the
-    new value is written behind it, after ``→``. A slot of which nothing is left has no text. The correction remembers the
+    new value is written behind it, after ``→``. A fact of which nothing is left has no text. The correction remembers the
     message it corrects.
     """
-    changed = list(slots)
+    changed = list(facts)
     known: dict[int, list[Value]] = {}
 
     def values(at: int) -> list[Value]:
@@ -211,29 +211,29 @@ def apply_corrections(slots: Sequence[Fact], types: EntityTypes, *, since: int =
 
 
 def _corrected_by(
-    at: int, new: Value, slots: Sequence[Fact], values: Callable[[int], list[Value]], *, exact: bool
+    at: int, new: Value, facts: Sequence[Fact], values: Callable[[int], list[Value]], *, exact: bool
 ) -> tuple[int, Value] | None:
-    """Return the value that is replaced, and the number of its slot; None if there is none."""
-    topic = _topic(slots[at].text)
+    """Return the value that is replaced, and the number of its fact; None if there is none."""
+    topic = _topic(facts[at].text)
     of_unknown_unit: tuple[int, Value] | None = None
     for before in range(at - 1, -1, -1):
-        if slots[before].source == slots[at].source:
+        if facts[before].source == facts[at].source:
             continue
-        if before < at - _REACH and len(topic & _topic(slots[before].text)) < (1 if exact else 2):
+        if before < at - _REACH and len(topic & _topic(facts[before].text)) < (1 if exact else 2):
             continue
         for old in reversed(values(before)):
             if old.is_like(new):
                 return (before, old) if old.form != new.form else None
-            if old.type == new.type and of_unknown_unit is None and not (old.unit and new.unit) and _is_next(before, at, slots):
+            if old.type == new.type and of_unknown_unit is None and not (old.unit and new.unit) and _is_next(before, at, facts):
                 of_unknown_unit = before, old
     return of_unknown_unit
 
 
-def _is_next(before: int, at: int, slots: Sequence[Fact]) -> bool:
-    """Whether the user said nothing between the messages of two slots."""
-    ends = {slots[before].source, slots[at].source}
-    between = (slot for slot in slots[before + 1 : at] if slot.kind in OF_USERS)
-    return all(slot.source in ends for slot in between)
+def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
+    """Whether no message of the user is between the messages of two facts."""
+    ends = {facts[before].source, facts[at].source}
+    between = (fact for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
+    return all(fact.source in ends for fact in between)
 
 
 @lru_cache(_REMEMBERED)
@@ -242,13 +242,13 @@ def _topic(text: str) -> frozenset[str]:
     return frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha() and word not in _CORRECTING)
 
 
-def _without(slot: Fact, value: str) -> Fact:
-    left = condense(" ".join(slot.text.replace(value, " ", 1).split()))
-    return replace(slot, text=left if information_weight(left) > 0 or len(left.split()) > 2 else "")
+def _without(fact: Fact, value: str) -> Fact:
+    left = condense(" ".join(fact.text.replace(value, " ", 1).split()))
+    return replace(fact, text=left if information_weight(left) > 0 or len(left.split()) > 2 else "")
 
 
-def _marked(slot: Fact, old: str, new: str) -> Fact:
-    return replace(slot, text=f"{BECAME} {new}".join(_around(slot.text, old)))
+def _marked(fact: Fact, old: str, new: str) -> Fact:
+    return replace(fact, text=f"{BECAME} {new}".join(_around(fact.text, old)))
 
 
 def _around(text: str, value: str) -> tuple[str, str]:
@@ -268,17 +268,17 @@ _MY = EN.pattern("facts.my")
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 _LONGEST = 220
-"""Most characters of the text of a slot: a longer sentence keeps its beginning and its end."""
+"""Most characters of the text of a fact: a longer sentence keeps its beginning and its end."""
 
 _END = 300
-"""So many characters at the end of an answer are what the user replies to."""
+"""Characters at the end of an answer to which the user replies."""
 
 _ENOUGH = 0.5
-"""What the assistant says in passing must weigh at least so much more than nothing to be a finding."""
+"""Smallest weight of a sentence of the assistant that is a finding."""
 
 
 class RuleFactExtractor:
-    """Finds slots by rules, without a model: well under a tenth of a millisecond a sentence.
+    """Finds facts by rules, without a model: well under a tenth of a millisecond a sentence.
 
     From the user: preferences, corrections, decisions, open questions, and what else was said, in few words. From the
     assistant: promises, outcomes, findings, and entities that identify something. From tool calls: what was done. Text of tool
@@ -292,7 +292,7 @@ class RuleFactExtractor:
         self.types = types
 
     def extract(self, messages: Sequence[Message]) -> list[Fact]:
-        """Return the slots of ``messages``, the older first; see ``language.merging`` for which of them are current."""
+        """Return the facts of ``messages``, the older first; see ``merge_facts`` for which of them are current."""
         found: list[Fact] = []
         open_questions: list[Fact] = []
         answer = ""
@@ -304,12 +304,12 @@ class RuleFactExtractor:
                     continue
                 said = list(self._of_user(text, source, answer))
                 # What a question names is said, whether it is answered or not; the question itself is open until then.
-                open_questions = [slot for slot in said if slot.kind is FactKind.QUESTION]
+                open_questions = [fact for fact in said if fact.kind is FactKind.QUESTION]
                 found += [
-                    Fact(FactKind.STATEMENT, slot.text, source, weight=slot.weight - 0.5)
-                    if slot.kind is FactKind.QUESTION
-                    else slot
-                    for slot in said
+                    Fact(FactKind.STATEMENT, fact.text, source, weight=fact.weight - 0.5)
+                    if fact.kind is FactKind.QUESTION
+                    else fact
+                    for fact in said
                 ]
                 continue
             text = redact_identifiers(message_text(message))
@@ -321,7 +321,7 @@ class RuleFactExtractor:
             found += self._of_assistant(text, source)
             found += self._of_calls(message, source)
         ended = _taken_back(messages)
-        return [slot for slot in found if (slot.source, slot.text) not in ended] + open_questions
+        return [fact for fact in found if (fact.source, fact.text) not in ended] + open_questions
 
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Fact]:
         lower = answer[-_END:].lower()
@@ -357,7 +357,7 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """What a sentence is about, if a later one on the same takes its place: "my budget is", or an e-mail address."""
+        """Return the subject of a sentence that a later one on it replaces: "my budget is", or an e-mail address."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -396,7 +396,7 @@ class RuleFactExtractor:
 
 
 def _taken_back(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
-    """Return source and text of instructions that the user has taken back since."""
+    """Return source and text of instructions that the user has revoked."""
     said = [
         (message.get("tracking_id") or "", sentence)
         for message in messages
@@ -415,7 +415,7 @@ def _taken_back(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
 
 
 def _differ(values: Sequence[Value], understood: Sequence[Value]) -> bool:
-    """Whether one of ``values`` is another than what was understood of its kind; what was understood is in none of them."""
+    """Whether one of ``values`` differs from all understood values of its kind."""
     return any(
         any(value.is_like(other) for other in understood)
         and all(value.differs_from(other) for other in understood if value.is_like(other))
@@ -442,55 +442,55 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
-def merge_facts(slots: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP) -> list[Fact]:
-    """Return the slots that are current, the older first: the newest value wins.
+def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP) -> list[Fact]:
+    """Return the facts that are current, the older first: the newest value wins.
 
-    A slot goes when a later one says the same or more, has the same kind and key, or corrects it; see ``corrected``. What was
-    merged before is only compared with what is new.
+    A fact is dropped when a later one contains it, has the same kind and key, or corrects it; see ``apply_corrections``. Facts
+    merged before are compared with new ones only.
 
     Args:
-        slots: What was said last.
-        earlier: What was current before that: slots that this function returned. A correction among them has had its effect.
+        facts: The latest facts.
+        earlier: Facts that this function returned before. Corrections among them are applied already.
         types: The entity types that are compared by value.
     """
-    together = apply_corrections([*earlier, *slots], types, since=len(earlier))
+    together = apply_corrections([*earlier, *facts], types, since=len(earlier))
     return _newest(together, since=len(earlier))
 
 
-def _newest(slots: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Return the slots that no later one replaces; those before number ``since`` have been compared with one another."""
+def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
+    """Return the facts that no later one replaces; those before number ``since`` have been compared with one another."""
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()
-    later: dict[str, set[int]] = {}  # word to the later slots that hold it
+    later: dict[str, set[int]] = {}  # word to the later facts that hold it
     of_users: set[int] = set()
-    for at in yielding(range(len(slots) - 1, -1, -1)):
-        slot = slots[at]
-        group = FactKind.STATEMENT if slot.kind in OF_USERS else slot.kind
-        said = frozenset(words(slot.text)) or frozenset((slot.text,))
-        if not slot.text or (slot.key and (group, slot.key) in keys):
+    for at in yielding(range(len(facts) - 1, -1, -1)):
+        fact = facts[at]
+        group = FactKind.STATEMENT if fact.kind in OF_USERS else fact.kind
+        said = frozenset(words(fact.text)) or frozenset((fact.text,))
+        if not fact.text or (fact.key and (group, fact.key) in keys):
             continue
         # What the user said is not replaced by the assistant's repeating it: that is the first to be left out.
         holders = _holding(said, later)
         if holders & of_users if group is FactKind.STATEMENT else holders:
             continue
-        newest.append(slot)
+        newest.append(fact)
         if at < since:
             continue
-        if slot.key:
-            keys.add((group, slot.key))
+        if fact.key:
+            keys.add((group, fact.key))
         if group is FactKind.STATEMENT:
             of_users.add(at)
-        if slot.kind is not FactKind.TASK:
+        if fact.kind is not FactKind.TASK:
             for word in said:
                 later.setdefault(word, set()).add(at)
     return newest[::-1]
 
 
-def _holding(said: frozenset[str], slots: dict[str, set[int]]) -> set[int]:
-    """Return the slots that hold all words."""
+def _holding(said: frozenset[str], facts: dict[str, set[int]]) -> set[int]:
+    """Return the facts that hold all words."""
     holders: set[int] | None = None
     for word in said:
-        holders = slots.get(word, set()) if holders is None else holders & slots.get(word, set())
+        holders = facts.get(word, set()) if holders is None else holders & facts.get(word, set())
         if not holders:
             return set()
     return holders or set()

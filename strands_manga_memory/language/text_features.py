@@ -160,7 +160,7 @@ _GLUE_WORDS = """
 a an the of in on at to from for with by and or after before until not no without per my is than as this next last
 """
 _GLUE = frozenset(_GLUE_WORDS.split())
-"""Words that are kept between two words that stay, so that names and phrases stay as they were said."""
+"""Words kept between two kept words, so that names and phrases stay whole."""
 
 _CARRIES_NOTHING = _EMPTY | _GLUE
 
@@ -190,7 +190,7 @@ def condense(sentence: str) -> str:
     """Return a sentence without greetings, politeness and function words; empty if nothing is left.
 
     Words stay as they were written and in their order; small words between two that stay are kept, so "Lord of the Rings"
-    and "after 15:45" remain what they were.
+    and "after 15:45" stay whole.
     """
     if not sentence.isascii() and any("\u3040" <= sign <= "\u9fff" for sign in sentence):
         return _condensed_japanese(sentence)
@@ -253,9 +253,9 @@ _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def information_weight(sentence: str) -> float:
-    """Return how much a sentence says that cannot be guessed: its numbers, names, codes, and who the speaker is.
+    """Return the information of a sentence that cannot be guessed: numbers, names, codes, words about the speaker.
 
-    The number of a line in a list says nothing.
+    The number of a line in a list does not count.
     """
     lower = sentence.lower()
     if (number := _LINE_NUMBER.match(lower)) is not None:
@@ -277,15 +277,15 @@ _MOST_SHARED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class TextFeatures:
-    """What the surface of a text shows.
+    """Features of the surface of a text.
 
     Attributes:
         number: It holds a figure, or a number in words.
         names: How many names: capitalized words within a sentence; in Japanese runs of katakana and quoted titles.
         time: It speaks of a day, a date or a time.
-        wants: The speaker says what it wants or needs.
+        wants: The speaker states a wish or a need.
         asks: It ends with a question.
-        tells: The speaker tells of itself: what it has, did, or likes.
+        tells: The speaker speaks about themselves: possessions, actions, likes.
     """
 
     number: bool = False
@@ -408,7 +408,7 @@ _FOR_ONCE_JAPANESE = JA.pattern("sentiment.for_once")
 
 
 _SETTLED_BAD = ("二度と", "な", "ま", "い")
-"""Endings of what speaks ill with a negation in it, or with one to come."""
+"""Endings of negative words that contain a negation or precede one."""
 
 
 def sentiment_score(text: str) -> int:

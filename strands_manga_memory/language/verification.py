@@ -22,7 +22,7 @@ _STEM = 5
 
 
 class SearchableText:
-    """A text made ready to be searched for slots, whatever form their values have in it.
+    """Text prepared for the search of facts in any form of their values.
 
     Args:
         text: The text.
@@ -39,16 +39,16 @@ class SearchableText:
         self._stems = {word[:_STEM] for word in self._words}
 
     def mentions_value(self, type_: str, value: str, text: str) -> bool:
-        """Whether the text holds an entity, in any of its forms, or just as it is written."""
+        """Whether the text contains an entity in any of its forms."""
         return _comparable(type_, value) in self._values or (bool(form := normalized(text)) and form in self.form)
 
-    def mentions(self, slot: Fact) -> bool:
-        """Whether the text says what a slot says: all its numbers, codes and entities, and most of its other words."""
-        form = normalized(slot.text)
+    def mentions(self, fact: Fact) -> bool:
+        """Whether the text contains a fact: all its numbers, codes and entities, and most of its other words."""
+        form = normalized(fact.text)
         if form in self.form:
             return True
-        plain = slot.text
-        for entity in self.types.find(slot.text):
+        plain = fact.text
+        for entity in self.types.find(fact.text):
             if not self.mentions_value(entity.type, entity.value, entity.text):
                 return False
             plain = plain.replace(entity.text, " ")
@@ -72,11 +72,11 @@ def _comparable(type_: str, value: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class DraftCheck:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
         problems: Why the draft cannot be used, one line each; empty if it can.
-        missing: The required slots that are not in it.
+        missing: The required facts that are not in it.
     """
 
     problems: tuple[str, ...]
@@ -84,7 +84,7 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether nothing speaks against the draft; it may still lack slots."""
+        """Whether nothing speaks against the draft; it may still lack facts."""
         return not self.problems
 
 
@@ -100,13 +100,13 @@ def verify_draft(
     """Check a draft.
 
     It must not be empty, a refusal or an instruction, must be within the budget and shorter than its source, may hold no entity
-    that the source does not hold, and should hold every required slot.
+    that the source does not hold, and should hold every required fact.
 
     Args:
         draft: The text.
-        source: What the draft may know: the raw turns, and the earlier summary.
+        source: The raw turns, and the earlier summary.
         source_tokens: Tokens of the raw turns.
-        required: The slots it must hold.
+        required: The facts it must hold.
         most_tokens: Its budget.
         count: Counts the tokens of a text.
     """
@@ -126,7 +126,7 @@ def verify_draft(
         problems.append("it is not shorter than the conversation")
     text = SearchableText(draft, source.types)
     problems += [f"it invents {entity.type} {entity.text}" for entity in invented(text, source)]
-    return DraftCheck(tuple(problems), tuple(slot for slot in required if not text.mentions(slot)))
+    return DraftCheck(tuple(problems), tuple(fact for fact in required if not text.mentions(fact)))
 
 
 def invented(text: SearchableText, source: SearchableText) -> Iterable[Entity]:
@@ -135,11 +135,11 @@ def invented(text: SearchableText, source: SearchableText) -> Iterable[Entity]:
 
 
 def render_complaint(problems: Sequence[str], missing: Sequence[Fact]) -> str:
-    """Return what a summarizer is told of an answer that cannot be used, or that left something out."""
+    """Return the request to correct an unusable answer, or to add missing facts."""
     parts = []
     if problems:
         parts.append(f"Your last answer could not be used: {'; '.join(problems)}.")
     if missing:
-        parts.append("Your last answer left these out:\n" + "\n".join(f"- {escape_tags(slot.text)}" for slot in missing))
+        parts.append("Your last answer left these out:\n" + "\n".join(f"- {escape_tags(fact.text)}" for fact in missing))
     parts.append("Write your draft again, with what it left out." if missing and not problems else "Write the summary again.")
     return "\n\n" + "\n".join(parts)

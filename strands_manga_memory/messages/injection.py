@@ -20,9 +20,9 @@ from strands_manga_memory.messages.turn_context import opening_position, with_in
 
 _MARKUP = re.compile("[&<>]")
 _TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
-"""What is escaped already stays as it is, so that nothing is escaped twice."""
+"""Signs to escape that are not part of an escape."""
 _TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
-"""What plain ASCII may hold that is no text: most has nothing of it, and is left as it is much faster."""
+"""Signs to escape in ASCII text: most texts have none and are returned at once."""
 
 BLOCKS = (
     "context",
@@ -37,7 +37,7 @@ BLOCKS = (
     "user_memory",
     "user_preferences",
 )
-"""Names of the tags that mark what this package tells a model."""
+"""Names of the tags around injected blocks."""
 
 _LIKE_OPEN = "<\uff1c\ufe64\u1438\u02c2\u2039\u276e\u27e8\u2329"
 _LIKE_CLOSE = ">\uff1e\ufe65\u1433\u02c3\u203a\u276f\u27e9\u232a"
@@ -78,7 +78,7 @@ def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelConte
 def escape_line(text: object, most: int = 100) -> str:
     """Return a text in one line of at most ``most`` characters, without control characters and markup.
 
-    What was said once must not act as an instruction now: line breaks, invisible characters and tags go.
+    Stored text must not act as an instruction: line breaks, invisible characters and tags are removed.
     """
     line = str(text)
     if line.isascii() and line.isprintable() and not _MARKUP.search(line):
@@ -128,10 +128,10 @@ READER = "read_cut_message"
 """The tool that returns a message of which something was cut."""
 
 CUT = rf"\[\.\.\. (\d{{1,12}}) characters cut(?:; {READER}\('(\w{{1,8}})'\))? \.\.\.\]"
-"""The pattern of what stands where a text was cut: how much of it, and the name by which it can be read."""
+"""Pattern of the placeholder in a truncated text: the number of removed characters, and the id to read them by."""
 
 LEFT_OUT = r'\[(?:image|document|video|audio)(?: "[^"\[\]]{1,80}")?(?:, [0-9.]{1,12} [KM]B)?, not kept\]'
-"""The pattern of the note that stands for a removed medium, such as ``[image, 48 KB, not kept]``."""
+"""Pattern of the note for a removed medium, such as ``[image, 48 KB, not kept]``."""
 
 _MARKS = re.compile(
     rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|{CUT}|{LEFT_OUT}|\[shortened; full text: [^\]]{{0,300}}\]|\[blank text\]"
@@ -144,7 +144,7 @@ def is_quote(text: str) -> bool:
 
 
 def strip_placeholders(text: str) -> str:
-    """Return what was said in a text: the text without marks; one that has none as it is."""
+    """Return a text without placeholders."""
     if "[" not in text:
         return text
     said, marks = _MARKS.subn("", text)
@@ -152,7 +152,7 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return what a message says, guarded and cited texts too, one a line; without tool calls, results, reasoning and marks."""
+    """Return the texts of a message, guarded and cited ones too, one a line, without placeholders."""
     texts: list[Any] = []
     for block in message["content"]:
         if "text" in block:

@@ -132,7 +132,7 @@ def _unescaped(match: Any) -> str:
 
 
 def write_json(value: Any) -> str:
-    """Return a value as JSON in one line, with the characters of every script as they are."""
+    """Return a value as JSON in one line, without escapes of non-ASCII characters."""
     return "".join(_written(value))
 
 

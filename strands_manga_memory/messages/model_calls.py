@@ -33,7 +33,7 @@ def model_setting(model: Any, name: str) -> Any:
 
 
 async def ask_structured(model: Model, kind: type[_T], source: str, instructions: str) -> _T:
-    """Return what a model makes of a text, as an object of a kind.
+    """Return a model's structured answer on a text.
 
     Raises:
         ValueError: Its answer has another form.
@@ -57,7 +57,7 @@ class ModelErrorLog:
         self._failing: weakref.WeakKeyDictionary[type, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
 
     def level(self, model: Any, error: Exception) -> int:
-        """Take note of a failure; return its log level: a warning if none of this class and id failed so since one answered."""
+        """Record a failure and return its log level: a warning for the first of its kind since the last success, else debug."""
         failed = (str(model_setting(model, "model_id")), type(error).__name__)
         known = self._failing.setdefault(type(model), set())
         level = logging.DEBUG if failed in known else logging.WARNING
@@ -65,6 +65,6 @@ class ModelErrorLog:
         return level
 
     def answered(self, model: Any) -> None:
-        """Take note that a model did what it was asked for."""
+        """Record a success of a model."""
         id_ = str(model_setting(model, "model_id"))
         self._failing[type(model)] = {failed for failed in self._failing.get(type(model), ()) if failed[0] != id_}

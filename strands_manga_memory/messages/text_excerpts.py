@@ -20,7 +20,7 @@ _AT_ONCE, _BEYOND = 4_000, 500
 
 
 def head_and_tail(text: str, most: int = MOST) -> str:
-    """Return the beginning and the end of a text, at most ``most`` characters together; a text that has no more as it is.
+    """Return the beginning and the end of a text, at most ``most`` characters together.
 
     Three quarters are of the beginning. What is pasted stands between what is said of it.
     """
@@ -66,7 +66,7 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def map_stretches(change: Callable[[str], str], text: str) -> str:
-    """Return a text changed stretch by stretch; for what changes each character by itself."""
+    """Apply a change of single characters to a text, stretch by stretch."""
     if len(text) <= _AT_ONCE:
         return change(text)
     return "".join(change(text[at : at + _AT_ONCE]) for at in range(0, len(text), _AT_ONCE))
