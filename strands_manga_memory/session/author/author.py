@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from strands_manga_memory.session.author.history import History, begun_after, draft_of
+from strands_manga_memory.session.author.history import History, begun_after
 from strands_manga_memory.session.author.layers import Layers
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.author.outbox import Outbox
 from strands_manga_memory.session.author.places import Draft, each_part, held_of, place_of, places_of, revision_of
-from strands_manga_memory.session.author.showing import Piece, shown_messages
+from strands_manga_memory.session.author.showing import Piece, closed, shown_messages
 from strands_manga_memory.session.core.identity import Name, Stamp, is_end_by_age, new_tag
-from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
+from strands_manga_memory.session.core.merge import EMPTY, Copy, is_logged, merge, with_messages
 from strands_manga_memory.session.core.records import Message, has_id, in_order, name_of
-from strands_manga_memory.session.core.vector import MOST_WRITERS, NOTHING, Vector
+from strands_manga_memory.session.core.vector import MOST_KNOWN, MOST_WRITERS, NOTHING, Entry, Vector
 from strands_manga_memory.session.core.window import Window, slots_of
 from strands_manga_memory.stores.encoding.codec import dump, load
+
+MOST_OPEN = 32
+"""Open turns of other writers that may go on, however many others speak meanwhile; older ones are closed."""
 
 
 class Author:
@@ -125,7 +128,8 @@ class Author:
             created: When the conversation began, if it begins with this; default: when it was used.
         """
         offer = self.outbox.offer(self.copy)
-        has_moved = self.history.moves != self._moves
+        # Below a higher floor others may have said what the agent has not seen: their window stands, and the agent gets that.
+        has_moved = self.history.moves != self._moves and self._seen.floor >= self.copy.vector.floor
         if has_moved:
             offer.show(*self.history.slots(offer.names), seen=self._seen)
         offer.change(self.layers, with_window=has_moved or self._window_stamp == self._based_on)
@@ -149,19 +153,58 @@ class Author:
     def _window_stamp(self) -> Stamp | None:
         return None if self.copy.window is None else self.copy.window.stamp
 
-    def shorten(self, durable: Vector) -> None:
-        """Let the longest silent writers leave the vector, if there are too many; ``durable`` is what that replica includes."""
-        if len(self.copy.vector.last) <= MOST_WRITERS:
-            return
-        waiting = [one.clock for one in self.copy.messages.values() if not durable.includes(one.name, one.clock)]
-        shorter = self.copy.vector.shortened(durable, waiting=waiting)
-        if shorter.floor == self.copy.vector.floor:
+    def note_logged(self, numbers: Mapping[str, int]) -> None:
+        """Take note of what is in the log: the number, by writer, of the last message."""
+        vector = self.copy.vector.with_logged(numbers)
+        if vector is not self.copy.vector:
+            self.copy = replace(self.copy, vector=vector)
+
+    def compact(self) -> int:
+        """Count writers together that have been silent for long; return the floor to which others may leave the vector."""
+        vector = self.copy.vector
+        if sum(entry.clock > vector.counted for entry in vector.last.values()) > MOST_WRITERS:
+            self.copy = replace(self.copy, vector=vector.compacted(to=MOST_WRITERS // 2))
+        return self._shorter.floor
+
+    @property
+    def _shorter(self) -> Vector:
+        vector = self.copy.vector
+        if vector.above <= MOST_KNOWN:
+            return vector
+        keep = {self.outbox.writer, *(turn.writer for turn in sorted(self._open_turns)[-MOST_OPEN:])}
+        return vector.shortened(self._seen, keep=keep, to=MOST_KNOWN * 3 // 4)
+
+    def shorten(self, unlisted: Iterable[Message] = ()) -> None:
+        """Let the longest silent writers leave the vector if it names too many, and the agent has seen their messages.
+
+        What is shown of them stands in a window from then on, with the notes that close what they left open.
+
+        Args:
+            unlisted: Messages of the log below the floor that is to be: a flush that ended early left some in no head.
+        """
+        self._include(unlisted)
+        vector, shorter = self.copy.vector, self._shorter
+        if shorter is vector:
             return
         is_mine, stamp = self._window_stamp == self._based_on, Stamp(self.copy.clock + 1, self.outbox.writer)
-        slots, bodies = slots_of(self.copy.view)
-        self._seen = self._seen.joined(Vector(floor=shorter.floor))
+        leaving = {turn: first for turn, first in self._open_turns.items() if turn.writer not in shorter.last}
+        slots, bodies = slots_of(closed(self.copy.view, leaving) if leaving else self.copy.view)
+        self.history.close({load(body.record)["tracking_id"]: body for body in bodies.values() if body.closes in leaving})
+        seen = {writer: entry for writer, entry in self._seen.last.items() if writer in shorter.last}
+        self._seen = Vector(seen, shorter.floor)
         self.copy = replace(self.copy, vector=shorter, clock=stamp.clock, window=Window(stamp, slots, shorter, bodies))
         self._based_on = stamp if is_mine else self._based_on
+
+    def _include(self, messages: Iterable[Message]) -> None:
+        vector = self.copy.vector
+        new = [message for message in in_order(messages) if not vector.includes(message.name, message.clock)]
+        for message in new:
+            entry = vector.last.get(message.writer, Entry(0, 0))
+            opened = entry.opened if entry.clock == message.clock else message.number  # its end may be nowhere
+            later = Entry(message.number, message.clock, entry.saves, opened=opened, logged=message.number, left=entry.left)
+            vector = vector.including(message.writer, later)
+        if new:
+            self.copy = with_messages(replace(self.copy, vector=vector), new)
 
     # What others have
 
@@ -174,7 +217,7 @@ class Author:
         before, joined = self.copy, merge(self.copy, other)
         if before.graves >= joined.graves:
             self.copy = joined
-            self._carry_what_is_below_the_floor(other)
+            self._come_back(before, other)
             return
         ended_by_age = all(map(is_end_by_age, joined.graves - before.graves))
         said = self.outbox.unfinished_of(before) if ended_by_age else self.outbox.unstored_of(before)
@@ -204,16 +247,14 @@ class Author:
         """Forget graves that no store has any more, of a life that no store ever had."""
         self.copy = replace(self.copy, graves=self.copy.graves & known)
 
-    def _carry_what_is_below_the_floor(self, other: Copy) -> None:
-        """Say again what no store has and what the floor would hide, as another writer's."""
-        floor = self.copy.vector.floor
-        unstored = [one for one in self.outbox.unstored_of(self.copy) if one.clock <= floor and one.name not in other.messages]
-        if unstored:
-            drafts = {message.name: draft_of(message, unstored) for message in unstored}
-            kept = {name: message for name, message in self.copy.messages.items() if name not in drafts}
-            self.copy = replace(self.copy, messages=kept)
-            self.history.renamed({name: draft.name for name, draft in drafts.items()})
-            self.outbox.say_again(list(drafts.values()))
+    def _come_back(self, before: Copy, other: Copy) -> None:
+        """Stay in the vector with what no store has, if this writer has left another copy's with what the log has of it."""
+        outbox, vector, floor = self.outbox, self.copy.vector, other.vector.floor
+        entry, stored = vector.last.get(outbox.writer), outbox.stored
+        if entry is None or outbox.writer in other.vector.last or before.vector.floor >= floor:
+            return
+        if 0 < stored.clock <= floor and entry.logged >= stored.number and entry.number > stored.number:
+            self.copy = replace(self.copy, vector=vector.including(outbox.writer, entry._replace(left=stored.number)))
 
     def become_another(self) -> None:
         """Go on as another writer, and leave what no store has to the one who said it: the history shows it as one's own."""
@@ -223,7 +264,9 @@ class Author:
             self.history.release(unstored)
             messages = {name: message for name, message in self.copy.messages.items() if name not in unstored}
             last = {writer: entry for writer, entry in self.copy.vector.last.items() if writer != outbox.writer}
-            last |= {outbox.writer: outbox.stored} if outbox.stored.clock > self.copy.vector.floor else {}
+            if outbox.stored.clock > self.copy.vector.floor:
+                known = self.copy.vector.last.get(outbox.writer, outbox.stored)
+                last[outbox.writer] = outbox.stored._replace(logged=min(known.logged, outbox.stored.number))
             self.copy = replace(self.copy, messages=messages, vector=replace(self.copy.vector, last=last))
         outbox.discard()
 
@@ -275,7 +318,7 @@ class Author:
         messages = {
             name: message
             for name, message in self.copy.messages.items()
-            if name in kept or message.turn == turn or not durable.has(message)
+            if name in kept or message.turn == turn or not is_logged(message, self.copy, durable)
         }
         if len(messages) < len(self.copy.messages):
             self.copy = replace(self.copy, messages=messages)

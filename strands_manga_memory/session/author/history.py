@@ -50,6 +50,13 @@ class History:
         if keep < len(self.places):
             self.places, self.moves = self.places[len(self.places) - max(0, keep) :], self.moves + 1
 
+    def close(self, bodies: Mapping[str, Body]) -> None:
+        """Hold bodies, by ``tracking_id``, in place of the notes that closed the same turns."""
+        self.places = [
+            place.holding(bodies[place.tracking_id]) if isinstance(place.held, Note) and place.tracking_id in bodies else place
+            for place in self.places
+        ]
+
     def count(self, tracking_id: str) -> int:
         """Return how many messages have this id."""
         return sum(place.tracking_id == tracking_id for place in self.places)

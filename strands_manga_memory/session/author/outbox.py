@@ -11,7 +11,7 @@ from strands_manga_memory.session.author.places import Draft
 from strands_manga_memory.session.core.identity import Name, OpenSegment, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message
-from strands_manga_memory.session.core.vector import Entry
+from strands_manga_memory.session.core.vector import Entry, Vector
 
 _NOTHING = Entry(0, 0)
 
@@ -46,11 +46,6 @@ class Outbox:
         """Count turns that have no messages."""
         self._turns += turns
 
-    def say_again(self, drafts: Sequence[Draft]) -> None:
-        """Say, as another writer, what was said under names that do not count; it comes before the rest."""
-        self.drafts = [*drafts, *self.drafts]
-        self.renew()
-
     def discard(self) -> None:
         """Say nothing of what was not stored, and go on as another writer."""
         self.drafts, self._turns = [], 0
@@ -58,9 +53,16 @@ class Outbox:
 
     def offer(self, base: Copy) -> Offer:
         """Begin an offer with what was said; ``base`` is what the process has."""
-        if self.told.clock and self.told.clock <= base.vector.floor:
+        if self._has_left(base.vector):
             self.renew()
         return self.settled(base).say(self.drafts, turns=self._turns)
+
+    def _has_left(self, vector: Vector) -> bool:
+        """Tell whether what is said next needs another writer: this one has left a vector, or is counted in it."""
+        if self.writer not in vector.last:
+            return 0 < self.told.clock <= vector.floor
+        goes_on = not self.drafts[0].begins if self.drafts else self.told.opened > 0
+        return 0 < self.told.clock <= vector.counted and self.told.number == self.stored.number and not goes_on
 
     def accept(self, offer: Offer) -> dict[Name, bytes]:
         """Take note that a store has an offer, or may have it; return what was revised while it was on its way."""

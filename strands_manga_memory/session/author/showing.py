@@ -15,6 +15,7 @@ from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
 from strands_manga_memory.session.core.records import Message as StoredMessage
 from strands_manga_memory.session.core.window import closed_turns
+from strands_manga_memory.stores.encoding.codec import dump
 
 _NO_TURN = Stamp(0, "")
 
@@ -72,6 +73,17 @@ def shown_messages(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> li
     return pieces
 
 
+def closed(view: Sequence[Shown], open_turns: Mapping[Stamp, int]) -> list[Shown]:
+    """Return a view in which the notes that close open turns are bodies; for the arguments see :func:`shown_messages`."""
+    found: list[Shown] = []
+    for piece in shown_messages(view, open_turns):
+        if piece.shown is not None:
+            found.append(piece.shown)
+        if piece.closes in open_turns:
+            found.append(Body(dump(piece.message), closes=piece.closes))
+    return found
+
+
 def mark_id(before: str) -> str:
     """Return the ``tracking_id`` of a mark, given that of the message before it."""
     return f"{before}+"
@@ -116,14 +128,16 @@ def was_lost(shown: Shown) -> bool:
 
 
 def _are_apart(piece: Piece, other: Shown, lost: Collection[Name | None]) -> bool:
-    """Tell whether neighbours may be of one role only because of what was lost, or because one of them is a mark."""
+    """Tell whether neighbours may be of one role only because of what was lost or cut, or because one of them is a mark."""
     one = piece.shown
     if one is None:
         return False
     if was_lost(one) or was_lost(other):
         return True
-    if any(isinstance(each, Body) and not each.edits for each in (one, other)):
+    if any(isinstance(each, Body) and not (each.edits or each.closes) for each in (one, other)):
         return False  # whoever made it wanted it there
+    if isinstance(one, Body) and one.closes:
+        return True
     first, last = name_of(one), name_of(other)
     after = first and first._replace(number=first.number + 1)
     before = last and last._replace(number=last.number - 1)

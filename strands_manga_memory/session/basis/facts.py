@@ -51,7 +51,7 @@ def has_news(mine: Copy, other: Copy) -> bool:
         return True
     if any(revision > mine.redactions.get(name, 0) for name, revision in other.redactions.items()):
         return True
-    if other.window is not None and (mine.window is None or mine.window.stamp < other.window.stamp):
+    if other.window is not None and (mine.window is None or mine.window.order < other.window.order):
         return True
     news = (
         path for path, register in other.states.items() if path not in mine.states or mine.states[path].stamp < register.stamp

@@ -11,6 +11,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.core.identity import Name, Segment, Stamp
 from strands_manga_memory.session.core.merge import Copy, merge
 from strands_manga_memory.session.core.packed_messages import header_of, message_of
+from strands_manga_memory.session.core.packed_vector import pack_entries, unpack_entries
 from strands_manga_memory.session.core.packed_window import pack_window, unpack_window
 from strands_manga_memory.session.core.records import Body, Message, framed, unframed
 from strands_manga_memory.session.core.registers import Register, is_derived
@@ -39,7 +40,8 @@ def cells_of(copy: Copy, messages: Iterable[Name] = (), *, derived: bool = True)
     if copy.window is not None:
         cells |= {("b", id_): body for id_, body in copy.window.bodies.items()}
         cells["w",] = copy.window
-    cells |= {("v", writer): entry for writer, entry in copy.vector.last.items()}
+    counted = copy.vector.counted
+    cells |= {("v", writer): entry for writer, entry in copy.vector.last.items() if entry.clock > counted}
     cells |= {("r", *name): revision for name, revision in copy.redactions.items()}
     return cells | {("s", *path): register for path, register in copy.states.items() if derived or not is_derived(path)}
 
@@ -84,6 +86,7 @@ class Head(NamedTuple):
         copy, vector = self.copy, self.copy.vector
         clock = copy.clock if copy.clock > copy.clock_of_parts else 0
         header = [sorted(copy.graves), sorted(copy.lives), clock, copy.created, vector.floor, vector.below]
+        header += [vector.counted, pack_entries(copy.counted_entries)]
         return framed([*header, self.registers])
 
 
@@ -91,8 +94,9 @@ def head_of(data: bytes, record: str) -> Head:
     """Return the head in its stored form; raise ``CorruptRecordError`` naming ``record`` if it is something else."""
     header, _ = unframed(data, record)
     with trusted(record):
-        graves, lives, clock, created, floor, (messages, turns, at), registers = header
-        vector = Vector(floor=int(floor), below=Tally(int(messages), int(turns), float(at)))
+        graves, lives, clock, created, floor, (messages, turns, at), counted, entries, registers = header
+        below = Tally(int(messages), int(turns), float(at))
+        vector = Vector(unpack_entries(entries), int(floor), int(counted), below)
         copy = Copy(frozenset(map(str, graves)), frozenset(map(str, lives)), int(clock), float(created), vector)
         return Head(copy, int(registers))
 
@@ -178,9 +182,17 @@ def _copy_of(head: Copy, cells: Mapping[str, dict[Any, Cell]]) -> Copy:
     return merge(drawn, drawn) if drawn.redactions else drawn
 
 
+def _pack_entry(entry: Entry) -> tuple[Any, list[bytes]]:
+    number, clock, saves, turns, at, opened, logged, left = entry
+    unlogged = number - logged
+    return [number, clock, saves, turns, at, opened, *([unlogged, left] if unlogged or left else [])], []
+
+
 def _read_entry(header: Any, blobs: list[bytes]) -> Entry:
-    number, clock, saves, turns, at, opened = header
-    return Entry(int(number), int(clock), int(saves), int(turns), float(at), int(opened))
+    number, clock, saves, turns, at, opened, *rest = header
+    unlogged, left = rest or (0, 0)
+    logged = int(number) - int(unlogged)
+    return Entry(int(number), int(clock), int(saves), int(turns), float(at), int(opened), logged, int(left))
 
 
 def _pack_register(register: Register) -> tuple[Any, list[bytes]]:
@@ -216,7 +228,7 @@ _KINDS: Mapping[str, _Kind] = {
     _MESSAGE: _Kind(attrgetter("revision"), lambda message: (header_of(message), [message.record]), None, [str, int]),
     "b": _Kind(lambda body: 0, lambda body: ([body.edits, body.revision, body.closes], [body.record]), _read_body, [str]),
     "w": _Kind(attrgetter("stamp"), lambda window: (0, [pack_window(window)]), lambda _, blobs: unpack_window(blobs.pop()), []),
-    "v": _Kind(lambda entry: entry, lambda entry: (entry, []), _read_entry, [str]),
+    "v": _Kind(lambda entry: entry, _pack_entry, _read_entry, [str]),
     "r": _Kind(lambda revision: revision, lambda revision: (revision, []), lambda header, _: int(header), [str, int]),
     "s": _Kind(attrgetter("stamp"), _pack_register, _read_register, None),
 }

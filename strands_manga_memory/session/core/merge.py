@@ -9,8 +9,8 @@ from functools import cached_property
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Lost, Message, Shown
 from strands_manga_memory.session.core.registers import Path, Register, goes_with_window
-from strands_manga_memory.session.core.vector import NOTHING, Vector
-from strands_manga_memory.session.core.window import Window, later, undecided, view, without_redacted
+from strands_manga_memory.session.core.vector import NOTHING, Entry, Vector
+from strands_manga_memory.session.core.window import Window, is_decided, later, undecided, view, without_redacted
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,13 @@ class Copy:
     @property
     def head(self) -> tuple[object, ...]:
         """What it is beside its messages, window, states and redactions, and beside what writers have told."""
-        return self.graves, self.lives, self.created, self.vector.floor, self.vector.below
+        vector = self.vector
+        return self.graves, self.lives, self.created, vector.floor, vector.counted, vector.below, self.counted_entries
+
+    @property
+    def counted_entries(self) -> dict[str, Entry]:
+        """The entries of writers that its vector does not describe in full."""
+        return {writer: entry for writer, entry in self.vector.last.items() if entry.clock <= self.vector.counted}
 
     @property
     def clock_of_parts(self) -> int:
@@ -62,7 +68,7 @@ class Copy:
 
     def may_show(self, name: Name, clock: int) -> bool:
         """Whether a message that is not at hand may be shown: one that the window was decided upon is if the window has it."""
-        return self.window is None or name in self.window.names or not self.window.seen.includes(name, clock)
+        return self.window is None or name in self.window.names or not is_decided(self.window, self.vector, name)
 
     @cached_property
     def view(self) -> list[Shown]:
@@ -118,6 +124,13 @@ def merge(one: Copy, other: Copy) -> Copy:
     )
 
 
+def is_logged(message: Message, copy: Copy, log: Copy) -> bool:
+    """Tell whether a message of a copy is in a log; ``log`` is the copy of the replica that keeps the log."""
+    if not log.has(message):
+        return False
+    return message.number <= log.vector.number(message.writer) or not copy.vector.is_unlogged(message.name)
+
+
 def with_messages(copy: Copy, messages: Iterable[Message]) -> Copy:
     """Return a copy with messages that it includes, and that were not at hand."""
     found = {message.name: message for message in messages if copy.vector.includes(message.name, message.clock)}
@@ -158,10 +171,10 @@ def _states(one: Copy, other: Copy) -> dict[Path, Register]:
     joined = {**one.states, **other.states}
     for path in one.states.keys() & other.states.keys():
         joined[path] = max(one.states[path], other.states[path], key=lambda register: register.stamp)
-    stamps = [copy.window.stamp if copy.window is not None else _NO_STAMP for copy in (one, other)]
-    if stamps[0] == stamps[1]:
+    orders = [copy.window.order if copy.window is not None else (0, _NO_STAMP) for copy in (one, other)]
+    if orders[0] == orders[1]:
         return joined
-    later = one if stamps[0] > stamps[1] else other
+    later = one if orders[0] > orders[1] else other
     others = {path: register for path, register in joined.items() if not goes_with_window(path)}
     return others | {path: register for path, register in later.states.items() if goes_with_window(path)}
 

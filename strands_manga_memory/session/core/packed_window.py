@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strands_manga_memory.session.core.identity import Name, Stamp
+from strands_manga_memory.session.core.packed_vector import pack_entries, unpack_entries
 from strands_manga_memory.session.core.records import Lost, Mark
 from strands_manga_memory.session.core.vector import Entry, Vector
 from strands_manga_memory.session.core.window import BodySlot, Joined, Slot, Window
@@ -54,7 +55,8 @@ def pack_window(window: Window) -> bytes:
             runs[-1][3] += [_short(slot.id)] if isinstance(slot, Mark) else []
         last = name
     seen = window.seen
-    return json_bytes([*window.stamp, runs, seen.floor, {writer: entry[:2] for writer, entry in sorted(seen.last.items())}])
+    entries = {writer: Entry(entry.number, entry.clock, logged=entry.number) for writer, entry in seen.last.items()}
+    return json_bytes([*window.stamp, runs, seen.floor, pack_entries(entries)])
 
 
 def _in_run(slot: Slot) -> tuple[Name | None, str]:
@@ -94,7 +96,7 @@ def _unpacked(data: bytes) -> Window:
         slots.extend(_of_run(*run) if len(run) == 4 else [_of_alone(*run)])
         if len(slots) > _MOST_SLOTS:
             raise ValueError(f"its window shows over {_MOST_SLOTS} messages")
-    last = {str(one): Entry(int(number), int(clock)) for one, (number, clock) in seen.items()}
+    last = {one: Entry(entry.number, entry.clock) for one, entry in unpack_entries(seen).items()}
     return Window(Stamp(int(clock), str(writer)), tuple(slots), Vector(last, int(floor)))
 
 

@@ -46,6 +46,11 @@ class Window:
     seen: Vector = NOTHING
     bodies: Mapping[str, Body] = field(default_factory=dict)
 
+    @property
+    def order(self) -> tuple[int, Stamp]:
+        """Its place among windows: below a higher floor its author may not have seen what left the vector."""
+        return self.seen.floor, self.stamp
+
     @cached_property
     def names(self) -> frozenset[Name]:
         """The messages that it shows, edited or not."""
@@ -92,13 +97,13 @@ def later(one: Window | None, other: Window | None) -> Window | None:
         if other.bodies.keys() <= one.bodies.keys():
             return one
         return Window(one.stamp, one.slots, one.seen, {**other.bodies, **one.bodies})
-    return max(one, other, key=lambda window: window.stamp)
+    return max(one, other, key=lambda window: window.order)
 
 
 def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> list[Shown]:
     """Return what an agent gets to see.
 
-    That is the window's slots, then, in the log's order, the messages that its vector does not include. Of a turn that the
+    That is the window's slots, then, in the log's order, the messages that its author had not seen. Of a turn that the
     window has decided upon in part, the rest comes right after that part, or not at all if the part's end was evicted.
 
     Args:
@@ -107,11 +112,11 @@ def view(window: Window | None, vector: Vector, messages: Mapping[Name, Message]
         messages: The messages at hand. For one that is included and not at hand there is a ``Lost`` in its place.
     """
     base = [] if window is None else [_resolved(slot, window.bodies, messages) for slot in window.slots]
-    seen = _decided(window, vector)
+    seen = NOTHING if window is None else window.seen
     tail = undecided(window, vector, messages)
     places = _Places(base, seen)
     by_place: dict[int, list[Shown]] = {}
-    for message in in_order([*tail, *gaps(seen, vector, tail)]):
+    for message in in_order([*tail, *gaps(window, vector, tail)]):
         place = places.of(message.turn)
         if place is not None:
             by_place.setdefault(place, []).append(messages.get(message.name) or Lost(message.name))
@@ -132,18 +137,28 @@ def _apart(one: Shown) -> Shown:
     return replace(one, joins=False) if isinstance(one, Body) else one
 
 
+def is_decided(window: Window | None, vector: Vector, name: Name) -> bool:
+    """Tell whether the author of a window had seen an included message: it is shown if a slot shows it, and evicted otherwise.
+
+    A writer that the window's vector does not name was seen if it has left the copy's vector, too: no writer leaves that one
+    before the window shows or evicts its messages.
+    """
+    entry = vector.last.get(name.writer)
+    number = 0 if window is None else window.seen.number(name.writer)
+    if name.number <= max(number, entry.left if entry is not None else 0) or (window is not None and name in window.names):
+        return True
+    return entry is None and not number
+
+
 def undecided(window: Window | None, vector: Vector, messages: Mapping[Name, Message]) -> list[Message]:
     """Return the messages at hand that the window was not decided upon; for arguments see :func:`view`."""
-    seen = _decided(window, vector)
-    floor, decided = seen.floor, {writer: entry.number for writer, entry in seen.last.items()}
-    tail = [one for one in messages.values() if one.clock > floor and one.name.number > decided.get(one.name.writer, 0)]
+    decided = {} if window is None else {writer: entry.number for writer, entry in window.seen.last.items()}
+    tail = [
+        one
+        for one in messages.values()
+        if one.name.number > decided.get(one.name.writer, 0) and not is_decided(window, vector, one.name)
+    ]
     return [one for one in tail if vector.includes(one.name, one.clock)]
-
-
-def _decided(window: Window | None, vector: Vector) -> Vector:
-    if window is None:
-        return Vector(floor=vector.floor)
-    return window.seen if window.seen.floor >= vector.floor else window.seen.joined(Vector(floor=vector.floor))
 
 
 class _Places:
@@ -188,22 +203,22 @@ MOST_GAPS = 1000
 """Of one writer no more messages that are nowhere are shown: of a vector that says too much, or a log that is gone."""
 
 
-def gaps(seen: Vector, vector: Vector, at_hand: Iterable[Message]) -> list[Message]:
-    """Return messages that cannot be read for those that are included, not seen, and not at hand.
+def gaps(window: Window | None, vector: Vector, at_hand: Iterable[Message]) -> list[Message]:
+    """Return messages that cannot be read for those that are included, not at hand, and not seen by the window's author.
 
     Each is of the turn of the next one of its writer that is at hand; without any, of the writer's last turn.
     """
     by_writer: dict[str, dict[int, Message]] = {}
     for message in at_hand:
         by_writer.setdefault(message.writer, {})[message.number] = message
+    seen, shown = (NOTHING, frozenset[Name]()) if window is None else (window.seen, window.names)
     lost: list[Message] = []
     for writer, last in vector.last.items():
         known, clock, at = by_writer.get(writer, {}), last.clock, last.at
-        # Of a writer who was silent until now, what is below the floor has no number here.
-        first = seen.number(writer) + 1 if writer in seen.last or not seen.floor else min(known, default=last.number + 1)
-        for number in range(last.number, max(first, last.number + 1 - MOST_GAPS) - 1, -1):
+        first = max(seen.number(writer) + 1, last.left + 1, last.number + 1 - MOST_GAPS)
+        for number in range(last.number, first - 1, -1):
             if number in known:
                 clock, at = known[number].clock, known[number].at
-            else:
+            elif Name(writer, number) not in shown:
                 lost.append(Message(Segment("", clock, writer, 1), Name(writer, number), clock, at, b""))
     return lost

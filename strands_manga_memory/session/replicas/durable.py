@@ -13,7 +13,7 @@ from typing import Any
 from strands_manga_memory.session.core.cells import Head, Version, cells_of, head_of, loses, packed, read_cells, versions_of
 from strands_manga_memory.session.core.cells import Key as CellKey
 from strands_manga_memory.session.core.identity import Name, Segment
-from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
+from strands_manga_memory.session.core.merge import EMPTY, Copy, is_logged, merge, with_messages
 from strands_manga_memory.session.core.records import Message, framed, unframed
 from strands_manga_memory.session.replicas.segments import Segments, head_key, pack_listed, unpack_listed
 from strands_manga_memory.session.replicas.split import put_split, whole_value
@@ -148,12 +148,13 @@ class DurableReplica:
             logger.debug("record=<%s> | cells cannot be read", name)
         kept = tuple(numbered[at] for at in read.damaged)
         cells = _lasting({key: numbered[at] for key, at in read.records.items()})
-        return _Stored(read.copy, item, read.versions, cells, listed, frozenset(read.copy.messages), kept)
+        copy = replace(read.copy, vector=read.copy.vector.as_logged())
+        return _Stored(copy, item, read.versions, cells, listed, frozenset(read.copy.messages), kept)
 
     def pending(self, copy: Copy) -> list[Message]:
         """Return the messages of a copy that the replica lacks, or has in a lower revision."""
         known = self.copy if self.copy.graves == copy.graves else EMPTY
-        return [message for message in copy.messages.values() if not known.has(message)]
+        return [message for message in copy.messages.values() if not is_logged(message, copy, known)]
 
     def carried(self, copy: Copy) -> list[Message]:
         """Return the messages that the head has along with it, as a copy has them, until they are stored in segments."""
@@ -203,7 +204,7 @@ class DurableReplica:
         other message that the copy includes must be in its segment. After False, as somebody else wrote meanwhile, and after
         ``StoreUnavailableError`` it has to be read before the next write.
         """
-        before = self._stored
+        before, copy = self._stored, replace(copy, vector=copy.vector.as_logged())
         base = before if copy.graves == before.copy.graves else _Stored()
         names = _NONE.union((message.name for message in carried), base.carried & copy.messages.keys()) or _NONE
         is_beside_hot = self._has_hot or bool((before.item or {}).get(HOT))

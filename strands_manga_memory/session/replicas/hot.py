@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.session.core.cells import Cell, Head, Key, Version, cells_of, head_of, packed, read_cells, versions_of
 from strands_manga_memory.session.core.identity import Name
-from strands_manga_memory.session.core.merge import EMPTY, Copy, with_messages
+from strands_manga_memory.session.core.merge import EMPTY, Copy, is_logged, with_messages
 from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas import hot_fields
 from strands_manga_memory.session.replicas.durable import DurableReplica
@@ -137,6 +137,8 @@ class HotReplica:
             else:
                 unreadable.append(number)
         read = read_cells(head, cells, self._name)
+        if self._durable is None:
+            read = read._replace(copy=_as_log(read.copy))
         unreadable += [numbers[name] for name in read.damaged]
         if unreadable:
             logger.warning("tier=<hot>, cells=<%d> | cells cannot be read and stay as they are", len(unreadable))
@@ -162,6 +164,7 @@ class HotReplica:
         What no view shows leaves, where the durable replica is known to have it.
         """
         before = self._stored
+        copy = copy if self._durable is not None else _as_log(copy)
         is_new_life = copy.graves != before.copy.graves
         base = _Stored(before.expect, before.fence) if is_new_life else before
         after, changed, removed = self._difference(copy, base)
@@ -200,7 +203,7 @@ class HotReplica:
     def _difference(self, copy: Copy, base: _Stored) -> tuple[_Stored, dict[Key, Cell], list[str]]:
         """Return what the store has afterwards, the cells that change, and the names of the fields that go."""
         shown = copy.needed
-        due = [name for name, message in copy.messages.items() if name in shown or self._is_due(message, base)]
+        due = [name for name, message in copy.messages.items() if name in shown or self._is_due(message, copy, base)]
         cells = cells_of(copy, due)
         archived = base.archived - cells.keys() if base.archived else base.archived
         if alone := self._durable is None:
@@ -232,9 +235,9 @@ class HotReplica:
         )
         return after, changed, list(map(message_field, sorted(gone)))
 
-    def _is_due(self, message: Message, base: _Stored) -> bool:
+    def _is_due(self, message: Message, copy: Copy, base: _Stored) -> bool:
         """Tell whether a message that no view shows has to be in the replica."""
-        if self._durable is not None and self._durable.copy.has(message):
+        if self._durable is not None and is_logged(message, copy, self._durable.copy):
             return False
         # What it includes and does not have has left, as the durable replica has it.
         return message.name in base.fields or not base.copy.vector.includes(message.name, message.clock)
@@ -279,6 +282,10 @@ class HotReplica:
 
     def _unsealed(self, field_name: str, data: bytes | None) -> bytes:
         return self._codec.unseal(data, self._place(field_name))
+
+
+def _as_log(copy: Copy) -> Copy:
+    return replace(copy, vector=copy.vector.as_logged())
 
 
 def _noted(versions: Mapping[Key, Version]) -> dict[Key, Version]:

@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 _MOST_LISTED, _MOST_NAME = 100_000, 100
 """A head that lists more segments, or has longer names of lives and writers, is damaged, whatever else it says."""
 
+_MOST_CLOCKS = 100
+"""Clocks from the first to the last message of a segment, at most but for one of a writer that others joined for long."""
+
 _MOST_TRIES = 8
 """How often a segment that others change meanwhile is joined before the flush is put off."""
 
@@ -130,6 +133,17 @@ class Segments:
             for item in self._rows(life):
                 if "data" in item and not is_part(key_of(self._table, item)):
                     yield from self._messages(item) or ()
+
+    def between(self, lives: Iterable[str], after: int, until: int) -> list[Message]:
+        """Return the messages of some lives whose turns have a clock above ``after``, and not above ``until``."""
+        first, found = max(0, after - _MOST_CLOCKS), list[Message]()
+        for life in sorted(lives):
+            start, _ = log_range(self._member, life)
+            rows = self._table.query(self._session, first=f"{start}{first:012d}", last=f"{start}{until:012d}\U0010ffff")
+            items = [item for item in rows if "data" in item and not is_part(key_of(self._table, item))]
+            wanted = [messages or [] for messages in self._each(items, lambda name, clock: after < clock <= until)]
+            found += [message for messages in wanted for message in messages]
+        return found
 
     def lives(self) -> set[str]:
         """Return the lives that have segments."""

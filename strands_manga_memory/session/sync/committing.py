@@ -130,7 +130,7 @@ class Committing:
         pair = self._pair
         pair.wake()
         found = pair.look(pair.hot)
-        if found is None or not found.has_begun or found.vector != pair.copy.vector:
+        if found is None or not found.has_begun or not found.vector.at_least(pair.copy.vector):
             pair.look(pair.durable)
 
     def _commit(self, *, flush: bool) -> None:
@@ -215,7 +215,7 @@ class Committing:
             if not is_writing:
                 if not facts_of(stored, name).is_ahead or copy.redactions != stored.redactions:
                     return copy.has_begun
-                if copy.vector != stored.vector and self._tiers.clock() - self._flushed_at >= SILENT_SECONDS:
+                if not stored.vector.at_least(copy.vector) and self._tiers.clock() - self._flushed_at >= SILENT_SECONDS:
                     return True
             if self._own.in_turn:
                 return False

@@ -22,7 +22,6 @@ from strands_manga_memory.session.core.identity import grave_by_age
 from strands_manga_memory.session.core.merge import Copy, merge
 from strands_manga_memory.session.core.records import Message as StoredMessage
 from strands_manga_memory.session.core.records import in_order
-from strands_manga_memory.session.core.vector import NOTHING
 from strands_manga_memory.session.core.window import gaps
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
 from strands_manga_memory.session.sync.committing import Committing
@@ -216,7 +215,7 @@ class Conversation:
             with unsaved.lock:
                 mine, drafts = merge(mine, unsaved.own.author.copy), list(unsaved.own.author.outbox.drafts)
         log = self.pair.last.log(mine).messages.values()
-        messages = in_order([*log, *gaps(NOTHING, mine.vector, log)])
+        messages = in_order([*log, *gaps(None, mine.vector, log)])
         yield from (one for one in counted([*messages, *drafts]) if one.seq > after)
 
     def window(self) -> list[Logged]:

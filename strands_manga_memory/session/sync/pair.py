@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name, is_end_by_age
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge, with_messages
+from strands_manga_memory.session.core.records import Message
 from strands_manga_memory.session.replicas.durable import DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync.agent_copy import AgentCopy
@@ -41,13 +43,14 @@ class Pair:
         author: What this process says and knows; guarded, as is ``own``, by ``lock``.
         lock: Never held during I/O.
         io: For each replica what is held while it is asked; that of the durable one before that of the hot one, if both are.
+        put: Names of messages that this process put into the log, and that no head includes yet.
         over: Lives that are over and may have a log that is to be deleted; guarded by ``lock``.
 
     Raises:
         ValueError: There is neither replica.
     """
 
-    __slots__ = ("_seen", "_watch", "author", "durable", "first", "hot", "io", "last", "lock", "over", "own")
+    __slots__ = ("_seen", "_watch", "author", "durable", "first", "hot", "io", "last", "lock", "over", "own", "put")
 
     def __init__(self, *, hot: HotReplica | None, durable: DurableReplica | None, own: AgentCopy, session: float) -> None:
         replicas: list[Replica] = [replica for replica in (durable, hot) if replica is not None]
@@ -57,6 +60,7 @@ class Pair:
         self.last, self.first = replicas[0], replicas[-1]
         self.lock, self.io = threading.RLock(), {replica: threading.RLock() for replica in replicas}
         self.over = NO_LIVES
+        self.put: set[Name] = set()
         self._watch = Watch(own.clock, session=session)
         self._seen: dict[Replica, Copy] = {}
 
@@ -76,7 +80,7 @@ class Pair:
         if replica is None:
             return None
         with self.io[replica]:
-            copy = self._loaded(replica, touch=touch)
+            copy = self._with_logged(self._loaded(replica, touch=touch))
             self.absorb(copy)
             return copy
 
@@ -84,6 +88,28 @@ class Pair:
         copy = replica.load(touch=touch) if isinstance(replica, HotReplica) else replica.load()
         self._seen[replica] = replica.copy
         return copy
+
+    def _with_logged(self, other: Copy) -> Copy:
+        """Return a copy with what the log has of writers that have left this process's copy, and take note of the reverse.
+
+        It costs one batch, and only if one of both has been silent for longer than the other one names writers.
+        """
+        mine = self.copy
+        late = [*_late_messages(mine, other), *_late_messages(other, mine)]
+        late = [message for message in late if message.name not in self.put]
+        if self.durable is None or not late or mine.graves != other.graves:
+            return other
+        names = {message.name for message in late}
+        try:
+            logged = self.durable.segments.read({one.segment for one in late}, wanted=lambda name, clock: name in names)
+        except StoreUnavailableError:
+            return other  # they are shown again
+        missing = names - {message.name for message in logged}
+        numbers = {name.writer: name.number for name in sorted(names - missing)}
+        numbers |= {name.writer: name.number - 1 for name in sorted(missing, reverse=True)}
+        with self.lock:
+            self.author.note_logged(numbers)
+        return replace(other, vector=other.vector.with_logged(numbers))
 
     def complete(self) -> None:
         """Read messages of the view that no head had."""
@@ -126,6 +152,9 @@ class Pair:
         with self.lock:
             self.author.accept(offer)
             self.author.outbox.confirm(offer, for_good=replica is self.last)
+            if replica is self.last:
+                self.put.clear()
+                self.author.note_logged({writer: entry.number for writer, entry in replica.copy.vector.last.items()})
             if replica is self.first:
                 self.own.saved(offer)
             if replica is self.last:
@@ -141,7 +170,7 @@ class Pair:
         with self.lock:
             before = self.author.copy
             self.own.absorb(copy)
-            if before.has_begun and self.author.copy.vector != before.vector:
+            if before.has_begun and not before.vector.at_least(self.author.copy.vector):
                 note(MERGE, counts={"merges": 1})
             if not all(map(is_end_by_age, self.author.copy.graves - before.graves)):
                 self.over |= before.lives  # the log of one that ended by age stays until it is summarized
@@ -190,7 +219,20 @@ class Pair:
         found, error = EMPTY, None
         for replica in self.io:
             try:
-                found = merge(found, self._loaded(replica))
+                found = merge(found, self._with_logged(self._loaded(replica)))
             except StoreUnavailableError as unavailable:
                 error = unavailable
         return found, error
+
+
+def _late_messages(one: Copy, other: Copy) -> list[Message]:
+    """Return the messages of a copy that are not known to be in the log, and whose writers may have left another copy."""
+    if one.vector.floor >= other.vector.floor:
+        return []
+    below = {writer for writer, entry in one.vector.last.items() if entry.clock <= other.vector.floor and not entry.is_logged}
+    below -= other.vector.last.keys()
+    return (
+        [message for name, message in one.messages.items() if name.writer in below and one.vector.is_unlogged(name)]
+        if below
+        else []
+    )

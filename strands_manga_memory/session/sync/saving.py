@@ -10,6 +10,7 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message
+from strands_manga_memory.session.core.vector import Entry
 from strands_manga_memory.session.replicas.durable import MOST_CARRIED, DurableReplica
 from strands_manga_memory.session.replicas.hot import HotReplica
 from strands_manga_memory.session.sync.ending import clear_what_is_over
@@ -45,7 +46,7 @@ class Saving:
         known = {} if pair.durable is None else pair.durable.copy.vector.last
         with pair.lock:
             last, mine = pair.author.copy.vector.last, pair.author.outbox.writer
-            return any(writer != mine and entry != known.get(writer) for writer, entry in last.items())
+            return any(writer != mine and _is_ahead(entry, known.get(writer)) for writer, entry in last.items())
 
     @property
     def unflushed_turns(self) -> int:
@@ -91,7 +92,8 @@ class Saving:
         pair = self._pair
         if hot is pair.last:
             with pair.lock:
-                pair.author.shorten(hot.copy.vector)
+                pair.author.compact()
+                pair.author.shorten()
         period = self._begin_period(hot)
         offer = self._offered()
         if not self._tried(offer, lambda: hot.write(offer.copy)):
@@ -157,7 +159,11 @@ class Saving:
         durable.store(carried)
         with self._pair.lock:
             author.outbox.cut_segment()
-            author.shorten(durable.copy.vector)
+            copy, floor = author.copy, author.compact()
+        if floor > copy.vector.floor:
+            unlisted = durable.segments.between(copy.lives, copy.vector.floor, floor)
+            with self._pair.lock:
+                author.shorten(unlisted)
 
     def _offered(self) -> Offer:
         with self._pair.lock:
@@ -180,6 +186,7 @@ class Saving:
         if not is_carried:
             with self._pair.lock:
                 self._pair.author.outbox.cut_segment()
+            self._pair.put |= {message.name for message in new}
             durable.store(pending)
         if not self._tried(offer, lambda: durable.write(offer.copy, carried=new if is_carried else ())):
             return False
@@ -197,3 +204,7 @@ class Saving:
     def _fits(self, messages: Collection[Message]) -> bool:
         turns = {message.turn for message in messages}
         return len(turns) <= self._flush_every and sum(len(one.record) for one in messages) <= MOST_CARRIED
+
+
+def _is_ahead(entry: Entry, known: Entry | None) -> bool:
+    return not entry.is_logged if known is None else (entry.number, entry.saves) != (known.number, known.saves)

@@ -63,6 +63,10 @@ class Core(Protocol):
     def held(self) -> set[str]:
         """Ids of this process's own messages that it would store again if the hot tier lost them."""
 
+    @property
+    def being_flushed(self) -> set[str]:
+        """Ids of the messages that this process put into the log, and that no head includes yet."""
+
     def open(self, *, inspect: bool = False) -> list[Any] | None:
         """Read the conversation; its messages, or None if there is none."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.faults.simulation.requests import MOST_AT_ONCE
 from tests.faults.simulation.world import World
 
 _NEEDED = {"start", "begin_turn", "end_turn"}
@@ -92,6 +93,9 @@ class Drawing:
         return self._habits[name]
 
 
+_ENDS = ["saved", "saved", "saved", "closed", "unanswered"]
+"""How requests end."""
+
 _TURNS = {"use_a_tool", "end_turn", "redact"}
 
 
@@ -119,6 +123,10 @@ def _offers(world: World) -> Iterator[Offer]:
     if "refresh" in options:
         yield Offer(3, "refresh", processes=free)
         yield Offer(1, "inspect")
+    if "requests" in options:
+        if len(world.serving) < MOST_AT_ONCE:
+            yield Offer(30, "request", [[0, 0, 1, 2], [0, 0, 0, 1, 2], ["plain", "plain", "edited", "marked"], _ENDS])
+        yield Offer(1, "many_requests", [[5, 15, 40], [0, 0, 1, 3], ["saved", "closed"]])
     if "redact" in options:
         yield Offer(4, "redact", processes=in_turn)
     if "delete" in options:

@@ -65,6 +65,11 @@ class ConversationCore:
     def held(self) -> set[str]:
         return self.unsaved | {_id(one.record) for one in self._author.copy.messages.values()}
 
+    @property
+    def being_flushed(self) -> set[str]:
+        messages = self._author.copy.messages
+        return {_id(messages[name].record) for name in self._conversation.pair.put if name in messages}
+
     def open(self, *, inspect: bool = False) -> list[Any] | None:
         return self._conversation.open(inspect=inspect)
 
@@ -155,13 +160,14 @@ class Engine:
     """Makes cores, and knows how to look into what they store.
 
     Args:
-        most_writers: Writers in a vector before the longest silent ones leave it: few, so that it happens.
+        most_writers: Writers that a vector describes in full: few, so that others are counted together.
+        most_known: Writers that a vector names before the longest silent ones leave it.
     """
 
-    def __init__(self, *, most_writers: int = 4) -> None:
+    def __init__(self, *, most_writers: int = 4, most_known: int = 16) -> None:
         self._numbers = random.Random(0)
         self._graves: set[str] = set()
-        self._most_writers = most_writers
+        self._most_writers, self._most_known = most_writers, most_known
 
     def core(self, machine: Machine) -> Core:
         """Return a process's hold on the conversation, not opened yet."""
@@ -186,6 +192,7 @@ class Engine:
             mock.patch.object(pair_module, "pause", side_effect=lambda tried: schedule.pause(seconds=0.001)),
             mock.patch.object(opening_module, "wait", side_effect=lambda futures, timeout: schedule.pause()),
             mock.patch.object(author_module, "MOST_WRITERS", self._most_writers),
+            mock.patch.object(author_module, "MOST_KNOWN", self._most_known),
             mock.patch.object(split_module, "MOST_BYTES", most_bytes),
             mock.patch.object(sweeper_module, "_random", random.Random(0)),
         ]

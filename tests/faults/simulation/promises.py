@@ -52,8 +52,7 @@ def _check_shown(world: World, ids: list[str], shown: set[str]) -> None:
     """What no conversation manager dropped is shown, unless one dropped or edited placeholders of it."""
     if any(id_.startswith("unreadable") for id_ in world.dropped | shown):
         return
-    dropped = {world.said[id_] for id_ in world.dropped if id_ in world.said} | world.torn
-    missing = [id_ for id_ in ids if id_ not in shown and world.said.get(id_) in world.whole - dropped]
+    missing = [id_ for id_ in ids if id_ not in shown and world.said.get(id_) in world.whole - world.dropped_turns]
     assert not missing, f"not shown: {missing} of {ids}"
 
 

@@ -28,6 +28,7 @@ SETS = {
     "rollback": Happens(options=frozenset({"rollback", "refresh"})),
     "hot": Happens(durable=False, options=frozenset({"refresh", "delete", "redact", "idle", "skew"})),
     "durable": Happens(hot=False, options=_ALL | {"end", "idle", "slow", "skew"}),
+    "requests": Happens(options=frozenset({"requests", "sweep"}), most_processes=2),
     "split": Happens(options=frozenset({"refresh", "delete", "redact", "split"})),
 }
 """Sets of options, by name."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.testing import FakeClock
+from tests.faults.simulation import requests
 from tests.faults.simulation.core import HOT_SECONDS, SESSION_SECONDS, Core, Machine
 from tests.faults.simulation.engine import Engine
 from tests.faults.simulation.schedule import MOST_PAUSES, Schedule
@@ -50,6 +51,7 @@ OPTIONS = {
     "rollback": "the durable tier goes back to what it was",
     "slow": "answers take seconds",
     "split": "an item of the durable tier holds less than a head",
+    "requests": "agents are built for one request each, one after the other or several at once",
 }
 """What else may happen, by name."""
 
@@ -97,6 +99,7 @@ class World:
         whole: Turns that were finished.
         torn: Turns that somebody went on beside as if they had been cut.
         dropped: Messages that a conversation manager dropped.
+        orphaned: Turns of a flush whose process died after it had put them into the log, and before it put a head.
     """
 
     def __init__(self, engine: Engine, happens: Happens) -> None:
@@ -106,7 +109,9 @@ class World:
         self.store, self.table = SurvivingHotStore(clock=self.clock), MemoryTable()
         self.hot, self.durable = SteppedStore(self.store, self.schedule), SteppedStore(self.table, self.schedule)
         self.processes: list[Process] = []
+        self.cores: dict[str, Core] = {}
         self.opening: set[str] = set()
+        self.serving: set[str] = set()
         self.started = self.numbers = 0
         self._skews = itertools.cycle([0.0, 45.0, -45.0, 3.0] if "skew" in happens.options else [0.0])
         self.said: dict[str, tuple[str, int]] = {}
@@ -117,10 +122,12 @@ class World:
         self.whole: set[tuple[str, int]] = set()
         self.torn: set[tuple[str, int]] = set()
         self.dropped: set[str] = set()
+        self.orphaned: set[tuple[str, int]] = set()
         self.buried, self._changes = 0, (-1, -1)
         self.deleting: set[str] = set()
         self.unfinished: list[Callable[[], Future[Any]]] = []
         self.is_troubled = self.is_lossy = False
+        self.troubles = 0
         self.hot_copies: list[Any] = []
         self.durable_copies: list[Any] = []
         self.problem: BaseException | None = None
@@ -197,7 +204,7 @@ class World:
 
         self.spawn(process.name, body)
 
-    def _await(self, process: Process, future: Future[Any]) -> bool:
+    def wait_for(self, process: Process, future: Future[Any]) -> bool:
         """Wait for a save; tell whether it succeeded."""
         error = future.exception()
         self._note_saved(process)
@@ -219,12 +226,12 @@ class World:
         self.opening.add(name)
 
         def work() -> None:
-            core = self.engine.core(machine)
+            core = self.cores[name] = self.engine.core(machine)
             try:
                 live = core.open()
             finally:
                 self.opening.discard(name)
-            self._takes_over(live or [])
+            self.takes_over(live or [])
             self.processes.append(Process(name, core, machine.writer, live or []))
 
         self.spawn(name, work)
@@ -238,14 +245,26 @@ class World:
             if core.is_dirty or core.is_stale:
                 process.capture(in_turn=False)
                 if core.is_dirty:
-                    self._await(process, core.save())
+                    self.wait_for(process, core.save())
             process.take_over()
-            self._takes_over(process.live)
-            core.begin_turn()
-            process.turns += 1
-            self._say(process, "user", {"text": f"turn {process.turns} of {process.name}: {secret(f'm{self.numbers + 1}')}"})
+            self.takes_over(process.live)
+            self.ask(process)
 
         self._busily(process, work)
+
+    def ask(self, process: Process) -> None:
+        """A turn begins with what a user asks."""
+        process.core.begin_turn()
+        process.turns += 1
+        self._say(process, "user", {"text": f"turn {process.turns} of {process.name}: {secret(f'm{self.numbers + 1}')}"})
+
+    def call_or_answer(self, process: Process) -> None:
+        """The agent calls a tool, or the tool that it called answers."""
+        if process.calls:
+            self._say(process, "user", _result(process.calls.pop(), "found"))
+        else:
+            process.calls.append(f"call{self.numbers}")
+            self._say(process, "assistant", {"toolUse": {"toolUseId": process.calls[0], "name": "find", "input": {}}})
 
     def use_a_tool(self, process: Process, save: bool, form: str = "plain") -> None:
         """The agent calls a tool, or has its answer. Before, its conversation manager may evict questions."""
@@ -253,17 +272,13 @@ class World:
         def saved() -> None:
             if save:
                 process.capture(in_turn=True)
-                self._await(process, process.core.save())
+                self.wait_for(process, process.core.save())
 
         def work() -> None:
             if form == "sparse":
                 self._manages(process, without_questions(process.live))
                 saved()
-            if process.calls:
-                self._say(process, "user", _result(process.calls.pop(), "found"))
-            else:
-                process.calls.append(f"call{self.numbers}")
-                self._say(process, "assistant", {"toolUse": {"toolUseId": process.calls[0], "name": "find", "input": {}}})
+            self.call_or_answer(process)
             saved()
 
         self._busily(process, work)
@@ -272,31 +287,35 @@ class World:
         """The agent answers; its conversation manager drops turns, edits the first message, or leaves some out."""
 
         def work() -> None:
-            self._answer(process)
-            starts = [at for at, one in enumerate(process.live) if _is_question(one)]
-            if len(starts) > drop > 0:
-                self._manages(process, process.live[starts[drop] :])
-            if form == "edited" and len(process.live) > 2:
-                process.live[0] = copy.deepcopy(process.live[0])
-                process.live[0]["content"].append({"text": "edited"})
-                self._manages(process, process.live)
-            if form == "sparse":
-                self._manages(process, without_answers(process.live))
-            if form == "answers":
-                self._manages(process, without_questions(process.live))
-            process.capture(in_turn=False)
+            self.finish_turn(process, drop, form)
             future = process.core.save()
             if wait:
-                self._await(process, future)
+                self.wait_for(process, future)
 
         self._busily(process, work)
+
+    def finish_turn(self, process: Process, drop: int, form: str) -> None:
+        """The agent answers, and its conversation manager makes another history: ``edited``, ``sparse`` or ``answers``."""
+        self._answer(process)
+        starts = [at for at, one in enumerate(process.live) if _is_question(one)]
+        if len(starts) > drop > 0:
+            self._manages(process, process.live[starts[drop] :])
+        if form == "edited" and len(process.live) > 2:
+            process.live[0] = copy.deepcopy(process.live[0])
+            process.live[0]["content"].append({"text": "edited"})
+            self._manages(process, process.live)
+        if form == "sparse":
+            self._manages(process, without_answers(process.live))
+        if form == "answers":
+            self._manages(process, without_questions(process.live))
+        process.capture(in_turn=False)
 
     def _manages(self, process: Process, live: list[Any]) -> None:
         """A conversation manager makes another history."""
         self.dropped |= {one["tracking_id"] for one in process.live} - {one["tracking_id"] for one in live}
         process.live = live
 
-    def _takes_over(self, live: list[Any]) -> None:
+    def takes_over(self, live: list[Any]) -> None:
         """Somebody goes on with a history; turns that it shows as cut may go without their rest."""
         before = ""
         for one in live:
@@ -326,13 +345,51 @@ class World:
             self.may_be_lost.add(id_)
         process.core.append(message, at=self.clock())
 
+    # Requests
+
+    def request(self, tools: int, drop: int, form: str, ends: str) -> None:
+        """A request is served by an agent that is built for it."""
+        requests.begin(self, tools, drop, form, ends)
+
+    def many_requests(self, count: int, drop: int, ends: str) -> None:
+        """Many requests are served, one after the other, by workers that then exit, while everybody else stands."""
+        for number in range(count):
+            name = requests.begin(self, 0, drop if number % 5 == 0 else 0, "plain", ends, looks=True)
+            requests.go_by(self, name)
+            self._dies(name)
+
+    def enter(self, name: str, core: Core, writer: TaskWriter, live: list[Any]) -> Process:
+        """Let a process serve a request."""
+        process = Process(name, core, writer, live, is_busy=True, in_turn=True)
+        self.processes.append(process)
+        return process
+
+    def leave(self, process: Process) -> None:
+        """Let a process be done with its request; what it does in the background goes on."""
+        self.processes.remove(process)
+        self._let_go()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether both tiers answer everything."""
+        return not any(store.is_down or store.failures or store.partial for store in (self.hot, self.durable))
+
+    @property
+    def dropped_turns(self) -> set[tuple[str, int]]:
+        """Turns of which a conversation manager dropped something, or that somebody went on beside."""
+        return {self.said[id_] for id_ in self.dropped if id_ in self.said} | self.torn | self.orphaned
+
+    def ids_of(self, live: list[Any]) -> set[str]:
+        """Return the ids of the messages of a history."""
+        return {message["tracking_id"] for message in live}
+
     def flush(self, process: Process) -> None:
         """The durable tier is to have everything."""
 
         def work() -> None:
             if not process.in_turn:
                 process.capture(in_turn=False)
-            if self._await(process, process.core.flush()) and not self.is_troubled:
+            if self.wait_for(process, process.core.flush()) and not self.is_troubled:
                 self.secrets |= process.redacted
 
         self._busily(process, work)
@@ -342,7 +399,7 @@ class World:
 
         def work() -> None:
             process.core.set_metadata(process.name, process.turns)
-            self._await(process, process.core.save())
+            self.wait_for(process, process.core.save())
 
         self._busily(process, work)
 
@@ -360,7 +417,7 @@ class World:
                     redacted = process.live[at] = {**message, "content": [{"text": "redacted"}]}
                     if process.core.revise(redacted):
                         process.redacted.add(secret(asked))
-                        if self._await(process, process.core.flush()) and not self.is_troubled:
+                        if self.wait_for(process, process.core.flush()) and not self.is_troubled:
                             self.secrets |= process.redacted
 
         self._busily(process, work)
@@ -381,18 +438,24 @@ class World:
 
         def work() -> None:
             process.capture(in_turn=False)
-            self._await(process, process.core.close())
+            self.wait_for(process, process.core.close())
             self.kill(process)
 
         self._busily(process, work)
 
     def kill(self, process: Process) -> None:
         """A process dies, wherever it is."""
-        self.schedule.kill(process.name)
+        self._dies(process.name)
         self.deleting.discard(process.name)
         if process in self.processes:
             self.processes.remove(process)
         self._let_go()
+
+    def _dies(self, name: str) -> None:
+        """A flush that dies between log and head leaves turns that no head includes, also if the hot tier loses them."""
+        if name in self.cores:
+            self.orphaned |= {self.said[id_] for id_ in self.cores[name].being_flushed}
+        self.schedule.kill(name)
 
     # Deletion
 
@@ -464,6 +527,7 @@ class World:
     def _be_troubled(self) -> None:
         """A tier that failed may have what was redacted until that process saves again, if it ever does."""
         self.is_troubled = True
+        self.troubles += 1
         self.secrets.clear()
 
     def copy_the_hot_tier(self) -> None:
@@ -496,9 +560,9 @@ class World:
         """What no tier has, and nobody who said it, is lost with the hot tier."""
         if self.is_lossy:
             held = {id_ for process in self.processes for id_ in process.core.held if self.said[id_][0] == process.name}
-            self.may_be_lost |= self.said.keys() - self.engine.ids_in_hot(self.store) - self._ids_in_durable() - held
+            self.may_be_lost |= self.said.keys() - self.engine.ids_in_hot(self.store) - self.ids_in_durable() - held
 
-    def _ids_in_durable(self) -> set[str]:
+    def ids_in_durable(self) -> set[str]:
         schedule = Schedule(self.clock)
         machine = Machine(hot=None, durable=self.table, writer=TaskWriter(schedule, "look", self.clock), clock=self.clock)
         with self.engine.running(schedule):
@@ -514,6 +578,7 @@ class World:
         """The conversation expires in the hot tier, and its session ends if there is no other; if it had before, it goes."""
         if not self.happens.durable:
             self.may_be_lost |= self.said.keys()
+        self.troubles += 1
         had = self.engine.ids_in_hot(self.store)
         self.clock.advance(HOT_SECONDS + 1200)
         if had and not self.engine.ids_in_hot(self.store):
@@ -585,7 +650,7 @@ class World:
     def _flushed(self, process: Process) -> BaseException | None:
         process.capture(in_turn=False)
         flush = process.core.flush()
-        self._await(process, flush)
+        self.wait_for(process, flush)
         self.settle()
         return flush.exception()
 

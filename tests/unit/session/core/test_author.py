@@ -256,18 +256,27 @@ def test_a_message_that_is_nowhere_costs_that_message(a: Talker, b: Talker) -> N
     assert b.shown() == ["one", "answer to one", "[This message could not be read: its record is damaged.]", "answer to two"]
 
 
-def test_who_was_overtaken_by_the_floor_says_again_what_no_store_has(a: Talker) -> None:
+def test_a_turn_that_no_store_has_keeps_its_name_below_the_floor_of_others(a: Talker) -> None:
     copy = a.turn("stored")
     a.confirm()
+    a.author.note_logged({"a0": 2})
     a.turn("not stored")
-    crowd = replace(copy, vector=Vector(floor=9), clock=9)
+    crowd = replace(copy, vector=Vector(floor=9, counted=9), clock=9)
 
     a.author.absorb(crowd)
-    after = a.offer()
 
-    new = [message for message in after.messages.values() if message.segment.writer != "a0"]
-    assert texts(message.value for message in new) == ["not stored", "answer to not stored"]
-    assert all(after.vector.includes(one.name, one.clock) and one.clock > 9 for one in new)
+    entry = a.author.copy.vector.last["a0"]
+    assert (entry.number, entry.left, entry.logged) == (4, 2, 2)
+    assert a.shown() == ["not stored", "answer to not stored"]
+
+
+def test_a_turn_that_is_known_to_be_logged_leaves_with_its_writer(a: Talker) -> None:
+    copy = a.turn("stored")
+    a.author.note_logged({"a0": 2})
+
+    a.author.absorb(replace(copy, vector=Vector(floor=9, counted=9), clock=9))
+
+    assert not a.author.copy.vector.last
 
 
 def test_five_hundred_writers_that_come_and_go_keep_the_copy_small_and_lose_nothing_of_the_window() -> None:
@@ -279,7 +288,9 @@ def test_five_hundred_writers_that_come_and_go_keep_the_copy_small_and_lose_noth
         talker.turn(f"turn {at}")
         if at == 7:
             early = talker
-        talker.author.shorten(talker.author.copy.vector)
+        talker.author.note_logged({talker.author.outbox.writer: 2})
+        talker.author.compact()
+        talker.author.shorten()
         shared = merge(shared, talker.author.copy)
 
     assert len(shared.vector.last) <= 64
@@ -358,7 +369,8 @@ def test_the_rest_of_a_turn_that_was_evicted_while_it_went_on_stays_in_the_log_a
     a.author.absorb(b.author.copy)
     b.author.absorb(a.offer())
 
-    assert a.shown() == b.shown() == ["find it", "meanwhile", "answer to meanwhile"]
+    assert a.shown() == ["find it", "meanwhile", "answer to meanwhile"]
+    assert b.shown() == ["find it", "meanwhile", "answer to meanwhile"]  # as its conversation manager made it
     for one in (a, b):
         one.offer()
         one.author.forget(one.author.copy)
@@ -520,9 +532,10 @@ def test_turns_and_messages_of_two_writers_are_counted_together_also_those_whose
     b.turn("two")
     a.author.absorb(b.author.copy)
     a.turn("three")
-    below = a.author.copy.vector.shortened(a.author.copy.vector, to=1)
+    compacted = a.author.copy.vector.as_logged().compacted(to=1)
+    below = compacted.shortened(compacted, to=1)
 
-    assert a.author.copy.vector.tally[:2] == below.tally[:2] == (6, 3)
+    assert a.author.copy.vector.tally[:2] == compacted.tally[:2] == below.tally[:2] == (6, 3)
     assert list(below.last) == ["a0"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from strands_manga_memory.session.core.identity import Name
 from strands_manga_memory.session.core.merge import EMPTY, Copy, merge
 from strands_manga_memory.session.core.records import Body, Message, in_order, name_of
-from strands_manga_memory.session.core.vector import NOTHING, Entry, Vector
+from strands_manga_memory.session.core.vector import Entry, Vector
 from strands_manga_memory.session.core.window import gaps, shown_name
 from tests.unit.session.core.values import clock_of, copies, message
 
@@ -116,4 +116,4 @@ def test_messages_of_a_last_turn_that_is_nowhere_come_where_they_were_said() -> 
     lost = [Name("a", 3), Name("a", 4)]
     assert [name_of(shown) for shown in copy.view] == [*(one.name for one in there), *lost]
     assert copy.lacks == frozenset(lost)
-    assert [one.name for one in in_order([*there, *gaps(NOTHING, vector, there)])] == [*(one.name for one in there), *lost]
+    assert [one.name for one in in_order([*there, *gaps(None, vector, there)])] == [*(one.name for one in there), *lost]

@@ -1,0 +1,200 @@
+"""Agents that are built for one request each, as a web worker builds them: a conversation may have hundreds of writers."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.hooks import BeforeModelCallEvent
+
+from strands_manga_memory import ConflictError, MangaMemory
+from strands_manga_memory.messages.placeholders import CUT_TEXT
+from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import SHAPES, Stores, open_stores, quiet, texts
+
+pytestmark = pytest.mark.xdist_group("services")
+
+
+class WorkerExitError(BaseException):
+    """The worker process ends in the middle of a turn."""
+
+
+@pytest.fixture(params=SHAPES)
+def stores(request: pytest.FixtureRequest) -> Stores:
+    return open_stores(request.param, request)
+
+
+def new_agent(stores: Stores, **arguments: Any) -> Agent:
+    arguments.setdefault("conversation_manager", NullConversationManager())
+    return stores.agent(ScriptedModel(lambda messages: "ok"), agent_id="a", **arguments)
+
+
+def serve(stores: Stores, text: str, **arguments: Any) -> Agent:
+    """Serve a request with an agent of its own."""
+    live = new_agent(stores, **arguments)
+    live(text)
+    quiet(live)
+    return live
+
+
+def close(live: Agent) -> None:
+    live._session_manager.flush()
+    live._session_manager.close()
+
+
+def window() -> SlidingWindowConversationManager:
+    return SlidingWindowConversationManager(window_size=10)
+
+
+def asked(live: Agent) -> list[str]:
+    """Return the questions of a history."""
+    return [text for message in live.messages if message["role"] == "user" for text in texts([message])]
+
+
+def check_valid(messages: list[Any]) -> None:
+    roles = [message["role"] for message in messages]
+    assert all(one != other for one, other in itertools.pairwise(roles)), roles
+
+
+def cut_turn(stores: Stores, text: str) -> None:
+    """Serve a request whose worker exits before the answer, when the question is saved."""
+    live = new_agent(stores)
+
+    def exits(_: BeforeModelCallEvent) -> None:
+        for conversation in live._session_manager._members.conversations.values():
+            conversation.commits.request_flush().result()
+            conversation.commits.error = ConflictError("this worker is gone")
+        raise WorkerExitError
+
+    live.hooks.add_callback(BeforeModelCallEvent, exits)
+    with suppress(WorkerExitError, ConflictError):
+        live(text)
+
+
+@pytest.mark.parametrize("count", [20, 90])
+def test_each_turn_of_agents_built_one_after_another_is_in_the_history(stores: Stores, count: int) -> None:
+    """The history has all turns in order, with the hot copy and after it has expired."""
+    wanted = [f"turn {number}" for number in range(count)]
+    for text in wanted:
+        serve(stores, text)
+
+    assert asked(new_agent(stores)) == wanted
+    if stores.durable is not None:
+        new_agent(stores)._session_manager.flush()
+        stores.lose_hot()
+        assert asked(new_agent(stores)) == wanted
+
+
+def test_turns_of_two_workers_at_once_are_in_the_history_after_the_hot_copy_expired(stores: Stores) -> None:
+    """Two requests at a time, 44 in all; the hot copy expires in the middle and at the end."""
+    with ThreadPoolExecutor(2) as workers:
+        for number in range(22):
+            list(workers.map(lambda name, at=number: serve(stores.elsewhere(), f"turn {at} {name}"), ["one", "other"]))
+            if number == 11 and stores.durable is not None:
+                new_agent(stores)._session_manager.flush()
+                stores.lose_hot()
+
+    wanted = {f"turn {number} {name}" for number in range(22) for name in ("one", "other")}
+    live = new_agent(stores)
+    assert set(asked(live)) == wanted
+    check_valid(live.messages)
+    live._session_manager.flush()
+    if stores.durable is not None:
+        stores.lose_hot()
+        assert new_agent(stores).messages == live.messages
+
+
+@pytest.mark.parametrize("manager", [NullConversationManager, window])
+def test_closed_turns_of_two_workers_are_in_the_history_after_the_hot_copy_expired(stores: Stores, manager: Any) -> None:
+    """After twenty agents, two speak at once and are closed, ten times; each time the hot copy expires."""
+    for number in range(20):
+        close(serve(stores, f"turn {number}", conversation_manager=manager()))
+
+    with ThreadPoolExecutor(2) as workers:
+        for number in range(10):
+            pair = [f"turn {number} {name}" for name in ("one", "other")]
+            list(workers.map(lambda text: close(serve(stores.elsewhere(), text, conversation_manager=manager())), pair))
+            if stores.durable is not None:
+                stores.lose_hot()
+            live = new_agent(stores, conversation_manager=manager())
+            assert set(pair) <= set(asked(live))
+            check_valid(live.messages)
+
+
+def test_a_turn_that_was_saved_late_is_in_the_history(stores: Stores) -> None:
+    """A worker answers while eighty others do; its turn comes behind what it had seen."""
+    serve(stores, "first")
+    late = new_agent(stores)
+
+    def others(_: BeforeModelCallEvent) -> None:
+        for number in range(80):
+            serve(stores, f"turn {number}")
+
+    late.hooks.add_callback(BeforeModelCallEvent, others)
+    late("late")
+    quiet(late)
+    serve(stores, "last")
+
+    live = new_agent(stores)
+    assert sorted(asked(live)) == sorted(["first", "late", "last", *(f"turn {number}" for number in range(80))])
+    check_valid(live.messages)
+
+
+def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(stores: Stores) -> None:
+    """A sliding window of ten messages holds the last five turns after ninety agents, with the hot copy and without."""
+    for number in range(90):
+        serve(stores, f"turn {number}", conversation_manager=window())
+
+    wanted = [f"turn {number}" for number in range(85, 90)]
+    assert asked(new_agent(stores)) == wanted
+    if stores.durable is not None:
+        new_agent(stores)._session_manager.flush()
+        stores.lose_hot()
+        assert asked(new_agent(stores)) == wanted
+
+
+@pytest.mark.parametrize("count", [20, 90])
+@pytest.mark.parametrize("manager", [NullConversationManager, SlidingWindowConversationManager])
+def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(stores: Stores, count: int, manager: Any) -> None:
+    """The request of each later agent is valid, and the cut turn has an answer that says so."""
+    serve(stores, "first")
+    cut_turn(stores, "cut")
+    for number in range(count):
+        live = serve(stores, f"turn {number}", conversation_manager=manager())
+        check_valid(live.model.requests[-1].messages)
+
+    live = new_agent(stores, conversation_manager=manager())
+    check_valid(live.messages)
+    if manager is NullConversationManager:
+        assert texts(live.messages[:4]) == ["first", "ok", "cut", CUT_TEXT]
+
+
+def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(request: pytest.FixtureRequest) -> None:
+    """The hot copy and the durable head have the same size after 100 and after 200 agents."""
+    stores = open_stores("valkey+dynamodb", request)
+    sizes: list[int] = []
+    for number in range(200):
+        serve(stores, f"turn {number:03}", conversation_manager=window())
+        if number % 100 >= 80:
+            fields = stores.client.hgetall(next(stores.client.scan_iter(match=f"smm:*{stores.session}*")))
+            sizes.append(sum(map(len, [*fields, *fields.values()])))
+
+    assert max(sizes[20:]) < 1.1 * max(sizes[:20]) < 12_000
+
+
+def test_agents_of_the_facade_built_one_after_another_have_each_turn(tmp_path: Path) -> None:
+    """``MangaMemory.agent`` builds an agent for each of 40 requests: later ones have all turns, also in another process."""
+    durable = f"sqlite:///{tmp_path / 'sessions.sqlite3'}"
+    wanted = [f"turn {number}" for number in range(40)]
+    with MangaMemory.open(durable=durable) as memory:
+        for text in wanted:
+            memory.agent(ScriptedModel(lambda messages: "ok"), user_id="u", session_id="s")(text)
+        assert asked(memory.agent(ScriptedModel(), user_id="u", session_id="s")) == wanted
+    with MangaMemory.open(durable=durable) as memory:
+        assert asked(memory.agent(ScriptedModel(), user_id="u", session_id="s")) == wanted
