@@ -28,6 +28,8 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("everything", 2030),
         ("everything", 2109),
         ("everything", 2133),
+        ("everything", 20176),
+        ("everything", 20246),
     ],
 )
 def test_seeds_that_broke_a_promise_once_hold_it(name: str, seed: int) -> None:

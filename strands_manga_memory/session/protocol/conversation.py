@@ -235,6 +235,9 @@ class Conversation:
             for attempt in range(TRIES):
                 if not durable.is_known:
                     self.read_head()
+                if durable.record is None and not self.local.base.incarnation and durable.unlisted_keys(Record(incarnation=1)):
+                    # A log that no head lists is left of a conversation that was lost or deleted: nothing of it may come back.
+                    self.local.first_incarnation = self._next_incarnation(1, None)
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
                     return
@@ -286,13 +289,22 @@ class Conversation:
                 record = replace(record, version=record.version.marked())
         self._redact_log(record, known)
         left = self._put_turns(record, missing)
-        head = head_record(record, left, known)
+        head = self._with_proven_turns(head_record(record, left, known), record)
         if not durable.put_head(head):
             return False
         self.local.head_copy = head
         self.local.note_stored(replace(record, unlogged=left))
         self._note_logged_in_hot(left)
         return True
+
+    def _with_proven_turns(self, head: Record, record: Record) -> Record:
+        """Return a head that claims further seen turns which the log has: after a table was restored nobody may hold them."""
+        unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
+        if not unproven:
+            return head
+        turns = self._durable().get_turns(record.incarnation, unproven)
+        proven = {key: min(len(turn.messages), record.seen[key]) for key, turn in turns.items()}
+        return replace(head, seen={**head.seen, **proven})
 
     def _note_logged_in_hot(self, left: Mapping[TurnKey, int]) -> None:
         """Take turns that the log has off the hot tier's list of unlogged ones; the next save does so if this fails."""

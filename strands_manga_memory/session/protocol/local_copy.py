@@ -44,6 +44,7 @@ class LocalCopy:
         head_copy: The record of the durable head when it last answered.
         answered_at: When a store last answered; None if none has.
         was_stored: Whether a store has had the conversation.
+        first_incarnation: Number of the incarnation that begins where no tier has a record.
     """
 
     def __init__(self, *, clock: Callable[[], float], hash_is_log: bool = False) -> None:
@@ -55,6 +56,7 @@ class LocalCopy:
         self.own: dict[TurnKey, Turn] = {}
         self.has_news = self.is_overruled = self.was_stored = False
         self.dropped = 0
+        self.first_incarnation = 1
         self.hot_copy: Record | None = None
         self.head_copy: Record | None = None
         self.answered_at: float | None = None
@@ -187,7 +189,7 @@ class LocalCopy:
             return replace(
                 base,
                 version=version,
-                incarnation=base.incarnation or 1,
+                incarnation=base.incarnation or self.first_incarnation,
                 window=self.window,
                 notes=base.notes if self._notes is None or self.is_overruled else self._notes[0],
                 seen={**base.seen, **{key: len(turn.messages) for key, turn in own.items()}},

@@ -385,6 +385,22 @@ def test_table_restored_from_a_backup_receives_the_turns_that_it_lacks() -> None
     assert len(stores.hold().history()) == 12
 
 
+def test_new_conversation_shows_nothing_of_a_log_without_a_head() -> None:
+    """Turns that a lost or deleted conversation left in the table stay out of the next one, and are deleted."""
+    stores = Stores()
+    hold = stores.hold()
+    for number in range(6):
+        turn(hold, number)
+    hold.flush()
+    stores.hot.store._conversations.clear()
+    del stores.durable.store.rows["s", "A:a#HEAD"]
+    turn(stores.hold(), 7)
+    assert texts(stores.hold()) == texts(stores.hold(hot=False)) == expected(7)
+    stores.hold().purge_ended()
+    assert [len(found.messages) for _, found in stores.hold().history()] == [2]
+    assert "user 1 " not in str(stores.durable.store.rows)
+
+
 def test_sweep_empties_the_hot_tier_and_refuses_a_write_on_its_way() -> None:
     """After a sweep the durable tier has everything, and a late compare-and-set changes nothing."""
     stores = Stores()
