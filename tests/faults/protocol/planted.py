@@ -67,7 +67,7 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
         lambda: mock.patch.object(record, "_carried_over", _carry_all),
     ),
     "an expiry carries nothing over": (
-        SETS["ends"],
+        frozenset({"faults", "split", "ends"}),
         lambda: mock.patch.object(record, "_carried_over", return_value=Record()),
     ),
     "the log is not redacted": (
