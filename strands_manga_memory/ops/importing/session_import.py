@@ -109,7 +109,7 @@ def import_sessions(
     report = SessionsReport()
     for session_id, agent_id in ids:
         if isinstance(manager, SnapshotSessionManager) and session_id != manager.session_id:
-            raise ValueError(f"this SnapshotSessionManager reads session {manager.session_id!r}, not {session_id!r}")
+            raise ValueError(f"this SnapshotSessionManager reads session {manager.session_id!r:.80}, not {session_id!r:.80}")
         to = memory.session(scope_of(session_id))
         try:
             if isinstance(manager, SnapshotSessionManager):

@@ -76,6 +76,11 @@ MUTATIONS: dict[str, tuple[str, int | list[Step], Without]] = {
         0,
         lambda: mock.patch.object(window._Places, "of", lambda self, message: self._end),
     ),
+    "the rest of an evicted turn is shown where it is nowhere": (
+        "rollback",
+        421,
+        lambda: mock.patch.object(window._Places, "of", lambda self, turn: _OF(self, turn) or self._end),
+    ),
     "an open turn is not closed": ("turns", histories.CUT, lambda: mock.patch.object(showing, "_ends", return_value={})),
     "a replica is not read after an unknown outcome": ("turns", 0, lambda: mock.patch.object(HotReplica, "is_known", True)),
     "nobody looks whether a life goes on": ("deletions", histories.IDLE, lambda: mock.patch.object(Watch, "is_silent", False)),
