@@ -179,7 +179,7 @@ def main() -> int:
     pipe, requests = Pipe(), RequestCounter()
     try:
         memory = MangaMemory.from_env()
-        parts = memory.agent_kwargs(user_id=USER_ID, session_id=arguments.session, agent_id=AGENT_ID)
+        parts = memory.agent_kwargs(user_id=USER_ID, session_id=arguments.session, agent_id=AGENT_ID, max_tokens=4_096)
         agent = build_agent(arguments.model, parts)
         serve(agent, parts, pipe, requests)
         agent.cleanup()

@@ -60,7 +60,7 @@ def test_summaries_and_recall_follow_the_window(window: int | None, memory: Mang
         assert manager.trimmer.max_tokens == budget
     recall = HistoryRecall(None)
     Agent(model=_model(window), plugins=[recall], callback_handler=None)
-    assert recall.max_tokens == _BUDGETS[window] * 3 // 4
+    assert recall.max_tokens == min(1_024, _BUDGETS[window] // 4)
 
 
 def test_a_history_of_the_facade_costs_what_the_default_says(memory: MangaMemory) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from moto import mock_aws
 from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.multiagent import GraphBuilder
@@ -31,12 +33,20 @@ NAMES = ["sliding", "summarizing", "files", "s3", "snapshots", "auto"]
 
 @pytest.fixture
 def aws(dynamodb_server: servers.DynamoDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The services of the diffs, on a server of this machine."""
+    """DynamoDB of the diffs, on a server of this machine."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", dynamodb_server.endpoint)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    boto3.client("s3").create_bucket(Bucket="sessions")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """S3 with the bucket of the diffs, in this process."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket="sessions")
+        yield
 
 
 def side(diff: str, sign: str) -> str:
@@ -55,7 +65,7 @@ def test_both_sides_of_each_diff_run(
     name: str, sign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if name == "s3":
-        request.getfixturevalue("aws")
+        request.getfixturevalue("bucket" if sign == "-" else "aws")
     monkeypatch.chdir(tmp_path)
     given: dict[str, Any] = {"Agent": Agent, "SnapshotSessionManager": SnapshotSessionManager}
     given["model"] = ScriptedModel(["はい"])

@@ -10,7 +10,7 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory
-from strands_manga_memory.messages import is_message, problems
+from strands_manga_memory.messages import for_model, is_message, problems
 from strands_manga_memory.session.author import author
 from strands_manga_memory.stores.encoding.codec import dump
 from strands_manga_memory.testing import ScriptedModel
@@ -104,6 +104,8 @@ def lived(at: int, value: Any, memory: MangaMemory, *, max_tokens: int) -> bool:
     other("and now?")
     assert all(map(is_message, other.messages)), "an agent has what is no message"
     roles = {message["role"] for message in other.messages}
-    assert roles > {"user", "assistant"} or not problems(other.messages), "a history that no provider takes"
+    assert roles > {"user", "assistant"} or not problems(for_model(other.messages)), (
+        "a history of which no valid request can be made"
+    )
     assert len(list(memory.session(scope).history())) == len(messages) + (4 if accepted else 2)
     return accepted
