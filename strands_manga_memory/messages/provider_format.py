@@ -91,13 +91,22 @@ def _valid_block(block: Any, role: str) -> Any:
     if "reasoningContent" in block:
         return block if role == "assistant" else None
     if "guardContent" in block and "text" in block["guardContent"]:
-        return block if _is_said((block["guardContent"]["text"] or {}).get("text")) else None
+        return block if _is_said(_inner_text(block["guardContent"]["text"])) else None
     if "citationsContent" in block:
-        texts = [item.get("text") or "" for item in block["citationsContent"].get("content") or ()]
-        return block if _is_said("".join(texts)) else None
+        return block if _is_said("".join(map(_inner_text, blocks_of(_content_of(block["citationsContent"]))))) else None
     if "text" in block:
         return block if _is_said(block["text"]) else None
     return block
+
+
+def _inner_text(value: Any) -> str:
+    """Return the text of a part of a block; an empty text if it has none."""
+    text = value.get("text") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else ""
+
+
+def _content_of(value: Any) -> Any:
+    return value.get("content") if isinstance(value, dict) else None
 
 
 def _is_said(text: Any) -> bool:

@@ -161,7 +161,12 @@ class HotProfile:
             )
             again = min(_RETRY_SECONDS[1], 2 * wait)
             key = ("publish", uuid.uuid4().hex)
-            shared_writer(self._hot, None).later(key, wait, lambda: self._published(change, again, until))
+            shared_writer(self._hot, None).later(
+                key,
+                wait,
+                lambda: self._published(change, again, until),
+                is_needed=lambda: False,  # the table has the change: an exit need not wait for the hot tier
+            )
 
     def state_of(self, record: HotRecord | None) -> ProfileState:
         """Return the content of a stored record; raise ``CorruptRecordError`` if the record is damaged."""
