@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -131,7 +132,13 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         self.persist_layout = True
         self.archive = FullTextArchive(log)
         limits = HistoryLimits(high, trim_to, trim_every, max_turns, exact=getattr(self.counter, "exact", True))
-        features = FeatureCache(self.counter, self.scorer, self._history)
+        reference = weakref.ref(self)  # a bound method would keep the manager alive until a garbage collection
+
+        def history() -> Sequence[Message]:
+            manager = reference()
+            return () if manager is None else manager._history()  # noqa: SLF001 - of this class
+
+        features = FeatureCache(self.counter, self.scorer, history)
         self._trimmer = Trimmer(limits, features, self.archive, bands or _BANDS, signals or _SIGNALS, on_evict)
         self._requests = RequestMeter(self.counter, limits.calibration)
         self._log = MessageLog()
