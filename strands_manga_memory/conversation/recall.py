@@ -239,7 +239,7 @@ class HistoryRecall(Plugin):
         shown = list(archived_messages(TimedMessage(message, 0.0) for message in history))
         ids = {message.id for message in shown}
         hits = [hit for hit in self.search(question) if hit.message.id not in ids]
-        return self._quotes.format(hits, query_terms(question), shown=[message.text for message in shown])
+        return self._quotes.format(hits, content_terms(question), shown=[message.text for message in shown])
 
     def search(self, question: str, *, leave_out: Iterable[str] = ()) -> list[RecallHit]:
         """Return the messages that fit a question, the best first.
