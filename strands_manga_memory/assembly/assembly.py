@@ -38,7 +38,7 @@ from strands_manga_memory.assembly.process import Process
 from strands_manga_memory.assembly.settings import History
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.stores import Codec
+from strands_manga_memory.stores import Codec, SQLiteTable
 from strands_manga_memory.telemetry import ObservedCodec
 
 DEFAULT_AGENT = "default"
@@ -228,7 +228,9 @@ class Assembly(Process):
             spool=self._spool,
             pii=self._pii,
             codec=self._memory_codec,
-            table=store.table_view(shared=self.hot.survives_process),
+            # Where the hot tier is this process alone, a local table tells of other processes' changes at each model call.
+            # A table over the network is not read on the way to a model.
+            table=store.table_view(shared=self.hot.survives_process or not isinstance(self.memories, SQLiteTable)),
         )
 
     async def prefetch(self, scope: ConversationScope) -> None:
