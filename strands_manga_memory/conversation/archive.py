@@ -16,7 +16,7 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.conversation.message_truncation import is_truncated, result_text, results_of
 from strands_manga_memory.conversation.summary_record import is_synthesized
-from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.search import Embed, LexicalIndex, dot, embed_texts
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
 """Returns the messages of a conversation, oldest first, as messages or as records with ``message`` and ``at``."""
-
-SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
 
 _SMALL_TALK_CHARACTERS = 120
 """A longer text is not small talk."""

@@ -19,7 +19,6 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.conversation.archive import (
-    SMALL_TALK_ACTS,
     ArchivedMessage,
     ArchiveIndexer,
     Bm25Retriever,
@@ -35,7 +34,7 @@ from strands_manga_memory.conversation.history_manager import history_manager_of
 from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.request_tokens import without_added
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
-from strands_manga_memory.language.dialogue_acts import dialogue_act
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.search import Days, content_terms, parse_days, query_terms, search_terms
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import is_turn_start

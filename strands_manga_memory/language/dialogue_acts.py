@@ -33,6 +33,10 @@ class DialogueAct(StrEnum):
     UNMATCHED = "unmatched"
 
 
+SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
+"""Acts of greetings, thanks and farewells, which are neither stored as memories nor searched for nor quoted."""
+
+
 _ROLES = ("user", "assistant")
 _ENGLISH_RULES = {role: tuple(rule for rule in EN.act_rules if rule.role == role) for role in _ROLES}
 _JAPANESE_RULES = {role: tuple(rule for rule in JA.act_rules if rule.role == role) for role in _ROLES}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.preference_slots import Preference, canonical_value, split_values
 from strands_manga_memory.language.preferences import extract_preferences, parse_preference
 from strands_manga_memory.language.session_summaries import (
@@ -299,13 +299,10 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     return passages
 
 
-_SMALL_TALK = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
-
-
 def _is_small_talk(turn: Sequence[Utterance]) -> bool:
     """Tell whether the user said nothing in a turn but a greeting, thanks or a farewell."""
     words = [each.text for each in turn if each.role == "user"]
-    return bool(words) and all(dialogue_act(text, "user") in _SMALL_TALK for text in words)
+    return bool(words) and all(dialogue_act(text, "user") in SMALL_TALK_ACTS for text in words)
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:

@@ -8,11 +8,9 @@ from typing import Any
 from strands.memory import InjectionQueryContext
 from strands.types.content import Message
 
-from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
-
-_SMALL_TALK = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
 
 
 def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
@@ -37,4 +35,4 @@ def user_query(messages: Sequence[Message]) -> str | None:
     """Return the user's words in the message that opened the last turn; None if they are small talk, or there are none."""
     opening = next(filter(is_turn_start, reversed(messages)), None)
     words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
-    return words if words and dialogue_act(words, "user") not in _SMALL_TALK else None
+    return words if words and dialogue_act(words, "user") not in SMALL_TALK_ACTS else None
