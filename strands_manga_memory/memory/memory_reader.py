@@ -201,10 +201,7 @@ class MemoryReader:
 
     def _written_quietly(self, used: list[str], at: float) -> None:
         try:
-            if self._copy is None or not self._copy.rules_out_erasure():
-                erased = self._partition.erased()
-                if erased is not None and at <= float(erased.get("at") or 0.0):
-                    return
-            self._partition.note_uses(used)
+            is_not_erased = self._copy is not None and self._copy.rules_out_erasure()
+            self._partition.note_uses(used, at=None if is_not_erased else at)
         except StoreError as error:
             logger.debug("error=<%s> | a recall was not noted", type(error).__name__)

@@ -34,9 +34,11 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 
 
 def target_of(schema: TableSchema, write: Write) -> Key:
-    """Return the key of the record a write is about; raise ``ValueError`` if it is no put and no delete."""
+    """Return the key of the record a write is about; raise ``ValueError`` if it is no put, no delete and no check."""
     if (write.item is None) == (write.key is None):
         raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
+    if write.is_check and (write.key is None or write.when is None):
+        raise ValueError(f"a check must have a key and a condition, got {write!r:.200}")
     return key_of(schema, write.item) if write.item is not None else write.key  # type: ignore[return-value]
 
 

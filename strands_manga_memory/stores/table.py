@@ -82,11 +82,16 @@ ABSENT = Condition(absent=True)
 
 @dataclass(frozen=True)
 class Write:
-    """One write of a ``transact`` call: a put (``item``) or a delete (``key``), with an optional condition."""
+    """One part of a ``transact`` call: a put (``item``), a delete (``key``), or a check (``key`` and ``is_check``).
+
+    A put and a delete may have a condition. A check has one, and leaves the record as it is: the other writes happen only if
+    its condition holds when they do.
+    """
 
     item: Item | None = None
     key: Key | None = None
     when: Condition | None = None
+    is_check: bool = False
 
 
 class Table(Protocol):

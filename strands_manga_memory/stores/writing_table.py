@@ -34,7 +34,7 @@ class WritingTable:
         """Do all writes (at most 100) or none; return False if a condition is not met.
 
         Raises:
-            ValueError: There are more than 100 writes, or two of the same record, or one that is no put and no delete.
+            ValueError: There are more than 100 writes, or two of the same record, or one that is no put, delete or check.
         """
         check_transaction(self.schema, writes)
         return self._write(writes)

@@ -240,6 +240,12 @@ def test_conditions_are_judged_as_they_say(table: Table, when: Condition) -> Non
         assert table.delete("p", "k", when=when) is expected, stored
         assert table.get("p", "k") == (None if expected else before)
     restore()
+    checked = [Write(item=record("other")), Write(key=("p", "k"), when=when, is_check=True)]
+    assert table.transact(checked) is expected
+    assert table.get("p", "k") == before
+    assert (table.get("p", "other") is not None) is expected
+    table.delete("p", "other")
+    restore()
     assert table.transact([Write(item=record("other")), Write(item=record(new=True), when=when)]) is expected
     assert table.get("p", "k") == (record(new=True) if expected else before)
     assert (table.get("p", "other") is not None) is expected
@@ -324,6 +330,8 @@ def test_a_transaction_writes_all_or_nothing(table: Table) -> None:
         ([Write(item=record()), Write(key=("p", "k"))], "writes must be of different records"),
         ([Write()], "a write must have either an item or a key"),
         ([Write(item=record(), key=("p", "k"))], "a write must have either an item or a key"),
+        ([Write(key=("p", "k"), is_check=True)], "a check must have a key and a condition"),
+        ([Write(item=record(), when=ABSENT, is_check=True)], "a check must have a key and a condition"),
     ],
 )
 def test_a_transaction_that_makes_no_sense_is_refused(table: Table, writes: list[Write], message: str) -> None:

@@ -33,7 +33,7 @@ from strands_manga_memory.memory.records.memory_records import (
     sealed_unless_plain,
     type_range,
 )
-from strands_manga_memory.memory.records.partition import UserPartition
+from strands_manga_memory.memory.records.partition import UserPartition, not_erased_since
 from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType
 from strands_manga_memory.memory.records.unreadable import going_on
 from strands_manga_memory.stores.encoding.codec import trusted
@@ -451,13 +451,6 @@ def _unchanged(item: Item | None) -> Condition:
 
 def _of_version(id_: str, stored: _Stored) -> Condition:
     return Condition(equals={"version": stored.versions[id_]}) if id_ in stored.versions else ABSENT
-
-
-def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return the write that fails if the user was erased since ``erased`` was read."""
-    if erased is None:
-        return Write(key=(partition, ERASED), when=ABSENT)
-    return Write(item=erased, when=Condition(equals={"mark": erased.get("mark")}))
 
 
 def _pause(attempt: int) -> None:

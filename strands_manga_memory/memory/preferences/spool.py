@@ -16,11 +16,11 @@ from strands_manga_memory.exceptions import ConflictError, PersonalDataError, St
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, not_erased_since
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.preference_sinks import PreferenceSignal, PreferenceSink, signals_of
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
 from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner, place_of
-from strands_manga_memory.memory.records.partition import UserPartition
+from strands_manga_memory.memory.records.partition import UserPartition, not_erased_since
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 from strands_manga_memory.stores.writer import shared_writer

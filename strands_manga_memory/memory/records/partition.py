@@ -174,13 +174,7 @@ class UserPartition:
     def _written(self, item: Item, when: Condition, guard: Item | str | None) -> bool:
         if isinstance(guard, str):
             return self.table.put(item, when=when)
-        place = (self.owner.partition, ERASED)
-        unchanged = (
-            Write(key=place, when=ABSENT)
-            if guard is None
-            else Write(item=guard, when=Condition(equals={"mark": guard["mark"]}))
-        )
-        return self.table.transact([Write(item=item, when=when), unchanged])
+        return self.table.transact([Write(item=item, when=when), not_erased_since(self.owner.partition, guard)])
 
     def erased(self) -> Item | None:
         """Return the marker of the last erasure, or None."""
@@ -217,20 +211,30 @@ class UserPartition:
 
     # The ledger of recalls: an entry each, counted into the records now and then
 
-    def note_uses(self, ids: Iterable[str]) -> None:
-        """Note that memories were recalled, by one write whatever their number."""
-        now = self.clock()
+    def note_uses(self, ids: Iterable[str], *, at: float | None = None) -> None:
+        """Note that memories were recalled, by one write whatever their number.
+
+        Args:
+            ids: Ids of the memories.
+            at: Time of the recall, in seconds since 1970: nothing is written if the user was erased then or later. None: the
+                caller knows that the user was not erased.
+        """
         used = sorted(set(ids))
-        if used:
-            self.table.put(
-                {
-                    "user_id": self.owner.partition,
-                    "memory_id": f"{LEDGER}{int(now * 1000):015d}.{uuid.uuid4().hex[:8]}",
-                    "at": now,
-                    "used": used,
-                    "expires_at": int(now + _LEDGER_SECONDS),
-                }
-            )
+        if not used:
+            return
+        now = self.clock()
+        entry = {
+            "user_id": self.owner.partition,
+            "memory_id": f"{LEDGER}{int(now * 1000):015d}.{uuid.uuid4().hex[:8]}",
+            "at": now,
+            "used": used,
+            "expires_at": int(now + _LEDGER_SECONDS),
+        }
+        if at is None:
+            self.table.put(entry)
+            return
+        not_erased = Condition(absent=True, below={"at": at})
+        self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
     def uses(self) -> dict[str, tuple[int, float]]:
         """Return how often each memory was recalled since its record was written, and when last; one query."""
@@ -268,6 +272,12 @@ class UserPartition:
                 self.update(memory_id, counted)
         except ConflictError as error:
             logger.debug("error=<%s> | the uses of a memory were not counted", type(error).__name__)
+
+
+def not_erased_since(partition: str, erased: Item | None) -> Write:
+    """Return the check that fails if the user was erased since the marker ``erased`` was read."""
+    unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
+    return Write(key=(partition, ERASED), when=unchanged, is_check=True)
 
 
 def _fields(record: MemoryRecord) -> Mapping[str, Any]:

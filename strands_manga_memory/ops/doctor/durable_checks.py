@@ -199,6 +199,8 @@ def _tried(table: Table, tier: str) -> Finding:
     )
     item = {schema.partition: partition, schema.sort: "probe", "epoch": 1, **extra}
     other = {**item, schema.sort: "probe2"}
+    is_memory = bool(schema.indexes)  # the table of sessions is never checked
+    checks = [Write(key=(partition, "probe3"), when=ABSENT, is_check=True)] if is_memory else []
     steps: list[tuple[str, Callable[[], object]]] = [
         ("put", lambda: table.put(item, when=ABSENT)),
         ("get", lambda: table.get(partition, "probe")),
@@ -209,7 +211,7 @@ def _tried(table: Table, tier: str) -> Finding:
             (f"query {index.name}", lambda index=index: list(table.query(partition, index=index.name)))
             for index in schema.indexes
         ),
-        ("transact", lambda: table.transact([Write(item=item, when=Condition(equals={"epoch": 1}))])),
+        ("transact", lambda: table.transact([Write(item=item, when=Condition(equals={"epoch": 1})), *checks])),
         ("delete", lambda: table.delete(partition, "probe", when=Condition(equals={"epoch": 1}))),
         ("batch delete", lambda: table.batch_write(deletes=[(partition, "probe"), (partition, "probe2")])),
     ]

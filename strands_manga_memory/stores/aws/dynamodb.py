@@ -203,7 +203,7 @@ class DynamoDBTable:
         """Do all writes (at most 100, 4 MB) or none; return False if a condition is not met.
 
         Raises:
-            ValueError: There are more than 100 writes, or two of the same record, or one that is no put and no delete.
+            ValueError: There are more than 100 writes, or two of the same record, or one that is no put, delete or check.
         """
         check_transaction(self.schema, writes)
         if not writes:
@@ -214,7 +214,8 @@ class DynamoDBTable:
             if write.item is not None:
                 actions.append({"Put": {"Item": attributes_of(write.item), **what}})
             elif write.key is not None:
-                actions.append({"Delete": {"Key": self._place(write.key), **what}})
+                kind = "ConditionCheck" if write.is_check else "Delete"
+                actions.append({kind: {"Key": self._place(write.key), **what}})
         request = {"TransactItems": actions, "ClientRequestToken": uuid.uuid4().hex}
         return self._requests.call("transact_write_items", expected=NOT_MET, **request) is not None
 

@@ -167,7 +167,9 @@ class SQLiteTable(WritingTable):
                     read[key] = self._stored(connection, key)
                     if not when.met_by(read[key]):
                         return False
-                for key, _, item, data in rows:
+                for write, (key, _, item, data) in zip(writes, rows, strict=True):
+                    if write.is_check:
+                        continue
                     self._reindex(connection, key, item, read)
                     removed += connection.execute(self._delete, key).rowcount
                     if data is not None:

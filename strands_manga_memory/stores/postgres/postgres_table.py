@@ -166,6 +166,7 @@ class PostgresTable(WritingTable):
             (target_of(self.schema, write), write.when, write.item, None if write.item is None else dump(normal(write.item)))
             for write in writes
         ]
+        checked = {write.key for write in writes if write.is_check}
         rows = [rows[at] for at in sorted({row[0]: at for at, row in enumerate(rows)}.values(), key=lambda at: rows[at][0])]
         for _ in range(_TRIES):
             try:
@@ -174,6 +175,9 @@ class PostgresTable(WritingTable):
                     if not all(when.met_by(_trusted(stored[key], key, self.schema)) for key, when, _, _ in rows if when):
                         return False
                     for key, when, item, data in rows:
+                        if key in checked:
+                            self._hold_absent(connection, key, stored[key])
+                            continue
                         self._reindex(connection, key, stored.get(key), item)
                         self._replace(connection, key, data, was_absent=when is not None and stored[key] is None)
                     return True
@@ -196,6 +200,12 @@ class PostgresTable(WritingTable):
         text += "DO NOTHING" if was_absent else "(partition, sort) DO UPDATE SET item = EXCLUDED.item"
         if connection.execute(self._sql(text), (*_bytes(key), data)).rowcount == 0:
             raise _Changed
+
+    def _hold_absent(self, connection: Connection, key: Key, stored: bytes | None) -> None:
+        """Keep a record that is absent, and so could not be locked, absent until the transaction ends."""
+        if stored is None:
+            self._replace(connection, key, b"", was_absent=True)
+            self._replace(connection, key, None, was_absent=True)
 
     def _reindex(self, connection: Connection, key: Key, stored: bytes | None, item: Item | None) -> None:
         for index in self.schema.indexes:
