@@ -1,6 +1,9 @@
-"""The README and the guides tell the truth: CI runs their commands, their Python runs, their links lead somewhere."""
+"""The README and the guides are correct: CI runs their commands, their Python runs, their links resolve."""
 
 import re
+import shlex
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -36,14 +39,14 @@ def test_ci_runs_the_readmes_test_command() -> None:
     assert "\npip install uv && uv run pytest\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
-def test_it_shows_a_picture_five_promises_with_proofs_and_ten_rows_of_the_comparison() -> None:
+def test_it_shows_a_picture_five_promises_with_proofs_and_six_rows_of_the_comparison() -> None:
     assert len(re.findall(r"!\[[^\]]+\]\([^)]+\.(?:png|gif)\)", README)) == 1
     promises = re.findall(r"^- \*\*.+\[proof\]\((tests/.+?)\)", README, re.MULTILINE)
     assert len(promises) == 5
     assert all((ROOT / promise).is_file() for promise in promises)
     table = README.partition(BEGIN)[2].partition(END)[0].strip()
     assert table == in_short((ROOT / "strands_manga_memory/guide/comparison.md").read_text(encoding="utf-8"))
-    assert len(table.splitlines()) == 2 + 10
+    assert len(table.splitlines()) == 2 + 6
 
 
 def test_every_folder_has_a_page_and_the_glossary_its_terms() -> None:
@@ -55,8 +58,24 @@ def test_every_folder_has_a_page_and_the_glossary_its_terms() -> None:
     assert terms == sorted(set(terms))
 
 
+def test_a_second_process_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    """Run the README's program in one process per shown command, and compare its output."""
+    program = re.search(r"```python\n(import re\n.*?)```", README, re.DOTALL)
+    session = re.search(r"```console\n(.*?)```", README, re.DOTALL)
+    assert program
+    assert session
+    (tmp_path / "chat.py").write_text(program[1], encoding="utf-8")
+    shown = re.findall(r"^\$ python (.+)\n((?:[^$].*\n)+)", session[1], re.MULTILINE)
+    assert len(shown) == 3
+    for command, output in shown:
+        done = subprocess.run(
+            [sys.executable, *shlex.split(command)], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stdout == output
+
+
 def test_it_is_read_in_a_few_minutes() -> None:
-    assert len(README.encode()) <= 8000
+    assert len(README.encode()) <= 6 * 1024
     prose = [
         part
         for part in re.sub(r"```.*?```|<!--.*?-->\n", "", README, flags=re.DOTALL).split("\n\n")
@@ -115,9 +134,9 @@ def test_the_snippets_are_found() -> None:
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
-def test_its_python_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def test_its_python_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    given = {} if request.node.callspec.id.startswith("README") else {"model": ScriptedModel(["はい、あります。"])}
-    exec(compile(code, "README.md", "exec"), given)
+    monkeypatch.setattr(sys, "argv", ["chat.py", "I have a cat called Momo."])
+    exec(compile(code, "README.md", "exec"), {"model": ScriptedModel(["はい、あります。"])})
     stores = re.search(r"sqlite:///|MangaMemory\.open\(", code) is not None
     assert any(tmp_path.rglob("*.sqlite3")) is stores

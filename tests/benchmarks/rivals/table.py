@@ -83,36 +83,35 @@ def write(path: Path, table: str) -> None:
     path.write_text(f"{head}{BEGIN}\n{table}\n{END}{tail}", encoding="utf-8")
 
 
-IN_SHORT = (
-    "bytes written a turn, after 100 turns",
-    "round trips a turn, after 100 turns",
-    "round trips to restore 100 turns",
-    "event loop stall in a turn, stores 50 ms away, ms",
-    "window after trimming with pins restored exactly",
-    "of 3 turns of two writers lost",
-    "a message of 500 KB",
-    "deleting a session whose id is a pattern of another's deletes that too",
-    "a live agent goes on after its session expired",
-    "of 6 turns in use past the TTL left",
-)
-"""The questions that the README shows; all of them are in the guide."""
+IN_SHORT = {
+    "bytes written a turn, after 100 turns": "bytes written by one turn",
+    "round trips a turn, after 100 turns": "round trips of one turn",
+    "round trips to restore 100 turns": "round trips to restore 100 turns",
+    "event loop stall in a turn, stores 50 ms away, ms": "event loop blocked, ms",
+    "window after trimming with pins restored exactly": "trimmed window restored",
+    "of 3 turns of two writers lost": "turns lost by two writers, of 3",
+}
+"""Questions that the README shows, with its labels. The guide shows all questions."""
 
 _COLUMNS = {
     "strands_manga_memory": "this package",
     "Strands FileSessionManager": "Strands file",
     "Strands SnapshotSessionManager": "Strands snapshot",
-    "strands-dynamodb-storage (AWS)": "AWS DynamoDB storage",
-    "strands-redis-session-manager": "Redis session manager",
+    "strands-dynamodb-storage (AWS)": "AWS DynamoDB",
+    "strands-redis-session-manager": "strands-redis",
 }
 
 
 def in_short(page: str) -> str:
-    """Return the README's table: ten questions, and five of the session managers that the guide's table compares."""
-    rows = [
-        line.strip("|").split("|") for line in page.partition(BEGIN)[2].partition(END)[0].splitlines() if line.startswith("|")
-    ]
+    """Build the README's table: six questions and five session managers of the guide's table.
+
+    Args:
+        page: Text of the guide, with the table between its markers.
+    """
+    lines = page.partition(BEGIN)[2].partition(END)[0].splitlines()
+    rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
     head = [cell.strip() for cell in rows[0]]
-    places = [next(at for at, cell in enumerate(head) if cell.startswith(name)) for name in _COLUMNS]
-    answers = {row[0].strip(): [row[at].strip() for at in places] for row in rows}
-    lines = ["| | " + " | ".join(_COLUMNS.values()) + " |", "|---|" + "---|" * len(places)]
-    return "\n".join([*lines, *(f"| {question} | {' | '.join(answers[question])} |" for question in IN_SHORT)])
+    columns = [next(at for at, cell in enumerate(head) if cell.startswith(name)) for name in _COLUMNS]
+    answers = {row[0].strip(): [row[at].strip() for at in columns] for row in rows}
+    table = ["| | " + " | ".join(_COLUMNS.values()) + " |", "|---|" + "---|" * len(columns)]
+    return "\n".join([*table, *(f"| {label} | {' | '.join(answers[question])} |" for question, label in IN_SHORT.items())])
