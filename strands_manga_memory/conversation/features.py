@@ -25,7 +25,7 @@ from strands_manga_memory.language.dialogue_acts import DialogueAct, act_of_repl
 from strands_manga_memory.language.text_features import TextFeatures, intern_words, text_features
 from strands_manga_memory.messages import content_fingerprint, is_turn_start
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.placeholders import STUB
+from strands_manga_memory.messages.placeholders import PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count
 
 logger = logging.getLogger(__name__)
@@ -309,7 +309,7 @@ class FeatureCache:
     def placeholder_tokens(self) -> int:
         """Tokens of the placeholder that a request has between two messages of one role."""
         if self._placeholder_tokens is None:
-            self._placeholder_tokens = self._counter.count({"role": "assistant", "content": [{"text": STUB}]})
+            self._placeholder_tokens = self._counter.count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
         return self._placeholder_tokens
 
     def total(self, messages: Sequence[Message]) -> int:

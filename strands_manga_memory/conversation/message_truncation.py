@@ -9,11 +9,15 @@ from typing import Any, NamedTuple, cast
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.truncation import CUT_MARKER, excerpt_text, kept_texts, truncate_text
+from strands_manga_memory.conversation.scoring import WEIGHTS
+from strands_manga_memory.conversation.truncation import CUT_MARKER, cut_marker, excerpt_text, kept_texts, truncate_text
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.search import split_passages
+from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages import blocks_of, result_texts
 from strands_manga_memory.messages.injection import LEFT_OUT, READER
 from strands_manga_memory.messages.media_limits import media_kind, media_note
+from strands_manga_memory.messages.placeholders import PLACEHOLDER
 from strands_manga_memory.stores.encoding.values import as_json
 
 Count = Callable[[Message], int]
@@ -34,7 +38,10 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 def is_truncated(message: Message) -> bool:
     """Tell whether something was cut from a message."""
-    return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
+    content = message["content"]
+    if len(content) > 1 and any(block.get("text") == PLACEHOLDER for block in content):
+        return True
+    return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(content))
 
 
 def shown_passages(message: Message) -> tuple[str, ...]:
@@ -240,18 +247,79 @@ def _strings(value: Any) -> Iterable[str]:
 # --- Short forms ----------------------------------------------------------------------------------
 
 _MOST_CONDENSED = 600
-"""Characters of the short form of a tool result."""
+"""Characters of the short form of a tool result, and of the passages of a long text."""
+
+_LONG_TEXT = 2_000
+"""A text of the user with more bytes of UTF-8 is condensed to passages: about 500 tokens of English, 700 of Japanese."""
+
+_MOST_PASSAGES = 400
+"""Only so many passages at the end of a long text are read."""
+
+_LONGEST_IDLE = 200
+"""A text with more characters is not idle."""
+
+_SMALL_TALK = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 
 def condensed_message(message: Message) -> Message | None:
-    """Return a message of tool results with short forms of them; None if it is no such message or was truncated before.
+    """Return a short form of a message; None if it has none or was truncated before.
 
-    Notes take the place of images, documents and other media in results.
+    Tool results keep their identifiers; notes take the place of their media. A message of the user
+    keeps the passages of long texts that state a wish, a correction, a condition or a fact, and of
+    several texts those that say something.
     """
     content = cast("list[Any]", message["content"])
-    if not content or not all("toolResult" in block for block in content) or is_truncated(message):
+    if not content or is_truncated(message):
         return None
-    return cast("Message", {**message, "content": [_condensed_result(block["toolResult"]) for block in content]})
+    if all("toolResult" in block for block in content):
+        short = [_condensed_result(block["toolResult"]) for block in content]
+    elif message["role"] == "user" and all([*block] == ["text"] for block in content):
+        short = _telling_texts(content, name_of(message))
+    else:
+        return None
+    return None if short == content else cast("Message", {**message, "content": short})
+
+
+def _telling_texts(content: Sequence[Any], name: str) -> list[Any]:
+    """Return texts of the user with long ones cut to passages and idle ones cut out."""
+    idle = [len(content) > 1 and _is_idle(block["text"]) for block in content]
+    if all(idle):
+        return [*content]
+    return [
+        {"text": PLACEHOLDER if skip else _telling_passages(block["text"], name)}
+        for skip, block in zip(idle, content, strict=True)
+    ]
+
+
+def _is_idle(text: str) -> bool:
+    """Tell whether a short text of the user is small talk or states nothing."""
+    if len(text) > _LONGEST_IDLE:
+        return False
+    act = dialogue_act(text, "user")
+    return act in _SMALL_TALK or (act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures())
+
+
+def _telling_passages(text: str, name: str) -> str:
+    """Return the passages of a long text that matter most, with a marker; the text itself if it is short or has none."""
+    if len(text.encode(errors="replace")) <= _LONG_TEXT:
+        return text
+    passages = split_passages(text)
+    first = max(0, len(passages) - _MOST_PASSAGES)
+    acts = {at: dialogue_act(passages[at], "user") for at in range(first, len(passages))}
+    telling = [at for at, act in acts.items() if act != DialogueAct.UNMATCHED and act not in _SMALL_TALK]
+    kept: list[int] = []
+    room = _MOST_CONDENSED
+    for at in sorted(telling, key=lambda at: (getattr(WEIGHTS, acts[at]), at), reverse=True):
+        if len(passages[at]) <= room:
+            kept.append(at)
+            room -= len(passages[at])
+    if not kept:
+        return text if dialogue_act(text, "user") == DialogueAct.UNMATCHED else truncate_text(text, _MOST_CONDENSED, len, name)
+    kept.sort()
+    gaps = [after - before for before, after in zip([-1, *kept], [*kept, len(passages)], strict=True)]
+    widest = gaps.index(max(gaps))
+    head, tail = ("".join(passages[at] for at in part).strip() for part in (kept[:widest], kept[widest:]))
+    return f"{head}{cut_marker(len(text) - len(head) - len(tail), name)}{tail}"
 
 
 def _condensed_result(result: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from strands_manga_memory.conversation.features import MessageFeatures, fixed_si
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
 from strands_manga_memory.conversation.scoring import HIGH, LOW, MIDDLE, Band, Bands, SignalWeights
 from strands_manga_memory.messages import is_of_tools, is_tool_pair, is_turn_start, tool_use_ids, turns
-from strands_manga_memory.messages.placeholders import STUB
+from strands_manga_memory.messages.placeholders import PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count, stands_apart
 
 FIRST_TURN = "first turn"
@@ -119,7 +119,7 @@ def select(
     required = _required(messages, parts, frozenset(_positions_of(messages, first_turn)))
     reasons = {**dict.fromkeys(range(len(messages)), NO_ROOM), **required}
     positions = sorted(required)
-    placeholder = count({"role": "assistant", "content": [{"text": STUB}]})
+    placeholder = count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
     reserved = placeholder * placeholder_count([messages[at] for at in positions])
     truncator = MessageTruncator(
         {at: messages[at] for at in positions},
@@ -413,7 +413,7 @@ class _Fill:
             by_assistant = service * (weights.service + weights.fresh_service * fresh)
             for at in turn.singles:
                 if at not in required:
-                    yield self._single(at, number, recency, by_assistant)
+                    yield from self._single(at, number, recency, by_assistant, count)
             for cycle in turn.cycles:
                 if cycle[0] not in required:
                     yield from self._cycle(cycle, number, weights.tool + weights.fresh_tool * fresh, count)
@@ -423,13 +423,15 @@ class _Fill:
                 band = self._budget.bands.of(max(self._features[at].score for at in turn.others))
                 yield _Item((band, priority(worth, tokens), turn.others[0]), turn.others, tokens, number)
 
-    def _single(self, at: int, turn: int, recency: float, by_assistant: float) -> _Item:
+    def _single(
+        self, at: int, turn: int, recency: float, by_assistant: float, count: Callable[[Message], int]
+    ) -> Iterator[_Item]:
         features = self._features[at]
         band = self._budget.bands.of(features.score)
         if features.answers and band is LOW:
             band = MIDDLE  # "yes" to a question is more than small talk
-        worth = priority(self._worth(at, recency, by_assistant), features.tokens)
-        return _Item((band, worth, at), (at,), features.tokens, turn)
+        worth = self._worth(at, recency, by_assistant)
+        yield from self._with_short_form((at,), band, LOW, worth, turn, count)
 
     def _worth(self, at: int, recency: float, by_assistant: float) -> float:
         """Return the worth of a message: its fixed signals, those of later messages, and those of its age."""
@@ -443,24 +445,35 @@ class _Fill:
 
     def _cycle(self, cycle: tuple[int, int], turn: int, by_age: float, count: Callable[[Message], int]) -> Iterator[_Item]:
         """Yield a tool call with its result; if that has a short form, the call with the short form, and the rest of it."""
-        weights, (call, result) = self._budget.weights, cycle
         score = max(self._features[at].score for at in cycle)
-        tokens = sum(self._features[at].tokens for at in cycle)
-        worth = weights.act * (score - 0.5) + by_age
+        worth = self._budget.weights.act * (score - 0.5) + by_age
         band = _group_band(cycle, self._features, self._budget.bands)
-        condensed = self._condensed(result, count) if self._budget.may_truncate else None
+        yield from self._with_short_form(cycle, band, band, worth, turn, count)
+
+    def _with_short_form(
+        self,
+        positions: tuple[int, ...],
+        band: Band,
+        rest_band: Band,
+        worth: float,
+        turn: int,
+        count: Callable[[Message], int],
+    ) -> Iterator[_Item]:
+        """Yield messages; if the last one has a short form, the messages with the short form, and the rest of it."""
+        tokens = sum(self._features[at].tokens for at in positions)
+        condensed = self._condensed(positions[-1], count) if self._budget.may_truncate else None
         if condensed is None:
-            yield _Item((band, priority(worth, tokens), call), cycle, tokens, turn)
+            yield _Item((band, priority(worth, tokens), positions[0]), positions, tokens, turn)
             return
-        saved = self._features[result].tokens - condensed[1]
-        rank = band, priority(worth, tokens - saved), call
-        item = _Item(rank, cycle, tokens - saved, turn, condensed[0])
+        saved = self._features[positions[-1]].tokens - condensed[1]
+        rank = band, priority(worth, tokens - saved), positions[0]
+        item = _Item(rank, positions, tokens - saved, turn, condensed[0])
         yield item
-        rank = band, priority(worth + weights.whole_result, saved), call
-        yield _Item(rank, cycle, saved, turn, needs=item)
+        rank = rest_band, priority(worth + self._budget.weights.whole_result, saved), positions[0]
+        yield _Item(rank, positions, saved, turn, needs=item)
 
     def _condensed(self, at: int, count: Callable[[Message], int]) -> tuple[Message, int] | None:
-        """Return the short form of a message of tool results and its tokens; None if it is not shorter."""
+        """Return the short form of a message and its tokens; None if it is not shorter."""
         message, features = self._messages[at], self._features[at]
         if features.condensed is None:
             short = condensed_message(message)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message, SystemContentBlock
 
-from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
+from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
 from strands_manga_memory.messages.text_excerpts import map_stretches
 from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.messages.turn_context import opening_position, with_injected
@@ -134,7 +134,7 @@ LEFT_OUT = r'\[(?:image|document|video|audio)(?: "[^"\[\]]{1,80}")?(?:, [0-9.]{1
 """Pattern of the note for a removed medium, such as ``[image, 48 KB, not kept]``."""
 
 _MARKS = re.compile(
-    rf"{re.escape(CUT_TEXT)}|{re.escape(STUB)}|{CUT}|{LEFT_OUT}|\[shortened; full text: [^\]]{{0,300}}\]|\[blank text\]"
+    rf"{re.escape(CUT_TEXT)}|{re.escape(PLACEHOLDER)}|{CUT}|{LEFT_OUT}|\[shortened; full text: [^\]]{{0,300}}\]|\[blank text\]"
 )
 
 

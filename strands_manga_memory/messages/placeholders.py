@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STUB = "[\u2026]"
+PLACEHOLDER = "[\u2026]"
 """Stands in a request where a message of the other role is missing; one token in common vocabularies."""
 
 CUT_TEXT = "[This turn was interrupted before it was finished.]"

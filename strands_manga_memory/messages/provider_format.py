@@ -22,7 +22,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.messages.media_limits import within_limits
 from strands_manga_memory.messages.message_parts import blocks_of, is_turn_start, text_of
-from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, STUB
+from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, PLACEHOLDER
 
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _MOST_IN_ID = 40
@@ -66,9 +66,9 @@ def _with_valid_blocks(message: Message) -> Message:
     elif len(said) < len(kept):
         kept = [block for at, block in enumerate(kept) if _may_stand(block, at, said)]
     if any("document" in block for block in kept) and not any("text" in block for block in kept):
-        kept.insert(0, {"text": STUB})  # Bedrock takes documents only with a text
+        kept.insert(0, {"text": PLACEHOLDER})  # Bedrock takes documents only with a text
     if not kept and not any("toolResult" in block for block in content if isinstance(block, dict)):
-        kept = [{"text": STUB}]
+        kept = [{"text": PLACEHOLDER}]
     is_same = len(kept) == len(content) and all(map(is_, kept, content))
     return message if is_same else cast("Message", {**message, "content": kept})
 
@@ -260,7 +260,7 @@ def _alternating(messages: list[Message]) -> list[Message]:
         if before is None or before["role"] != message["role"]:
             shown.append(message)
         elif stands_apart(before, message, after):
-            shown += [{"role": "assistant", "content": [{"text": STUB}]}, message]
+            shown += [{"role": "assistant", "content": [{"text": PLACEHOLDER}]}, message]
         else:
             shown[-1] = {**before, "content": [*before["content"], *message["content"]]}
     return shown

@@ -17,7 +17,7 @@ from strands_manga_memory.conversation import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation.message_truncation import is_truncated
-from strands_manga_memory.conversation.token_counter import default_counter
+from strands_manga_memory.conversation.token_counter import default_counter, tokens_of
 from strands_manga_memory.messages.injection import READER
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import open_table
@@ -156,3 +156,33 @@ def test_an_agent_of_which_nothing_was_cut_has_no_tool_for_it(tmp_path: Any) -> 
     agent = Agent(model=ScriptedModel(), conversation_manager=manager, session_manager=session, callback_handler=None)
     agent("Hello")
     assert READER not in agent.tool_names
+
+
+@pytest.mark.parametrize("trim_every", [None, 7])
+@pytest.mark.parametrize("place", ["before the log", "within the log", "behind the log"])
+def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: int | None) -> None:
+    """The sentence with the wish outlives the log, which does not drive out the statements made before."""
+    manager = ImportanceWeightedConversationManager(4_096, trim_every=trim_every)
+    model = ScriptedModel(["Understood, I will remember that for the rest of our conversation."] * 50)
+    agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
+    statements = [f"My shelf number {at} holds {at + 3} volumes of the series by author number {at}." for at in range(40)]
+    for statement in statements:
+        agent(statement)
+    rows = [
+        f"2026-03-{at % 28 + 1:02} 12:{at % 60:02}:07 worker-{at} INFO request {at * 7919} took {at} ms" for at in range(140)
+    ]
+    wish = "I prefer the simple way: why is request 7919 slow?"
+    lines = {
+        "before the log": [wish, *rows],
+        "within the log": [*rows[:40], wish, *rows[40:]],
+        "behind the log": [*rows, wish],
+    }[place]
+    assert 3_400 < tokens_of(default_counter(), "\n".join(lines)) < 3_800
+    agent("\n".join(lines))
+    assert "\n".join(lines) in said(model.requests[-1]), "whole in its own turn"
+    agent("And what should I look at next?")
+    shown = said(model.requests[-1])
+    assert [statement for statement in statements if statement not in shown] == []
+    assert wish in shown
+    assert rows[20] not in shown
+    assert READER in shown

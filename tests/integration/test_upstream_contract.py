@@ -16,7 +16,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
-from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
+from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import Stores, agent, assistant, quiet, same, texts, tool_use, user
@@ -467,7 +467,9 @@ def test_results_of_calls_that_are_not_there_are_not_restored(messages: list[Any
     restored = stores.agent()
     assert "gone" not in str(restored.messages)
     expected = [block for message in messages for block in message["content"] if "gone" not in str(block)]
-    assert [block for message in restored.messages for block in message["content"] if block != {"text": STUB}] == expected
+    assert [
+        block for message in restored.messages for block in message["content"] if block != {"text": PLACEHOLDER}
+    ] == expected
     assert all(one["role"] != other["role"] for one, other in itertools.pairwise(restored.messages))
     restored("and on")
     assert same(stores.agent().messages, restored.messages)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.messages.media_limits import MOST_BYTES
-from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, STUB
+from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count
 from tests.histories import damaged_histories, histories
 from tests.provider_formats import PROVIDERS, problems, rules
@@ -122,7 +122,7 @@ def test_results_of_unknown_calls_are_left_out() -> None:
 def test_the_users_words_stand_apart_from_results() -> None:
     """Llama and Mistral on Bedrock refuse text beside tool results."""
     together = {"role": "user", "content": [*results("a")["content"], {"text": "stop it"}]}
-    expected = [["toolResult"], [STUB], ["stop it"]]
+    expected = [["toolResult"], [PLACEHOLDER], ["stop it"]]
     for history in ([user(), calls("a"), together], [user(), calls("a"), results("a"), user("stop it")]):
         shown = valid(history)
         assert [[block.get("text", "toolResult") for block in content] for content in contents(shown)[2:]] == expected
@@ -139,7 +139,7 @@ def test_neighbours_of_one_role_become_one_message_with_the_id_of_the_first() ->
 def test_a_question_does_not_run_into_the_next_one() -> None:
     """Of several messages of the user the last one stands alone: the answer is to that one."""
     asked = [user("one"), user("two"), user("three")]
-    together = [[{"text": "one"}, {"text": "two"}], [{"text": STUB}], [{"text": "three"}]]
+    together = [[{"text": "one"}, {"text": "two"}], [{"text": PLACEHOLDER}], [{"text": "three"}]]
     assert contents(valid(asked)) == together
     assert contents(valid([*asked, assistant("fine"), user("four")])) == [*together, [{"text": "fine"}], [{"text": "four"}]]
 
@@ -147,7 +147,7 @@ def test_a_question_does_not_run_into_the_next_one() -> None:
 def test_the_number_of_placeholders_is_known_without_a_request() -> None:
     history = [user(), calls("a"), results("a"), user("one"), user("two"), assistant("x"), assistant("y"), user()]
     shown = valid(history)
-    assert sum(content == [{"text": STUB}] for content in contents(shown)) == placeholder_count(history) == 2
+    assert sum(content == [{"text": PLACEHOLDER}] for content in contents(shown)) == placeholder_count(history) == 2
 
 
 def test_a_history_that_starts_with_the_assistant_gets_a_short_user_message() -> None:
@@ -160,7 +160,7 @@ def test_blank_texts_and_empty_messages_are_left_out_or_get_a_placeholder() -> N
         {"role": "assistant", "content": []},
         {"role": "user", "content": [{"text": ""}]},
     ]
-    assert contents(valid(history)) == [[{"text": "hi"}], [{"text": STUB}], [{"text": STUB}]]
+    assert contents(valid(history)) == [[{"text": "hi"}], [{"text": PLACEHOLDER}], [{"text": PLACEHOLDER}]]
 
 
 @pytest.mark.parametrize("content", [[], [{"text": ""}], None])
@@ -182,7 +182,7 @@ def test_reasoning_stays_with_its_call_and_does_not_end_a_message() -> None:
     trailing = {"role": "assistant", "content": [{"text": "fine"}, THINKING]}
     shown = valid([user(), call, results("a"), trailing, user("on"), {"role": "assistant", "content": [THINKING]}, user("?")])
     assert shown[1] is call
-    assert contents(shown)[3:6] == [[{"text": "fine"}], [{"text": "on"}], [{"text": STUB}]]
+    assert contents(shown)[3:6] == [[{"text": "fine"}], [{"text": "on"}], [{"text": PLACEHOLDER}]]
 
 
 def test_the_oldest_media_beyond_a_limit_give_way_to_notes() -> None:
@@ -229,7 +229,7 @@ def test_document_names_are_unique_and_of_allowed_characters() -> None:
 
 
 def test_a_document_is_accompanied_by_text() -> None:
-    assert contents(valid([{"role": "user", "content": [document("a")]}])) == [[{"text": STUB}, document("a")]]
+    assert contents(valid([{"role": "user", "content": [document("a")]}])) == [[{"text": PLACEHOLDER}, document("a")]]
 
 
 def test_a_valid_history_is_returned_itself() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.messages import fingerprint, fingerprints
-from strands_manga_memory.messages.placeholders import STUB
+from strands_manga_memory.messages.placeholders import PLACEHOLDER
 from strands_manga_memory.session.author.showing import Piece, mark_id, was_lost
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Message, Shown
@@ -140,7 +140,7 @@ def _changed(message: Mapping[str, Any], by_id: dict[str, Place], before: str) -
 def _mark(message: Mapping[str, Any], edited: Held | None, before: str) -> Mark | None:
     """Return the mark that a message is; None if it is none, or one that closes a turn."""
     id_ = message.get("tracking_id") or ""
-    if not id_ or list(message) != ["role", "content", "tracking_id"] or message["content"] != [{"text": STUB}]:
+    if not id_ or list(message) != ["role", "content", "tracking_id"] or message["content"] != [{"text": PLACEHOLDER}]:
         return None
     if isinstance(edited, Note) or (isinstance(edited, Body) and edited.closes):
         return None

@@ -10,7 +10,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.messages import is_message, is_of_tools, tool_result_ids, tool_use_ids
-from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
+from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
 from strands_manga_memory.session.core.identity import Name, Stamp
 from strands_manga_memory.session.core.records import Body, Lost, Mark, Shown, lost_message, name_of
 from strands_manga_memory.session.core.records import Message as StoredMessage
@@ -107,7 +107,7 @@ def _message(one: Shown, before: Piece | None) -> dict[str, Any] | None:
     """Return a message; None if it cannot be read, or answers what cannot."""
     if isinstance(one, Mark):
         id_ = one.id or mark_id(before.message.get("tracking_id") or "" if before else "")
-        return {"role": one.role, "content": [{"text": STUB}], "tracking_id": id_}
+        return {"role": one.role, "content": [{"text": PLACEHOLDER}], "tracking_id": id_}
     if isinstance(one, Lost):
         return None
     try:
@@ -149,7 +149,7 @@ def _are_apart(piece: Piece, other: Shown, lost: Collection[Name | None]) -> boo
 def note_between(before: Mapping[str, Any], message: Mapping[str, Any]) -> Any:
     """Return a note that keeps roles alternating between two messages of one role."""
     other = "assistant" if message["role"] == "user" else "user"
-    return {"role": other, "content": [{"text": STUB}], "tracking_id": mark_id(before.get("tracking_id") or "")}
+    return {"role": other, "content": [{"text": PLACEHOLDER}], "tracking_id": mark_id(before.get("tracking_id") or "")}
 
 
 def closing_notes(last: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

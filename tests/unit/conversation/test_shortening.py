@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.conversation.message_truncation import MessageTruncator, cap_of, is_truncated, shown_passages
+from strands_manga_memory.conversation.message_truncation import (
+    MessageTruncator,
+    cap_of,
+    condensed_message,
+    is_truncated,
+    shown_passages,
+)
 from strands_manga_memory.conversation.truncation import truncate_text
 from strands_manga_memory.language.search import split_passages
+from strands_manga_memory.messages.placeholders import PLACEHOLDER
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 COUNTER = EstimateCounter()
@@ -174,3 +181,33 @@ def test_media_are_left_out_one_by_one_with_a_note() -> None:
 def test_a_message_without_anything_cut_is_not_shortened() -> None:
     assert not is_truncated(assistant("[... see below ...]"))
     assert not is_truncated(calls("a", tool_input={"n": [1, None]}))
+
+
+LINES = [f"12:00:{number:02} worker-{number} GET /volumes/{number} 200" for number in range(90)]
+
+
+def texts(*said: str) -> Any:
+    return {"role": "user", "content": [{"text": text} for text in said], "tracking_id": "4cfc3cbc-1"}
+
+
+def test_a_long_text_of_the_user_is_condensed_to_its_wishes() -> None:
+    whole = texts("\n".join([*LINES[:30], "I prefer paperbacks.", *LINES[30:], "Please always answer in Japanese."]))
+    short: Any = condensed_message(whole)
+    text = short["content"][0]["text"]
+    assert text.startswith("I prefer paperbacks.\n[... ")
+    assert text.endswith("read_cut_message('4cfc3cbc') ...]\nPlease always answer in Japanese.")
+    assert is_truncated(short)
+    assert condensed_message(short) is None, "it is not condensed again"
+
+
+@pytest.mark.parametrize(
+    "said", [["\n".join(LINES)], ["I prefer paperbacks."], ["Thanks."], ["Thanks.", "Bye."], ["I like A.", "I hate B."]]
+)
+def test_a_text_without_wishes_and_a_short_one_have_no_short_form(said: list[str]) -> None:
+    assert condensed_message(texts(*said)) is None
+
+
+def test_small_talk_beside_a_request_is_cut_from_a_message_of_several_texts() -> None:
+    short: Any = condensed_message(texts("No, that is all. Thank you.", "I need a hotel in Leeds for two people."))
+    assert short["content"] == [{"text": PLACEHOLDER}, {"text": "I need a hotel in Leeds for two people."}]
+    assert is_truncated(short)

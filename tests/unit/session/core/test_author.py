@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strands_manga_memory.messages import fingerprint, fingerprints
-from strands_manga_memory.messages.placeholders import CUT_TEXT, STUB
+from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
 from strands_manga_memory.session.author.author import Author
 from strands_manga_memory.session.author.offer import Offer
 from strands_manga_memory.session.core.identity import Name, Stamp, grave_by_age, new_grave
@@ -448,13 +448,13 @@ def test_roles_alternate_where_a_message_that_was_shown_as_lost_is_found_again(a
     b.author.absorb(b.offer())
     b.author.absorb(copy)
 
-    assert (b.shown(), roles(b.live)) == (["two", "answer to two", STUB, "answer to one"], "uaua")
+    assert (b.shown(), roles(b.live)) == (["two", "answer to two", PLACEHOLDER, "answer to one"], "uaua")
     b.live[0] = {**b.live[0], "content": [{"text": "edited"}]}
     copy = b.offer()
     assert copy.window is not None
     stored = unpack_window(pack_window(copy.window))
     a.author.absorb(replace(copy, window=replace(stored, bodies=copy.window.bodies)))
-    assert (a.shown(), roles(a.live)) == (["edited", "answer to two", STUB, "answer to one"], "uaua")
+    assert (a.shown(), roles(a.live)) == (["edited", "answer to two", PLACEHOLDER, "answer to one"], "uaua")
 
 
 def test_roles_alternate_where_the_message_between_is_lost_and_stands_elsewhere(a: Talker, b: Talker) -> None:
@@ -542,8 +542,8 @@ def test_turns_and_messages_of_two_writers_are_counted_together_also_those_whose
 def test_a_mark_in_the_place_of_a_message_is_kept_as_such_and_restored_as_it_was(a: Talker, b: Talker) -> None:
     a.turn("one")
     a.turn("two")
-    a.live[1] = {"role": "assistant", "content": [{"text": STUB}], "tracking_id": a.live[0]["tracking_id"] + "+"}
-    a.live[2] = {"role": "user", "content": [{"text": STUB}], "tracking_id": a.live[2]["tracking_id"]}
+    a.live[1] = {"role": "assistant", "content": [{"text": PLACEHOLDER}], "tracking_id": a.live[0]["tracking_id"] + "+"}
+    a.live[2] = {"role": "user", "content": [{"text": PLACEHOLDER}], "tracking_id": a.live[2]["tracking_id"]}
     copy = a.offer()
     b.author.absorb(copy)
     b.begin()
@@ -608,7 +608,7 @@ def test_a_mark_in_place_of_what_is_not_stored_yet_stands_for_it_when_it_is(a: T
     a.say(user("long"), begins=True)
     if is_offered:
         a.offering(in_turn=True)
-    a.live[-1] = {"role": "user", "content": [{"text": STUB}], "tracking_id": a.live[-1]["tracking_id"]}
+    a.live[-1] = {"role": "user", "content": [{"text": PLACEHOLDER}], "tracking_id": a.live[-1]["tracking_id"]}
     a.author.capture(a.live)
     assert not a.author.is_stale
     b.author.absorb(a.offer(in_turn=True))
@@ -616,7 +616,7 @@ def test_a_mark_in_place_of_what_is_not_stored_yet_stands_for_it_when_it_is(a: T
     b.author.absorb(a.offer())
 
     assert [slot.of for slot in a.author.copy.window.slots if isinstance(slot, Mark)] == [Name("a0", 3)]  # type: ignore[union-attr]
-    assert b.shown() == a.shown() == ["one", "answer to one", STUB, "answered"]
+    assert b.shown() == a.shown() == ["one", "answer to one", PLACEHOLDER, "answered"]
 
 
 def test_what_is_not_at_hand_of_a_turn_that_was_closed_has_no_placeholder(a: Talker, b: Talker) -> None:
@@ -647,7 +647,7 @@ def test_what_is_edited_before_a_redaction_is_known_gives_way_to_it(a: Talker, b
 def test_who_redacts_what_a_mark_stands_for_may_go_on_with_it(a: Talker, b: Talker) -> None:
     a.turn("one")
     id_ = a.live[0]["tracking_id"]
-    a.live[0] = {"role": "user", "content": [{"text": STUB}], "tracking_id": id_}
+    a.live[0] = {"role": "user", "content": [{"text": PLACEHOLDER}], "tracking_id": id_}
     a.offer()
     assert a.author.revise({"role": "user", "content": [{"text": "redacted"}], "tracking_id": id_})
     a.offer()
@@ -662,10 +662,10 @@ def test_who_redacts_what_a_mark_stands_for_may_go_on_with_it(a: Talker, b: Talk
 def test_roles_alternate_where_a_mark_stands_for_what_is_left_out(a: Talker, b: Talker) -> None:
     a.turn("one")
     a.turn("two")
-    a.live[:2] = [{"role": "user", "content": [{"text": STUB}], "tracking_id": a.live[0]["tracking_id"]}]
+    a.live[:2] = [{"role": "user", "content": [{"text": PLACEHOLDER}], "tracking_id": a.live[0]["tracking_id"]}]
     b.author.absorb(a.offer())
 
-    assert b.shown() == [STUB, STUB, "two", "answer to two"]
+    assert b.shown() == [PLACEHOLDER, PLACEHOLDER, "two", "answer to two"]
     assert [message["role"] for message in b.live] == ["user", "assistant", "user", "assistant"]
 
 
