@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
 from strands_manga_memory.conversation.summaries import SummaryStats
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.state import StateCoordinator
-from strands_manga_memory.state.statistics import StateStats
+from strands_manga_memory.state import StateCoordinator, StateStats
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import OperationStats
 

@@ -1,45 +1,34 @@
-"""Where the task stands: typed state that survives, and what the model is told of it."""
+"""Dialogue state of an agent: typed values that survive a restart, and the block that a model is shown."""
 
 from typing import TYPE_CHECKING
 
 from strands_manga_memory.lazy import door
 
 if TYPE_CHECKING:
-    from strands_manga_memory.state.changes import EnvironmentChanges
-    from strands_manga_memory.state.coordinator import StateCoordinator, coordinator_of
-    from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
-    from strands_manga_memory.state.layers.dialogue import Clarification, ConversationLayer, Phase
-    from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot, SlotStatus
-    from strands_manga_memory.state.layers.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
-    from strands_manga_memory.state.layers.environment import (
+    from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
+    from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of
+    from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, DialogueSlot, Phase, SlotStatus
+    from strands_manga_memory.state.environment import (
         CallableEnvironmentSource,
         Environment,
+        EnvironmentChanges,
         EnvironmentSource,
         TableEnvironmentSource,
     )
-    from strands_manga_memory.state.layers.execution import ExecutionKind, ExecutionLayer, ExecutionStep
-    from strands_manga_memory.state.layers.goal import Goal, GoalArchive, GoalStatus
-    from strands_manga_memory.state.layers.goals import GoalsLayer
-    from strands_manga_memory.state.layers.subtasks import Subtask, SubtaskStatus
-    from strands_manga_memory.state.layers.task import StepStatus, TaskLayer, TaskStep
-    from strands_manga_memory.state.statistics import StateStats
+    from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
+    from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus, Subtask, SubtaskStatus
+    from strands_manga_memory.state.task import ExecutionKind, ExecutionLayer, ExecutionStep, StepStatus, TaskLayer, TaskStep
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "changes": "EnvironmentChanges",
-            "coordinator": "StateCoordinator coordinator_of",
+            "active_entities": "ActiveEntity Confidence EntityLayer Origin",
+            "coordinator": "StateCoordinator StateStats coordinator_of",
+            "dialogue": "Clarification ConversationLayer DialogueSlot Phase SlotStatus",
+            "environment": "CallableEnvironmentSource Environment EnvironmentChanges EnvironmentSource TableEnvironmentSource",
             "escalation": "Escalation SpokenTurn export_for_human",
-            "layers.dialogue": "Clarification ConversationLayer Phase",
-            "layers.dialogue_slots": "DialogueSlot SlotStatus",
-            "layers.entity_layer": "ActiveEntity Confidence EntityLayer Origin",
-            "layers.environment": "CallableEnvironmentSource Environment EnvironmentSource TableEnvironmentSource",
-            "layers.execution": "ExecutionKind ExecutionLayer ExecutionStep",
-            "layers.goal": "Goal GoalArchive GoalStatus",
-            "layers.goals": "GoalsLayer",
-            "layers.subtasks": "Subtask SubtaskStatus",
-            "layers.task": "StepStatus TaskLayer TaskStep",
-            "statistics": "StateStats",
+            "goals": "Goal GoalArchive GoalsLayer GoalStatus Subtask SubtaskStatus",
+            "task": "ExecutionKind ExecutionLayer ExecutionStep StepStatus TaskLayer TaskStep",
         },
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from strands import Agent
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
@@ -20,28 +21,65 @@ from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id
 from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.changes import EnvironmentChanges
-from strands_manga_memory.state.keepers.dialogue_keeper import DialogueKeeper
-from strands_manga_memory.state.keepers.entity_keeper import EntityKeeper
-from strands_manga_memory.state.keepers.execution_keeper import ExecutionKeeper
-from strands_manga_memory.state.keepers.goal_keeper import GoalKeeper
-from strands_manga_memory.state.keepers.keeper import Shared
-from strands_manga_memory.state.keepers.parts import Parts
-from strands_manga_memory.state.keepers.task_keeper import TaskKeeper
-from strands_manga_memory.state.keepers.tool_calls import ToolCalls
-from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot
-from strands_manga_memory.state.layers.entity_layer import EXPIRES_AFTER_TURNS
-from strands_manga_memory.state.layers.environment import Environment, EnvironmentSource
+from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityKeeper, EntityLayer
+from strands_manga_memory.state.dialogue import ConversationLayer, DialogueKeeper, DialogueSlot
+from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, Surroundings
+from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalKeeper, GoalsLayer
 from strands_manga_memory.state.recorder import Recorder
 from strands_manga_memory.state.rendering import Rendering, View, urgency
+from strands_manga_memory.state.state_store import StateStore, Timing
 from strands_manga_memory.state.state_tools import TOOL_NAMES, StateTools
-from strands_manga_memory.state.statistics import StateStats, stats_of
-from strands_manga_memory.state.surroundings import Surroundings
-from strands_manga_memory.state.tool_deadline import ToolDeadline
+from strands_manga_memory.state.task import ExecutionKeeper, TaskKeeper
+from strands_manga_memory.state.tool_calls import Parts, ToolCalls, ToolDeadline
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 
 _coordinators: weakref.WeakKeyDictionary[Agent, StateCoordinator] = weakref.WeakKeyDictionary()
+
+
+class StateStats(TypedDict):
+    """What is known of an agent's state.
+
+    Attributes:
+        phase: Phase of the conversation.
+        turns: User requests.
+        slots: Slots by status.
+        entities: Active entities.
+        steps: Steps of the task by status.
+        remaining_ms: What is left of the task's budget.
+        executions: Steps in the execution memory, and in all.
+        loops: How often the same tool call was made again and again, with the same result.
+        drifts: Fields of the environment that were found to be otherwise than was known, without word of it.
+        goals: Goals there were, and those that are archived.
+        tokens: Estimated tokens of each stored layer.
+        caps: The most allowed, and from where a warning is due, of the session's and the archives' tokens.
+        over_warning: Whether the session's tokens are over the warning.
+        compression: Share by which archives are smaller than what the tool calls of their goals were given and returned;
+            None before there is one.
+        timings: Of ``update``, ``injection`` and ``archive``.
+        writes: How often a layer was written into ``agent.state``.
+        environment_reloads: How often the environment was read.
+        unreadable: Why stored layers are left as they are, by key.
+    """
+
+    phase: str
+    turns: int
+    slots: dict[str, int]
+    entities: int
+    steps: dict[str, int]
+    remaining_ms: float
+    executions: tuple[int, int]
+    loops: int
+    drifts: int
+    goals: tuple[int, int]
+    tokens: dict[str, int]
+    caps: dict[str, int]
+    over_warning: bool
+    compression: float | None
+    timings: dict[str, Timing]
+    writes: int
+    environment_reloads: int
+    unreadable: dict[str, str]
 
 
 class StateCoordinator(Plugin):
@@ -135,16 +173,14 @@ class StateCoordinator(Plugin):
         unknown = sorted(set(offered) - set(TOOL_NAMES))
         if unknown:
             raise ValueError(f"offer_tools must name some of {', '.join(TOOL_NAMES)}; got {unknown}")
-        shared = Shared(types, clock, wall_clock)
-        self.layers = shared.layers
-        self.dialogue = DialogueKeeper(shared, intents or {})
-        self.entities = EntityKeeper(shared)
-        self.goals = GoalKeeper(shared)
-        self.execution = ExecutionKeeper(shared, self.goals)
-        self.task = TaskKeeper(shared, float(time_budget_ms), self.execution)
-        self.calls = ToolCalls(shared, self.task, self.execution, self.goals)
+        store = self.layers = StateStore((ConversationLayer, EntityLayer, GoalsLayer), types, clock, wall_clock)
+        self.dialogue = DialogueKeeper(store, intents or {})
+        self.entities = EntityKeeper(store)
+        self.goals = GoalKeeper(store)
+        self.execution = ExecutionKeeper(store, self.goals)
+        self.task = TaskKeeper(store, float(time_budget_ms), self.execution)
+        self.calls = ToolCalls(store, self.task, self.execution, self.goals)
         self.max_tokens = positive("max_tokens", max_tokens)
-        self._shared = shared
         self._tool_timeout_ms = tool_timeout_ms
         changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope, codec=codec)
         self._surroundings = Surroundings(
@@ -154,7 +190,7 @@ class StateCoordinator(Plugin):
         self._rendering = Rendering(max_tokens)
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
-        parts = Parts(shared, self.dialogue, self.entities, self.goals, self.task, self.execution, self.calls)
+        parts = Parts(store, self.dialogue, self.entities, self.goals, self.task, self.execution, self.calls)
         self._tools = StateTools(parts, self.to_agent_context).named(offered)
         self._recorder = Recorder(
             parts,
@@ -207,7 +243,7 @@ class StateCoordinator(Plugin):
         """Return what the model is told: a few readable lines, the most useful first, escaped; empty if there is nothing."""
         start = time.perf_counter()
         text = self._rendering(self._view())
-        self._shared.timings.add("injection", start)
+        self.layers.timings.add("injection", start)
         return text
 
     def _view(self) -> View:
@@ -219,8 +255,8 @@ class StateCoordinator(Plugin):
                 goals=self.goals.layer,
                 execution=self.execution.layer,
                 environment=self.environment,
-                now=self._shared.clock(),
-                wall=self._shared.wall(),
+                now=self.layers.clock(),
+                wall=self.layers.wall(),
             )
 
     @property
@@ -231,14 +267,31 @@ class StateCoordinator(Plugin):
     def stats(self) -> StateStats:
         """Return statistics of all layers."""
         with self.layers.lock:
-            return stats_of(
-                self._view(),
-                self.layers,
-                self._shared.timings,
-                estimate_tokens,
-                reloads=self._surroundings.reloads,
-                drifts=self._surroundings.drifts,
+            view = self._view()
+            stored = {"conversation": view.conversation, "entities": view.entities, "goals": view.goals}
+            tokens = {name: estimate_tokens(layer.stored()) for name, layer in stored.items()}
+            archived = view.goals.archive
+            raw = sum(each.raw_characters for each in archived)
+            kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in archived)
+            return StateStats(
+                phase=view.conversation.phase.value,
+                turns=view.conversation.turn_count,
+                slots=dict(Counter(str(slot.status) for slot in view.conversation.slots.values())),
+                entities=len(view.entities.all_active()),
+                steps=dict(Counter(str(step.status) for step in view.task.steps.values())),
+                remaining_ms=round(view.task.remaining_ms(view.now), 1),
+                executions=(len(view.execution.steps), view.execution.total),
                 loops=self.calls.loops,
+                drifts=self._surroundings.drifts,
+                goals=(view.goals.total, len(archived)),
+                tokens=tokens,
+                caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},
+                over_warning=sum(tokens.values()) > WARN_TOKENS,
+                compression=round(1 - kept / raw, 4) if raw else None,
+                timings=self.layers.timings.as_dict(),
+                writes=self.layers.writes,
+                environment_reloads=self._surroundings.reloads,
+                unreadable=self.layers.unreadable(),
             )
 
 

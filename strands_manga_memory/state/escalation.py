@@ -16,11 +16,11 @@ from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.session_summaries import Line, RuleSessionSummarizer, SessionSummarizer, SessionSummary
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.state.active_entities import ActiveEntity
 from strands_manga_memory.state.coordinator import coordinator_of
-from strands_manga_memory.state.layers.dialogue_slots import DialogueSlot
-from strands_manga_memory.state.layers.entity_layer import ActiveEntity
-from strands_manga_memory.state.layers.environment import Environment
-from strands_manga_memory.state.layers.task import StepStatus, TaskStep
+from strands_manga_memory.state.dialogue import DialogueSlot
+from strands_manga_memory.state.environment import Environment
+from strands_manga_memory.state.task import StepStatus, TaskStep
 
 _SUMMARY_TOKENS = 200
 _MOST_CHARACTERS = 1_000

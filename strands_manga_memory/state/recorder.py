@@ -25,21 +25,20 @@ from strands.types.tools import ToolResult
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, small_talk_act
 from strands_manga_memory.language.entities import find_spoken_entities, is_referent, strip_injected_blocks
 from strands_manga_memory.language.text_features import encodable
-from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tool_results import call_key
-from strands_manga_memory.state.keepers.parts import Parts
-from strands_manga_memory.state.layers.dialogue import ConversationLayer, Phase
-from strands_manga_memory.state.layers.entity_layer import ActiveEntity, Confidence, EntityLayer, Origin
-from strands_manga_memory.state.layers.goals import GoalsLayer
-from strands_manga_memory.state.layers.task import StepStatus
+from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.state.dialogue import ConversationLayer, Phase
+from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.task import StepStatus
+from strands_manga_memory.state.tool_calls import Parts
 from strands_manga_memory.stores.encoding.values import as_json
 
 _LONGEST_SET_PHRASE = 120
-_GOODBYE = expression(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # thanks with a goodbye count as thanks, as to importance
-_NO_SET_PHRASE = expression(r'\d|["「『]')
+_GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # thanks with a goodbye count as thanks, as to importance
+_NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
@@ -64,8 +63,8 @@ class Recorder:
     ) -> None:
         # The agent holds the recorder through its hooks, and the coordinator, whose method ``ready`` is, for as long.
         self._parts = parts
-        self._layers = parts.shared.layers
-        self._types = parts.shared.types
+        self._store = parts.store
+        self._types = parts.store.types
         self._own = frozenset(own_tools)
         self._types_of_tools = frozenset(types_of_tools)
         self._expires_after_turns = expires_after_turns
@@ -93,10 +92,10 @@ class Recorder:
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
         """Notice a state that was put in place between turns; one that is from now on comes from a session manager."""
-        self._layers.get(ConversationLayer)
+        self._store.get(ConversationLayer)
 
     def _turn_begins(self, event: BeforeInvocationEvent) -> None:
-        self._layers.take_over()
+        self._store.take_over()
         if self._waits:
             self._parts.task.resume()
         else:
@@ -110,27 +109,27 @@ class Recorder:
             self._parts.task.pause()
         else:
             self._parts.task.end()
-            with self._layers.lock:
+            with self._store.lock:
                 layer = self._parts.dialogue.layer
                 if layer.phase is not Phase.FAREWELL:
                     self._move(Phase.SLOT_FILLING if layer.next_question and layer.missing else Phase.FOLLOW_UP)
         self._last_message = None
-        self._layers.write()
+        self._store.write()
         self._parts.goals.keep_within_caps()
-        self._layers.turn_ended()
+        self._store.turn_ended()
 
     def _move(self, phase: Phase) -> None:
         layer = self._parts.dialogue.layer
         followed = _followed(layer, phase)
         if followed is not layer.phase:
-            self._layers.put_if_readable(layer.replaced(phase=followed))
+            self._store.put_if_readable(layer.replaced(phase=followed))
 
     # Messages
 
     def _said(self, event: MessageAddedEvent[Agent]) -> None:
         message = event.message
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        with self._layers.lock:  # tools change the state from threads of their own
+        with self._store.lock:  # tools change the state from threads of their own
             if message["role"] == "assistant":
                 self._assistant_said(message)
                 return  # what follows, a tool's result or the end of the turn, is written with it
@@ -140,8 +139,8 @@ class Recorder:
             else:
                 self._user_said(message)
             if self._parts.dialogue.layer.slots is not slots:
-                self._layers.write(ConversationLayer)
-            self._layers.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
+                self._store.write(ConversationLayer)
+            self._store.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
 
     def _user_said(self, message: Message) -> None:
         identity = message.get("tracking_id") or ""
@@ -152,7 +151,7 @@ class Recorder:
         if not identity or identity != self._counted:  # a continuation is announced again
             self._counted = identity
             changed["turn_count"] = layer.turn_count + 1
-        self._layers.put_if_readable(layer.replaced(**changed))
+        self._store.put_if_readable(layer.replaced(**changed))
         if text:
             self._heard(text, Origin.USER, identity, leaves=changes_subject(text))
 
@@ -201,12 +200,12 @@ class Recorder:
         if leaves:
             layer = layer.dropped()
         referents = [entity for entity, each in zip(entities, found, strict=True) if is_referent(each)]
-        self._layers.put_if_readable(layer.heard(referents) if referents else layer)
+        self._store.put_if_readable(layer.heard(referents) if referents else layer)
         if origin is Origin.USER and entities:
             conversation = self._parts.dialogue.layer
             for entity in entities:
                 conversation = conversation.heard(entity.type, entity.value, identity, self._types)
-            self._layers.put_if_readable(conversation)
+            self._store.put_if_readable(conversation)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
         """Forget what a message said that a guardrail redacted: the agent edits it in place and tells no hook."""
@@ -217,9 +216,9 @@ class Recorder:
             return
         identity = message.get("tracking_id") or ""
         self._last_message = message, message["content"]
-        with self._layers.lock:
-            self._layers.put_if_readable(self._parts.entities.layer.without_source(identity))
-            self._layers.put_if_readable(self._parts.dialogue.layer.without_source(identity))
+        with self._store.lock:
+            self._store.put_if_readable(self._parts.entities.layer.without_source(identity))
+            self._store.put_if_readable(self._parts.dialogue.layer.without_source(identity))
             self._heard(_text(message), Origin.USER, identity)
 
     # Tools

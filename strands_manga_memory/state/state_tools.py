@@ -9,7 +9,7 @@ from strands.tools.decorator import DecoratedFunctionTool
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
-from strands_manga_memory.state.keepers.parts import Parts
+from strands_manga_memory.state.tool_calls import Parts
 
 TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
 """The tools there are."""

@@ -30,9 +30,8 @@ from strands_manga_memory.state import (
     TaskLayer,
     TaskStep,
 )
-from strands_manga_memory.state.layers.dialogue import MOVES
-from strands_manga_memory.state.layers.goal import OTHER_TOOLS, Execution
-from strands_manga_memory.state.layers.goals import ARCHIVES_TOKENS
+from strands_manga_memory.state.dialogue import MOVES
+from strands_manga_memory.state.goals import ARCHIVES_TOKENS, OTHER_TOOLS, Execution
 
 # Phases and slots
 

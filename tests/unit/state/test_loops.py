@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.state.keepers.loops import RepeatedCalls
+from strands_manga_memory.state.tool_calls import RepeatedCalls
 
 
 def loops(*calls: tuple[str, dict[str, Any], str]) -> list[bool]:

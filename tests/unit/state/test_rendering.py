@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.state import DialogueSlot, StateCoordinator
-from strands_manga_memory.state.layers.environment import Environment
+from strands_manga_memory.state.environment import Environment
 from strands_manga_memory.state.rendering import Rendering
 from strands_manga_memory.testing import FakeClock
 

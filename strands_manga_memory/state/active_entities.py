@@ -1,4 +1,4 @@
-"""EntityLayer: what the conversation is about just now. Pure."""
+"""Entities that the conversation is about, such as an order id or a title."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from strands_manga_memory.state.layers.layer import Layer, Part
+from strands_manga_memory.exceptions import StateError
+from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.state.dialogue import ConversationLayer
+from strands_manga_memory.state.state_store import Keeper, Layer, Part
 
 EXPIRES_AFTER_TURNS = 20
 MOST_VALUES = 5
@@ -154,3 +157,47 @@ def _as_sure_as(known: ActiveEntity | None, named: ActiveEntity) -> ActiveEntity
     if known is None or known.confidence is named.confidence or known.confidence is Confidence.INFERRED:
         return named
     return named.replaced(confidence=known.confidence)
+
+
+class EntityKeeper(Keeper[EntityLayer]):
+    """Keeps the entities that are spoken of, such as an order id or a title."""
+
+    KIND = EntityLayer
+
+    def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
+        """Make an entity the one that is spoken of, in place of the one of its type before.
+
+        Raises:
+            StateError: There is no such type, or the value is not valid for it.
+        """
+        types = self._store.types
+        if type_ not in types:
+            raise StateError(f"there is no entity type {type_!r:.80}; there are: {', '.join(each.name for each in types)}")
+        canonical = types.value(type_, value)
+        if canonical is None:
+            raise StateError(f"{value!r:.80} is no valid {type_}")
+        with self._changing():
+            entity = ActiveEntity(
+                type=type_,
+                value=canonical,
+                text=shorten_line(value, 200),
+                confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
+                origin=Origin.CODE,
+                turn=self._store.get(ConversationLayer).turn_count,
+            )
+            self._keep(self.layer.heard([entity]))
+            return entity
+
+    def confirm(self, type_: str, value: str | None = None) -> None:
+        """Confirm the active entity of a type; with ``value``, of several only this one stays."""
+        with self._changing():
+            self._keep(self.layer.confirmed(type_, value))
+
+    def drop(self, *types: str) -> None:
+        """Drop the active entities of these types; without types, of all that belong to the subject."""
+        with self._changing():
+            self._keep(self.layer.dropped(types or None))
+
+    def active(self) -> list[ActiveEntity]:
+        """Return what is spoken of, what was named last first."""
+        return self.layer.all_active()

@@ -1,0 +1,501 @@
+"""Goals: the active one with its subtasks and tool calls, and a short archive of those that ended."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from strands_manga_memory.exceptions import StateError
+from strands_manga_memory.language.text_features import normalized
+from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line
+from strands_manga_memory.state.state_store import Keeper, Layer, Part
+
+MOST_PATTERNS = 20
+OTHER = "other"
+"""Name under which a pattern beyond the 20th is counted."""
+
+
+def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
+    """Return the findings with one more, unless one says the same; the oldest goes if there are too many."""
+    line = shorten_line(text, 300)
+    if not line or normalized(line) in {normalized(each) for each in known}:
+        return known
+    return (*known, line)[-most:]
+
+
+def counted(counts: Mapping[str, int], pattern: str, most: int = MOST_PATTERNS) -> dict[str, int]:
+    """Return the counts with one more of ``pattern``; patterns beyond ``most`` are counted together."""
+    name = pattern if pattern in counts or len(counts) < most else OTHER
+    return {**counts, name: counts.get(name, 0) + 1}
+
+
+_VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
+
+
+def error_pattern(text: str) -> str:
+    """Return what errors of the same kind have in common: numbers, ids and quoted values become ``#``."""
+    return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
+
+
+class SubtaskStatus(StrEnum):
+    """How far a subtask is."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class Subtask(Part):
+    """A part of a goal.
+
+    Attributes:
+        id: Its id, unique within the goal.
+        text: What is to be done.
+        theme: What it is counted under in the archive.
+        depends_on: Ids of those that must be completed before.
+        status: How far it is.
+        result: What came of it, or why it failed.
+    """
+
+    id: str = Field(pattern=r"^[\w.-]{1,60}$")
+    text: str = Field(min_length=1, max_length=300)
+    theme: str = Field(default="general", min_length=1, max_length=60)
+    depends_on: tuple[str, ...] = ()
+    status: SubtaskStatus = SubtaskStatus.OPEN
+    result: str = Field(default="", max_length=300)
+
+
+def check_graph(subtasks: Mapping[str, Subtask]) -> None:
+    """Check that every dependency exists and that none leads back to itself.
+
+    Raises:
+        StateError: One does not; the message names it, or the circle.
+    """
+    for id_, subtask in subtasks.items():
+        for each in subtask.depends_on:
+            if each not in subtasks:
+                known = ", ".join(map(repr, subtasks))
+                raise StateError(f"subtask {id_!r:.80} depends on {each!r:.80}, which is not there; there are: {known}")
+    try:
+        TopologicalSorter({id_: subtask.depends_on for id_, subtask in subtasks.items()}).prepare()
+    except CycleError as error:
+        raise StateError(f"subtasks depend on one another in a circle: {' -> '.join(error.args[1])}") from error
+
+
+MOST_RECENT, MOST_FAILED = 20, 5
+MOST_CONTEXT, ARCHIVED_CONTEXT = 2_000, 500
+MOST_SUBTASKS, MOST_TOOLS, MOST_FINDINGS = 50, 30, 10
+OTHER_TOOLS = "(other tools)"
+
+
+class GoalStatus(StrEnum):
+    """What became of a goal; one that gave way to the next is superseded."""
+
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+
+
+class Execution(Part):
+    """A tool call of a goal, in short: whether it succeeded, its milliseconds, and what came of it or went wrong."""
+
+    tool: str
+    ok: bool
+    ms: float = 0.0
+    note: str = ""
+
+
+class ToolUsage(Part):
+    """How a goal used one tool: calls, those that failed, and milliseconds in all."""
+
+    calls: int = 0
+    failures: int = 0
+    ms: float = 0.0
+
+
+class Goal(Part):
+    """A goal that is worked on.
+
+    Attributes:
+        id: Its number in the session, from 1.
+        text: What is to be reached.
+        context: What is known for it, at most 2,000 characters; of more, the end stays.
+        started_at: When it was set, in seconds since 1970.
+        first_at: When its first tool was called; None before that.
+        last_at: When its last tool was called.
+        calls: Tool calls.
+        raw_characters: Size of what those calls were given and returned, for the compression ratio.
+        tools: How each tool was used.
+        errors: How often what went wrong, by pattern.
+        recent: The last 20 calls.
+        findings: What was found out, each once, the last 10.
+        subtasks: Parts of it, by id.
+    """
+
+    id: int = Field(ge=1)
+    text: str = Field(min_length=1, max_length=300)
+    context: str = Field(default="", max_length=MOST_CONTEXT)
+    started_at: float = 0.0
+    first_at: float | None = None
+    last_at: float | None = None
+    calls: int = 0
+    raw_characters: int = 0
+    tools: dict[str, ToolUsage] = Field(default_factory=dict)
+    errors: dict[str, int] = Field(default_factory=dict)
+    recent: tuple[Execution, ...] = ()
+    findings: tuple[str, ...] = ()
+    subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
+
+    def executed(self, execution: Execution, *, at: float, error: str = "", raw_characters: int = 0) -> Goal:
+        """Return the goal after a tool call. However many there are, the goal stays as small."""
+        name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
+        used = self.tools.get(name, _UNUSED)
+        usage = used.replaced(
+            calls=used.calls + 1, failures=used.failures + (not execution.ok), ms=round(used.ms + execution.ms, 1)
+        )
+        return self.replaced(  # the execution was validated when it was made
+            first_at=at if self.first_at is None else self.first_at,
+            last_at=at,
+            calls=self.calls + 1,
+            raw_characters=self.raw_characters + raw_characters,
+            tools={**self.tools, name: usage},
+            errors=self.errors if execution.ok else counted(self.errors, error_pattern(error) or "failed"),
+            recent=(*self.recent, execution)[-MOST_RECENT:],
+        )
+
+    def with_context(self, text: str) -> Goal:
+        """Return the goal with a text more in its context."""
+        return self.changed(context=f"{self.context}\n{text}".strip()[-MOST_CONTEXT:])
+
+    def with_finding(self, text: str) -> Goal:
+        """Return the goal with something found out."""
+        return self.changed(findings=added_finding(self.findings, text, MOST_FINDINGS))
+
+    def with_subtask(self, subtask: Subtask) -> Goal:
+        """Return the goal with a subtask more, or one changed.
+
+        Raises:
+            StateError: It depends on itself, or on what is not there, or there are 50 already.
+        """
+        if subtask.id not in self.subtasks and len(self.subtasks) == MOST_SUBTASKS:
+            raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
+        subtasks = {**self.subtasks, subtask.id: subtask}
+        check_graph(subtasks)
+        return self.changed(subtasks=subtasks)
+
+    def subtask(self, id_: str) -> Subtask:
+        """Return a subtask.
+
+        Raises:
+            StateError: There is none of this id.
+        """
+        if id_ not in self.subtasks:
+            raise StateError(f"there is no subtask {id_!r:.80}; there are: {', '.join(map(repr, self.subtasks)) or 'none'}")
+        return self.subtasks[id_]
+
+    @property
+    def ready(self) -> list[Subtask]:
+        """Open subtasks whose dependencies are completed."""
+        done = {id_ for id_, each in self.subtasks.items() if each.status is SubtaskStatus.COMPLETED}
+        return [
+            each for each in self.subtasks.values() if each.status is SubtaskStatus.OPEN and done.issuperset(each.depends_on)
+        ]
+
+    @property
+    def success_rate(self) -> float:
+        """Share of the calls that succeeded; 1 if there were none."""
+        calls = sum(used.calls for used in self.tools.values())
+        return 1 - sum(used.failures for used in self.tools.values()) / calls if calls else 1.0
+
+    def archived(self, status: GoalStatus, outcome: str) -> GoalArchive:
+        """Return what is kept of the goal when it ends."""
+        themes: dict[str, dict[str, int]] = {}
+        for subtask in self.subtasks.values():
+            counts = themes.setdefault(subtask.theme, {})
+            counts[subtask.status] = counts.get(subtask.status, 0) + 1
+        failed = [
+            shorten_line(f"{each.text}: {each.result or 'failed'}", 120)
+            for each in self.subtasks.values()
+            if each.status is SubtaskStatus.FAILED
+        ]
+        common = sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))
+        return GoalArchive(
+            id=self.id,
+            text=shorten_line(self.text, 120),
+            status=status,
+            outcome=shorten_line(outcome or "; ".join(self.findings), 300),
+            context=shorten_line(self.context, ARCHIVED_CONTEXT),
+            calls=self.calls,
+            success_rate=round(self.success_rate, 3),
+            tools={name: [used.calls, used.failures] for name, used in self.tools.items()},
+            errors=dict(common[:MOST_FAILED]),
+            themes=themes,
+            failed=tuple(failed[-MOST_FAILED:]),
+            first_at=self.first_at,
+            last_at=self.last_at,
+            raw_characters=self.raw_characters,
+        )
+
+
+_UNUSED = ToolUsage()
+
+
+class GoalArchive(Part):
+    """What is kept of a goal that ended.
+
+    Attributes:
+        id: Its number.
+        text: What was to be reached.
+        status: What became of it.
+        outcome: What was found.
+        context: What was known for it, at most 500 characters.
+        calls: Tool calls.
+        success_rate: Share of them that succeeded.
+        tools: Calls and failures of each tool.
+        errors: The 5 most common patterns of errors, with counts.
+        themes: Of the subtasks: counts by theme and status.
+        failed: Up to 5 subtasks that failed, with why.
+        first_at: When its first tool was called, in seconds since 1970.
+        last_at: When its last one was.
+        raw_characters: Size of what its calls were given and returned.
+    """
+
+    id: int
+    text: str
+    status: GoalStatus
+    outcome: str = ""
+    context: str = ""
+    calls: int = 0
+    success_rate: float = 1.0
+    tools: dict[str, list[int]] = Field(default_factory=dict)
+    errors: dict[str, int] = Field(default_factory=dict)
+    themes: dict[str, dict[str, int]] = Field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+    first_at: float | None = None
+    last_at: float | None = None
+    raw_characters: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Its estimated size."""
+        return estimate_tokens(self.model_dump_json(exclude_defaults=True))
+
+    def line(self) -> str:
+        """Return it in one line."""
+        used = ", ".join(
+            f"{name} {calls}x" for name, (calls, _) in sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
+        )
+        work = f" ({self.calls} calls, {self.success_rate:.0%} ok: {used})" if self.calls else ""
+        return f"{self.text}: {self.status}{work}{f' - {self.outcome}' if self.outcome else ''}"
+
+
+MOST_GOALS = 10
+ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS = 6_000, 12_000, 10_000
+
+
+class GoalsLayer(Layer):
+    """The goal that is worked on, and those before.
+
+    Attributes:
+        active: The goal that is worked on; None if there is none.
+        archive: The last 10 goals that ended, within 6,000 tokens, the older first.
+        total: Goals there were.
+    """
+
+    KEY: ClassVar[str] = "manga_state.goals"
+
+    active: Goal | None = None
+    archive: tuple[GoalArchive, ...] = ()
+    total: int = 0
+
+    def setting(self, text: str, *, at: float, context: str = "") -> GoalsLayer:
+        """Return the layer with another goal; the one before is archived."""
+        before = self if self.active is None else self.ending(GoalStatus.SUPERSEDED, "")
+        goal = Goal(id=self.total + 1, text=text, context=context[-MOST_CONTEXT:], started_at=at)
+        return before.changed(active=goal, total=self.total + 1)
+
+    def goal(self) -> Goal:
+        """Return the active goal.
+
+        Raises:
+            StateError: There is none.
+        """
+        if self.active is None:
+            raise StateError("there is no active goal; set one first")
+        return self.active
+
+    def ending(self, status: GoalStatus, outcome: str) -> GoalsLayer:
+        """Return the layer with the active goal archived.
+
+        Raises:
+            StateError: There is none.
+        """
+        kept = [*self.archive, self.goal().archived(status, outcome)][-MOST_GOALS:]
+        sizes = [each.tokens for each in kept]
+        while len(kept) > 1 and sum(sizes) > ARCHIVES_TOKENS:
+            del kept[0], sizes[0]
+        return self.changed(active=None, archive=tuple(kept))
+
+    def within(self, most: int = SESSION_TOKENS) -> GoalsLayer:
+        """Return the layer with at most so many tokens: the oldest archives go first, then the context, then results.
+
+        Raises:
+            StateError: The goal's own texts are more than that.
+        """
+        layer = self
+        while layer.archive and layer.tokens > most:
+            layer = layer.replaced(archive=layer.archive[1:])
+        goal = layer.active
+        if goal is None or layer.tokens <= most:
+            return layer
+        done = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
+        smaller: dict[str, Any]
+        for smaller in ({"context": goal.context[-ARCHIVED_CONTEXT:]}, {"context": ""}, {"context": "", "subtasks": done}):
+            layer = layer.with_goal(goal.replaced(**smaller))
+            if layer.tokens <= most:
+                return layer
+        raise StateError(f"the goal and its subtasks are more than {most} tokens; complete it, or say it in fewer words")
+
+    def with_goal(self, goal: Goal) -> GoalsLayer:
+        """Return the layer with the active goal changed."""
+        return self.replaced(active=goal)
+
+    @property
+    def tokens(self) -> int:
+        """Its estimated size."""
+        return estimate_tokens(self.model_dump_json(exclude_defaults=True))
+
+
+logger = logging.getLogger(__name__)
+
+
+class GoalKeeper(Keeper[GoalsLayer]):
+    """Keeps the goals: one that is active, with its subtasks, and those before.
+
+    Raises:
+        CorruptRecordError: From every method that changes it: the stored layer cannot be read, and is not overwritten.
+    """
+
+    KIND = GoalsLayer
+    _warned = False
+
+    def set(self, text: str, *, context: str = "") -> Goal:
+        """Set a goal; the one before is archived. Tool calls and subtasks from now on belong to it.
+
+        Args:
+            text: What is to be reached; of more than 300 characters the beginning is kept.
+            context: What is known for it; of more than 2,000 characters the end is kept.
+
+        Raises:
+            ValueError: ``text`` is empty.
+        """
+        with self._changing():
+            self._keep_goals(self.layer.setting(shorten_line(text, 300), at=self._store.wall(), context=context))
+            return self.layer.goal()
+
+    def complete(self, outcome: str = "") -> GoalArchive:
+        """Archive the active goal as completed and return what is kept of it.
+
+        Raises:
+            StateError: There is no active goal. So with the other methods of goals.
+        """
+        return self._end(GoalStatus.COMPLETED, outcome)
+
+    def fail(self, reason: str = "") -> GoalArchive:
+        """Archive the active goal as failed and return what is kept of it."""
+        return self._end(GoalStatus.FAILED, reason)
+
+    def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
+        start = time.perf_counter()
+        with self._changing():
+            self._keep_goals(self.layer.ending(status, outcome))
+            self._store.timings.add("archive", start)
+            return self.layer.archive[-1]
+
+    def add_context(self, text: str) -> None:
+        """Add what is known for the active goal; of more than 2,000 characters the end stays."""
+        with self._changing():
+            self._keep_goals(self.layer.with_goal(self.layer.goal().with_context(text)))
+
+    def add_subtask(self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()) -> Subtask:
+        """Add a subtask to the active goal, or change one that is there.
+
+        Raises:
+            StateError: It would depend on itself, or on what is not there.
+        """
+        subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
+        return self._with_subtask(subtask)
+
+    def complete_subtask(self, subtask_id: str, result: str = "") -> Subtask:
+        """Complete a subtask.
+
+        Raises:
+            StateError: What it depends on is not completed.
+        """
+        with self._changing():
+            goal = self.layer.goal()
+            subtask = goal.subtask(subtask_id)
+            if subtask.status is not SubtaskStatus.OPEN or subtask not in goal.ready:
+                ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
+                raise StateError(f"subtask {subtask_id!r:.80} is not ready; ready are: {ready}")
+            return self._with_subtask(subtask.changed(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300)))
+
+    def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
+        """Say that a subtask failed."""
+        with self._changing():
+            subtask = self.layer.goal().subtask(subtask_id)
+            return self._with_subtask(subtask.changed(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300)))
+
+    def ready_subtasks(self) -> list[Subtask]:
+        """Return the open subtasks of the active goal whose dependencies are completed."""
+        goal = self.layer.active
+        return [] if goal is None else goal.ready
+
+    def _with_subtask(self, subtask: Subtask) -> Subtask:
+        with self._changing():
+            self._keep_goals(self.layer.with_goal(self.layer.goal().with_subtask(subtask)))
+            return subtask
+
+    def _keep_goals(self, layer: GoalsLayer) -> None:
+        self._keep(layer.within(SESSION_TOKENS))
+        self._warn_of_size()
+
+    def _warn_of_size(self) -> None:
+        tokens = self.layer.tokens
+        if tokens > WARN_TOKENS and not self._warned:
+            logger.warning(
+                "tokens=<%d>, cap=<%d> | the goals of the session are nearly as large as they may be", tokens, SESSION_TOKENS
+            )
+        self._warned = tokens > WARN_TOKENS
+
+    def record(self, done: Execution, *, error: str, size: int) -> None:
+        """Record a tool call under the active goal, if there is one; ``size`` are the characters that went in and came out."""
+        goals = self.layer
+        if goals.active is not None:
+            goal = goals.active.executed(done, at=round(self._store.wall(), 3), error=error, raw_characters=size)
+            self._store.put_if_readable(goals.with_goal(goal))
+
+    def add_finding(self, text: str) -> None:
+        """Add something found out, once, to the active goal if there is one."""
+        with self._changing():
+            if self.layer.active is not None:
+                self._keep_goals(self.layer.with_goal(self.layer.active.with_finding(text)))
+
+    def keep_within_caps(self) -> None:
+        """Bring the goals, as they are stored, back under their cap after a turn with tool calls."""
+        with self._store.lock:
+            if self._store.size(GoalsLayer) <= SESSION_TOKENS // 2:  # a character has at most 2 tokens
+                return
+            try:
+                self._store.put_if_readable(self.layer.within(SESSION_TOKENS))
+            except StateError:
+                logger.debug("the active goal alone is over its cap")
+            self._warn_of_size()

@@ -1,1 +1,0 @@
-"""Who changes the layers: one keeper for each."""

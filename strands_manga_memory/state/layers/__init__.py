@@ -1,1 +1,0 @@
-"""The layers of the state as values. Pure."""

@@ -1,0 +1,404 @@
+"""The values of which the state consists, and the store that keeps them in ``agent.state``, one key each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from typing import Any, ClassVar, Generic, Self, TypedDict, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from strands import Agent
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.language.entities import EntityTypes
+
+logger = logging.getLogger(__name__)
+
+_set = object.__setattr__
+"""Past a frozen model's own ``__setattr__``, as pydantic's ``__setstate__`` does it."""
+
+
+class Part(BaseModel):
+    """An immutable value within a layer. Fields that a later release added are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    @classmethod
+    def made(cls, **fields: Any) -> Self:
+        """Return a part of values that are known to be valid: they are not validated."""
+        made: Self = _blank(cls).replaced(**fields)
+        return made
+
+    def changed(self, **fields: Any) -> Self:
+        """Return a copy with other values in some fields.
+
+        Raises:
+            ValueError: A value is not allowed.
+        """
+        return type(self).model_validate({**dict(self), **fields})
+
+    def replaced(self, **fields: Any) -> Self:
+        """Return a copy with other values in some fields, which are known to be valid.
+
+        It is ``model_copy`` for values that are never changed in place and have no private attributes, in a third of the time.
+        """
+        made = type(self).__new__(type(self))
+        _set(made, "__dict__", {**self.__dict__, **fields})
+        _set(made, "__pydantic_extra__", self.__pydantic_extra__)
+        _set(made, "__pydantic_fields_set__", self.__pydantic_fields_set__ | fields.keys())
+        _set(made, "__pydantic_private__", None)
+        return made
+
+
+@lru_cache
+def _blank(part: type[Part]) -> Any:
+    required = (name for name, field in part.model_fields.items() if field.is_required())
+    return part.model_construct(**dict.fromkeys(required))  # in the order of the fields, as validated values stand
+
+
+class Layer(Part):
+    """A part of the state that is stored under a key of its own, with the version of its format."""
+
+    KEY: ClassVar[str]
+    """Its key in ``agent.state``."""
+
+    VERSION: ClassVar[int] = 1
+
+    def stored(self) -> str:
+        """Return the stored form: JSON text without default values.
+
+        It is a text because Strands copies and checks every value of ``agent.state`` whenever it is set or saved.
+        """
+        text = self.model_dump_json(exclude_defaults=True)
+        comma = "," if len(text) > 2 else ""
+        return f'{text[:-1]}{comma}"version":{self.VERSION}}}'  # as a further field it would take three times as long
+
+    @classmethod
+    def loaded(cls, value: Any) -> Self:
+        """Return the layer of a stored form.
+
+        Raises:
+            CorruptRecordError: It is damaged, or was written by a newer release.
+        """
+        record = cls.KEY
+        try:
+            fields = json.loads(value) if isinstance(value, str) else None
+        except ValueError:
+            fields = None
+        version = fields.pop("version", None) if isinstance(fields, dict) else None
+        if type(version) is not int or version < 1:
+            raise CorruptRecordError(f"record={record!r} is no state of this package; it is left as it is", record=record)
+        if version > cls.VERSION:
+            raise CorruptRecordError(
+                f"record={record!r} has version {version}, this release knows {cls.VERSION}: install a newer release, or "
+                f"delete the key from agent.state to start anew",
+                record=record,
+            )
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise CorruptRecordError(
+                f"record={record!r} is damaged ({error.error_count()} fields are wrong); it is left as it is", record=record
+            ) from error
+
+    def merged(self, base: Self, other: Self) -> Self:
+        """Return ``other`` with the changes that this layer has made since ``base``.
+
+        Mappings are merged key by key and tuples item by item, counts are added up; of another field that both changed the
+        value of this layer stays.
+        """
+        if other == base:
+            return self
+        fields = {
+            name: _merged(getattr(self, name), getattr(base, name), getattr(other, name)) for name in type(self).model_fields
+        }
+        return other.replaced(**fields)
+
+
+def _merged(mine: Any, base: Any, other: Any) -> Any:
+    if mine == base:
+        return other
+    if isinstance(mine, dict) and isinstance(base, dict) and isinstance(other, dict):
+        kept = {key: value for key, value in other.items() if key in mine or key not in base}
+        return kept | {key: value for key, value in mine.items() if key not in base or base[key] != value}
+    if isinstance(mine, tuple) and isinstance(base, tuple) and isinstance(other, tuple):
+        kept_items = [each for each in other if each in mine or each not in base]
+        return (*kept_items, *(each for each in mine if each not in base and each not in other))
+    if type(mine) is int and type(base) is int and type(other) is int:
+        return max(0, other + mine - base)
+    return mine
+
+
+class Timing(TypedDict):
+    """How often a task was done, and milliseconds: on average, and at most."""
+
+    count: int
+    mean_ms: float
+    max_ms: float
+
+
+class Timings:
+    """Durations by the name of a task."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[float]] = {}
+
+    def add(self, name: str, start: float) -> None:
+        """Add a task that began at ``start``, by the performance counter, and ends now."""
+        took = 1000 * (time.perf_counter() - start)
+        known = self._of.setdefault(name, [0.0, 0.0, 0.0])
+        known[0] += 1
+        known[1] += took
+        known[2] = max(known[2], took)
+
+    def as_dict(self) -> dict[str, Timing]:
+        """Return the durations."""
+        return {
+            name: Timing(count=int(count), mean_ms=round(total / count, 4), max_ms=round(most, 4))
+            for name, (count, total, most) in self._of.items()
+        }
+
+
+_Layer = TypeVar("_Layer", bound=Layer)
+
+REVISION = "manga_state.revision"
+"""Key in ``agent.state`` of the session's revision that the layers include."""
+
+
+class StateStore:
+    """The stored layers of one agent, written into ``agent.state`` when they changed.
+
+    A session manager replaces ``agent.state`` when it restores; the layers are then read again, at their next use. A layer that
+    cannot be read, because a newer release wrote it or it is damaged, is left in place; here it is empty and cannot be changed.
+
+    Args:
+        kinds: The layers that are stored.
+        types: Entity types.
+        clock: Monotonic seconds.
+        wall: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        kinds: tuple[type[Layer], ...],
+        types: EntityTypes,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.types, self.clock, self.wall = types, clock, wall
+        self.lock = threading.RLock()
+        self.timings = Timings()
+        self.writes = 0
+        self.revision = 0
+        self._kinds = kinds
+        self._agent: Callable[[], Agent | None] = lambda: None
+        self._state: Any = None
+        self._layers: dict[type[Layer], Layer] = {kind: kind() for kind in kinds}
+        self._base = dict(self._layers)
+        self._stored: dict[type[Layer], Any] = {}
+        self._unwritten: set[type[Layer]] = set()
+        self._unreadable: dict[type[Layer], str] = {}
+        self._between_turns: set[type[Layer]] = set()
+
+    def attach(self, agent: Agent) -> None:
+        """Take an agent's layers; those changed before there was an agent are written into its state."""
+        with self.lock:
+            self._agent = weakref.ref(agent)
+            before = {kind: self._layers[kind] for kind in self._unwritten}
+            self._read(agent)
+            for kind, layer in before.items():
+                if kind not in self._stored and kind not in self._unreadable:
+                    self._layers[kind] = layer
+                    self._unwritten.add(kind)
+            self.write()
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent; None before it is built, or when it is gone."""
+        return self._agent()
+
+    def get(self, kind: type[_Layer]) -> _Layer:
+        """Return a layer."""
+        agent = self._agent()
+        if agent is not None and agent.state is not self._state:
+            with self.lock:
+                self._read(agent)
+        return self._layers[kind]  # type: ignore[return-value]
+
+    def put(self, layer: Layer) -> None:
+        """Put a layer in place of the one before; ``write`` brings it into ``agent.state``.
+
+        Raises:
+            CorruptRecordError: The stored layer cannot be read, and is not overwritten.
+        """
+        with self.changing(type(layer)):
+            self.put_if_readable(layer)
+
+    @contextmanager
+    def changing(self, kind: type[Layer]) -> Iterator[None]:
+        """Hold the lock while a layer is changed.
+
+        Raises:
+            CorruptRecordError: The stored layer cannot be read, and is not overwritten.
+        """
+        with self.lock:
+            self.get(kind)
+            if kind in self._unreadable:
+                raise CorruptRecordError(self._unreadable[kind], record=kind.KEY)
+            yield
+
+    def put_if_readable(self, layer: Layer) -> None:
+        """Put a layer in place, unless the stored one cannot be read: what hooks record breaks no turn."""
+        kind = type(layer)
+        with self.lock:
+            if layer is not self.get(kind) and kind not in self._unreadable:
+                self._layers[kind] = layer
+                self._unwritten.add(kind)
+                self._between_turns.add(kind)
+
+    def size(self, kind: type[Layer]) -> int:
+        """Return the characters of a layer as it was last written."""
+        with self.lock:
+            return len(str(self._stored.get(kind, "")))
+
+    def unreadable(self) -> dict[str, str]:
+        """Return the reasons why layers cannot be read, by key."""
+        with self.lock:
+            return {kind.KEY: reason for kind, reason in self._unreadable.items()}
+
+    def write(self, *kinds: type[Layer]) -> None:
+        """Write the layers that changed into ``agent.state``; with ``kinds``, only those."""
+        with self.lock:
+            agent = self.agent
+            if agent is None or not self._unwritten or agent.state is not self._state:
+                return  # replaced by another state: ``get`` reads that
+            for kind in self._unwritten.intersection(kinds or self._kinds):
+                value = self._layers[kind].stored()
+                if value != self._stored.get(kind):
+                    agent.state.set(kind.KEY, value)
+                    self._stored[kind] = value
+                    self.writes += 1
+                self._unwritten.discard(kind)
+
+    def take_over(self) -> None:
+        """Read the state that a session manager took over from another process; changes made here since the last turn stay.
+
+        Of a layer that both changed, the one of this process wins, as with everything a session manager merges.
+        """
+        with self.lock:
+            agent = self.agent
+            ours = {kind: self._layers[kind] for kind in self._between_turns}
+            if agent is not None and agent.state is not self._state:
+                self._read(agent)
+                for layer in ours.values():
+                    self.put_if_readable(layer)
+                self.write()
+            self._between_turns.clear()
+
+    def turn_ended(self) -> None:
+        """Write the layers that changed; later changes are changes between turns."""
+        with self.lock:
+            self.write()
+            self._between_turns.clear()
+
+    # Layers that the agents of a session share
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this agent has shared no state yet, and has none of its own."""
+        with self.lock:
+            return self.revision == 0 and not self._stored
+
+    def has_changed(self) -> bool:
+        """Tell whether a layer differs from the one that the session was last known to have."""
+        with self.lock:
+            return any(self.get(kind) != self._base[kind] for kind in self._kinds)
+
+    def share(self) -> dict[str, str]:
+        """Return the stored form of the layers that can be read, by key."""
+        with self.lock:
+            return {kind.KEY: self.get(kind).stored() for kind in self._kinds if kind not in self._unreadable}
+
+    def merge(self, shared: Mapping[str, str], revision: int) -> None:
+        """Merge the layers that another agent of the session has shared; a damaged one is left out.
+
+        Args:
+            shared: Stored forms by key.
+            revision: Their revision. One below the known one was written by an agent that lacked newer changes.
+        """
+        with self.lock:
+            for kind in self._kinds:
+                mine = self.get(kind)
+                try:
+                    other = kind.loaded(shared[kind.KEY]) if kind.KEY in shared else kind()
+                except CorruptRecordError as error:
+                    logger.debug("record=<%s>, error=<%s> | shared state is not used", kind.KEY, type(error).__name__)
+                    continue
+                base = self._base[kind] if revision >= self.revision else kind()
+                self.put_if_readable(mine.merged(base, other))
+                self._base[kind] = other
+            self.write()
+            self.note_revision(max(revision, self.revision))
+
+    def note_shared(self, shared: Mapping[str, str], revision: int) -> None:
+        """Note that these stored forms are the session's now."""
+        with self.lock:
+            for kind in self._kinds:
+                if kind.KEY in shared:
+                    self._base[kind] = kind.loaded(shared[kind.KEY])
+            self.note_revision(revision)
+
+    def note_revision(self, revision: int) -> None:
+        """Note the revision of the session that the layers include."""
+        self.revision = revision
+        agent = self.agent
+        if agent is not None and agent.state is self._state:
+            agent.state.set(REVISION, revision)
+
+    def _read(self, agent: Agent) -> None:
+        self._state = agent.state
+        self._between_turns.clear()
+        self._stored, self._unreadable = {}, {}
+        self._unwritten.clear()
+        revision = agent.state.get(REVISION)
+        self.revision = revision if type(revision) is int else 0
+        for kind in self._kinds:
+            value = agent.state.get(kind.KEY)
+            self._layers[kind] = kind()
+            if value is not None:
+                self._stored[kind] = value
+                try:
+                    self._layers[kind] = kind.loaded(value)
+                except CorruptRecordError as error:
+                    self._unreadable[kind] = str(error)
+                    logger.warning("record=<%s> | cannot be read, it is left as it is and not used", kind.KEY)
+        self._base = dict(self._layers)
+
+
+class Keeper(Generic[_Layer]):
+    """Reads and changes one layer that is stored."""
+
+    KIND: ClassVar[type[Layer]]
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    @property
+    def layer(self) -> _Layer:
+        """The layer as it is now; it is a value, and each change makes another one."""
+        return self._store.get(self.KIND)  # type: ignore[return-value]
+
+    def _changing(self) -> AbstractContextManager[None]:
+        return self._store.changing(self.KIND)
+
+    def _keep(self, layer: _Layer) -> None:
+        start = time.perf_counter()
+        self._store.put(layer)
+        self._store.write()
+        self._store.timings.add("update", start)
