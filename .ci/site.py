@@ -96,7 +96,7 @@ def stage(source: Path) -> None:
         text = f"# {name}\n\n```{{eval-rst}}\n{directive}```\n"
         (source / "reference" / f"{name}.md").write_text(text, encoding="utf-8")
     guides = sorted(path.stem for path in (ROOT / PACKAGE / "guide").glob("*.md"))
-    first = [name for name in ("quickstart", "choosing", "migration") if name in guides]
+    first = [name for name in ("quickstart", "concepts", "choosing", "troubleshooting", "migration") if name in guides]
     trees = {
         "Start": [f"{PACKAGE}/guide/{name}" for name in first],
         "The parts": [f"{PACKAGE}/{name}/README" for name in FOLDERS if (ROOT / PACKAGE / name / "README.md").is_file()],

@@ -18,9 +18,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDES = sorted([ROOT / "README.md", ROOT / "examples/README.md", *(ROOT / "strands_manga_memory").rglob("*.md")])
 TEXTS = {str(guide.relative_to(ROOT)): guide.read_text(encoding="utf-8") for guide in GUIDES}
 SNIPPETS = [
-    pytest.param(code, id=f"{guide}-{number}")
+    pytest.param(code, shown, id=f"{guide}-{number}")
     for guide, text in TEXTS.items()
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    for number, (code, shown) in enumerate(re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.DOTALL))
 ]
 
 
@@ -133,10 +133,28 @@ def test_the_snippets_are_found() -> None:
     assert len(SNIPPETS) >= 18
 
 
-@pytest.mark.parametrize("code", SNIPPETS)
-def test_its_python_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("code", "shown"), SNIPPETS)
+def test_its_python_runs_and_prints_what_is_shown(
+    code: str,
+    shown: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Run a snippet. A shown line is printed, logged or the error; ``...`` in it replaces any text."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["chat.py", "I have a cat called Momo."])
-    exec(compile(code, "README.md", "exec"), {"model": ScriptedModel(["はい、あります。"])})
-    stores = re.search(r"sqlite:///|MangaMemory\.open\(", code) is not None
-    assert any(tmp_path.rglob("*.sqlite3")) is stores
+    raised = ""
+    try:
+        exec(compile(code, "README.md", "exec"), {"model": ScriptedModel(["はい、あります。"] * 3)})
+    except Exception as error:
+        raised = f"{type(error).__name__}: {error}"
+        if not shown.startswith(type(error).__name__):
+            raise
+    else:
+        stores = re.search(r"sqlite:///|MangaMemory\.open\(", code) is not None
+        assert any(tmp_path.rglob("*.sqlite3")) is stores
+    seen = "\n".join([capsys.readouterr().out, *(record.getMessage() for record in caplog.records), raised])
+    for line in shown.splitlines():
+        assert re.search(".*?".join(map(re.escape, line.split("..."))), seen), line
