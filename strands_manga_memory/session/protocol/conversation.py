@@ -12,7 +12,7 @@ from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableErro
 from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
-from strands_manga_memory.session.protocol.record import Record, Slot, Turn, TurnKey, join, missing_turns
+from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, missing_turns
 
 TRIES = 8
 """Attempts of a compare-and-set before a save gives up. What it could not store is kept for the next save."""
@@ -36,6 +36,7 @@ class Conversation:
         ttl: Returns the seconds that a record lives in the hot tier.
         session_seconds: Seconds without use after which a session ends. Default a day.
         flush_every: Unlogged turns of a flush.
+        ids: Original ids of session, user, tenant and member; they are stored with the first change.
 
     Attributes:
         local: What this process has: its record, the agent's history, the changes.
@@ -55,13 +56,14 @@ class Conversation:
         ttl: Callable[[Record], float] = lambda record: 1800.0,
         session_seconds: float = 86_400.0,
         flush_every: int = 5,
+        ids: Mapping[str, str] | None = None,
     ) -> None:
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: a conversation needs a tier")
         self.hot, self.durable = hot, durable
         self._clock, self._ttl, self._flush_every = clock, ttl, flush_every
         self._silence = min(12 * 3600.0, session_seconds)
-        self.local = LocalCopy(clock=clock, hash_is_log=durable is None)
+        self.local = LocalCopy(clock=clock, hash_is_log=durable is None, ids=ids)
         self._hot_io, self._durable_io = new_lock(), new_lock()
 
     @property
@@ -90,6 +92,7 @@ class Conversation:
         error = hot_error or head_error
         if error is not None and (head_error or self.durable is None) and is_alone:
             raise error
+        self.local.is_loaded = self.local.is_loaded or error is None
         self.complete()
         self.local.adopt_window()
 
@@ -119,7 +122,7 @@ class Conversation:
         with self._durable_io:
             found = durable.read_head()
             if is_alone and found is not None and found.incarnation:
-                found = self._with_unlisted_turns(durable, found)
+                found = durable.with_unlisted_turns(found)
             self._take_in(found)
             self.local.note_head(found)
             return found
@@ -195,8 +198,8 @@ class Conversation:
                 try:
                     if not hot.is_known:
                         self.read_hot()
-                    if self.durable is not None and not (hot.record and hot.record.incarnation):
-                        return False
+                    if self.durable is not None and (hot.record is None or hot.record.is_empty):
+                        return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
                     draft = self._with_redacted_log(self.local.draft())
                     if not draft.incarnation or (hot.record and hot.record.version == draft.version):
                         return True
@@ -265,7 +268,7 @@ class Conversation:
         if self.hot is None:
             return
         with self._hot_io:
-            if not self.hot.is_known or (self.hot.record is not None and self.hot.record.incarnation):
+            if not self.hot.is_known or (self.hot.record is not None and not self.hot.record.is_empty):
                 return
             with self.local.lock:
                 record = self.local.base
@@ -371,7 +374,10 @@ class Conversation:
                 raise error
 
     def _save_hot_or_raise(self) -> None:
-        if not self._save_hot() and (not self._hot().is_known or self._hot().record is not None):
+        if self._save_hot():
+            return
+        found = self._hot().record
+        if not self._hot().is_known or (found is not None and not found.is_empty):
             raise StoreUnavailableError("the hot tier does not answer")
 
     def delete(self) -> None:
@@ -389,11 +395,13 @@ class Conversation:
             tombstone = self._put_tombstone_durably(known)
         if self.hot is not None:
             tombstone = self._put_tombstone_in_hot(tombstone, known)
-        if tombstone is not None:
+        if tombstone is None:
+            return
+        if self.durable is not None:
+            self._durable().purge(tombstone.incarnation)
+        else:
             with self.local.lock:
                 self.local.begin_after(tombstone)
-            if self.durable is not None:
-                self._durable().purge(tombstone.incarnation)
 
     def _put_tombstone_durably(self, known: int) -> Record:
         durable = self._durable()
@@ -405,7 +413,9 @@ class Conversation:
                 incarnation = self._next_incarnation(known, found)
                 tombstone = Record(version=self.local.next_version(found), incarnation=incarnation, carries_from=incarnation)
                 if durable.put_head(tombstone):
-                    self.local.head_copy = tombstone
+                    with self.local.lock:  # now, as the hot tier may not answer
+                        self.local.head_copy = tombstone
+                        self.local.begin_after(tombstone)
                     return tombstone
                 self._pause(attempt)
         raise OvertakenError(f"the durable head was replaced {TRIES} times by others; delete again")
@@ -523,19 +533,6 @@ class Conversation:
             turns = self._durable().get_turns(incarnation, forgotten)
             logged = {key: len(turn.messages) for key, turn in turns.items()}
         self.local.take_in(found, logged)
-
-    @staticmethod
-    def _with_unlisted_turns(durable: DurableTier, head: Record) -> Record:
-        """Return a head with messages of the log that it does not list: their flush ended before its head."""
-        turns = durable.get_turns(head.incarnation, durable.unlisted_keys(head))
-        if not turns:
-            return head
-        window = tuple(Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages)))
-        lengths = {key: len(turn.messages) for key, turn in turns.items()}
-        # They count as unlogged until a head lists them: else no later head could claim them.
-        unlogged = dict.fromkeys(turns, 0)
-        found = Record(incarnation=head.incarnation, window=window, seen=lengths, turns=turns, unlogged=unlogged)
-        return join(head, found)
 
     def _revalidate(self) -> None:
         """Read both tiers first if no tier has answered for so long that a tombstone may have expired.

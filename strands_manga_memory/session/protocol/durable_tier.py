@@ -8,25 +8,25 @@ results, and ``intent``, ``tool_calls``, ``latency_ms`` and ``cache_hit`` are at
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
-from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey
+from strands_manga_memory.session.protocol.record import Record, Slot, Turn, TurnKey, join
 from strands_manga_memory.session.protocol.record_format import (
     entry_object,
     entry_of,
+    head_object,
     is_text,
     open_object,
-    redaction_object,
-    redactions_of,
+    record_of_head,
     seal_object,
     turn_object,
     turn_of,
-    version_of,
     window_list,
     window_of,
 )
@@ -41,6 +41,28 @@ _PUT_TRIES = 8
 _MOST_CALLS = 20  # names of tools in a readable attribute
 
 
+HOT = "hot"
+"""Attribute of a head that a process with a hot tier has written: that tier may have a copy."""
+
+ENDED_BELOW = "incarnation"
+"""Attribute of the tombstone of a session or user: all conversations of lower incarnations are deleted."""
+
+
+@dataclass(frozen=True)
+class _Head:
+    """Content of the table when it last answered.
+
+    Args:
+        item: The item of the head, without its data; None if there is none.
+        stored: The record in it; None if there is none, or its time is over.
+        record: What it says together with the tombstones of the session and user.
+    """
+
+    item: Item | None
+    stored: Record | None
+    record: Record | None
+
+
 class DurableTier:
     """One conversation in a ``Table``.
 
@@ -52,6 +74,8 @@ class DurableTier:
         expires_at: Returns when the table may delete a head that is written now, in seconds since 1970.
         index_items: Returns items by which the conversation is found; they are put before its first head.
         attributes: Attributes of the head that are readable without the codec.
+        watched: Keys of tombstones that end this conversation along with others: of its session, of its user.
+        has_hot: Whether there is a hot tier beside the table. The head says from then on that one may have a copy.
         clock: Seconds since 1970. A tombstone whose time is over counts as absent: a table deletes it up to two days later.
     """
 
@@ -65,12 +89,15 @@ class DurableTier:
         expires_at: Callable[[Record], int],
         index_items: Callable[[], Sequence[Item]] = list,
         attributes: Callable[[], Mapping[str, Any]] = dict,
+        watched: Sequence[Key] = (),
+        has_hot: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table, self._session, self._member, self._codec = table, session, member, codec
         self._expires_at, self._index_items, self._attributes, self._clock = expires_at, index_items, attributes, clock
+        self._watched, self._has_hot = tuple(watched), has_hot
         self._key: Key = (session, f"{member}#HEAD")
-        self._head: tuple[Item | None, Record | None] | None = None
+        self._head: _Head | None = None
 
     @property
     def is_known(self) -> bool:
@@ -80,7 +107,18 @@ class DurableTier:
     @property
     def record(self) -> Record | None:
         """The head that the table is known to have."""
-        return None if self._head is None else self._head[1]
+        return None if self._head is None else self._head.record
+
+    @property
+    def head_version(self) -> int | None:
+        """Random number that changes with each write of the head; None if no head is known."""
+        return None if self._head is None or self._head.item is None else self._head.item.get("v")
+
+    @property
+    def head_expires_at(self) -> int:
+        """When the table may delete the known head, in seconds since 1970; 0 if there is none."""
+        item = None if self._head is None else self._head.item
+        return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
 
     def forget(self) -> None:
         """Take nothing for granted of the head."""
@@ -89,57 +127,86 @@ class DurableTier:
     # The head
 
     def read_head(self) -> Record | None:
-        """Read the head; None if there is none.
+        """Read the head, and the tombstones of its session and user; None if there is nothing.
 
         Raises:
             StoreUnavailableError: The table does not answer.
             CorruptRecordError: The head cannot be read.
         """
         self._head = None
-        item = self._table.get(*self._key)
-        if item is None or self._is_expired(item):
-            self._head = item, None
-            return None
+        found = self._table.batch_get([self._key, *self._watched]) if self._watched else {}
+        item = found.pop(self._key, None) if self._watched else self._table.get(*self._key)
+        stored = None
+        if item is not None and not self._is_expired(item):
+            item, stored = self._opened_head(item)
+        ended = self._ended_below(found.values())
+        record = stored
+        if ended > (0 if stored is None else stored.incarnation):
+            record = Record(incarnation=ended, carries_from=ended)
+        self._head = _Head(item, stored, record)
+        return record
+
+    def _opened_head(self, item: Item) -> tuple[Item, Record]:
         item, data = whole_value(self._table, item)
         name = "/".join(self._key)
         # Tombstones are read although the keys are destroyed.
         value = open_object(data, name, Codec() if item.get("state") == DELETED else self._codec)
         with trusted(name):
-            record = _record_of(value)
-        self._head = item, record
-        return record
+            return item, _record_of(value)
 
     def put_head(self, record: Record) -> bool:
         """Replace the head that was last read or put; the record holds the turns that the log lacks.
 
         Returns:
-            False if another writer was faster; the head has to be read and joined.
+            False if another writer was faster, or the session was deleted meanwhile; the head has to be read and joined.
 
         Raises:
             StoreUnavailableError: The outcome is unknown.
         """
         if self._head is None:
             raise OvertakenError("the head of the durable tier is not known")
-        before, known = self._head
-        if before is None and not record.is_empty:
-            items = self._index_items()
-            if items:
-                self._table.batch_write(puts=items)
+        before = self._head
+        is_first = not record.is_empty and (before.stored is None or before.stored.is_empty)
+        if is_first and (items := self._index_items()):
+            self._table.batch_write(puts=items)
+        known = before.stored
+        redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
+        self._head = None
+        item = self._put_head_item(record, before.item, redacts=redacts)
+        if item is None:
+            return False
+        if is_first and self._watched:
+            # The deletion of a session or user puts its tombstone, then looks which conversations there are. This head was put
+            # first, then the tombstones are read: so one of the two sees the other.
+            ended = self._ended_below(self._table.batch_get(self._watched).values())
+            if ended > record.incarnation:
+                self._put_head_item(Record(incarnation=ended, carries_from=ended), item, redacts=True)
+                return False
+        self._head = _Head(item, record, record)
+        return True
+
+    def _put_head_item(self, record: Record, before: Item | None, *, redacts: bool) -> Item | None:
         ttl = self._table.schema.ttl
         attributes: dict[str, Any] = {"v": secrets.randbits(50), ttl: self._expires_at(record)}
         attributes |= {"state": DELETED} if record.is_empty else {"state": ACTIVE, **self._attributes()}
-        codec = Codec() if record.is_empty else self._codec
-        data = seal_object(_head_object(record), "/".join(self._key), codec)
+        if self._has_hot or (before is not None and before.get(HOT)):
+            attributes[HOT] = True
+        data = seal_object(_object_of(record), "/".join(self._key), Codec() if record.is_empty else self._codec)
         when = ABSENT if before is None else Condition(equals={"v": before.get("v")})
-        redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
-        self._head = None
-        item = put_split(
+        return put_split(
             self._table, self._key, data, attributes=attributes, when=when, before=before, cleans=redacts, scrub=redacts
         )
-        if item is None:
-            return False
-        self._head = item, record
-        return True
+
+    def remove_head(self) -> bool:
+        """Delete the head that was last read; False if another writer was faster."""
+        item = None if self._head is None else self._head.item
+        self._head = None
+        return item is None or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
+
+    def _ended_below(self, tombstones: Iterable[Item]) -> int:
+        """Return the incarnation below which everything was deleted by the tombstones of session and user."""
+        numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
+        return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 
     def _is_expired(self, item: Item) -> bool:
         return item.get("state") == DELETED and 0 < (item.get(self._table.schema.ttl) or 0) <= self._clock()
@@ -221,6 +288,18 @@ class DurableTier:
                     unlisted.append(key)
         return unlisted
 
+    def with_unlisted_turns(self, head: Record) -> Record:
+        """Return a head with messages of the log that it does not list: their flush ended before its head."""
+        turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
+        if not turns:
+            return head
+        window = tuple(Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages)))
+        lengths = {key: len(turn.messages) for key, turn in turns.items()}
+        # They count as unlogged until a head lists them: else no later head could claim them.
+        unlogged = dict.fromkeys(turns, 0)
+        found = Record(incarnation=head.incarnation, window=window, seen=lengths, turns=turns, unlogged=unlogged)
+        return join(head, found)
+
     def purge(self, below: int) -> None:
         """Delete the logs of incarnations lower than ``below``."""
         first, last = f"{self._member}#TURN#", self._prefix(below)
@@ -251,6 +330,27 @@ class DurableTier:
         return self._session, f"{self._prefix(incarnation)}{key}"
 
 
+def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
+    """End every conversation of a session or user, also those that are in no store yet.
+
+    A caller that then deletes the listed conversations puts it before it lists them for the last time.
+
+    Args:
+        table: The durable tier.
+        key: Key of the tombstone, one of those that ``DurableTier`` watches.
+        now: Seconds since 1970.
+        until: When the table may delete the tombstone, in seconds since 1970.
+
+    Returns:
+        The incarnation below which everything is deleted.
+    """
+    before = (table.get(*key) or {}).get(ENDED_BELOW)
+    incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
+    names = dict(zip((table.schema.partition, table.schema.sort), key, strict=True))
+    table.put({**names, ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)})
+    return incarnation
+
+
 def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
     """Return a record as the durable head has it.
 
@@ -274,17 +374,11 @@ def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record 
     )
 
 
-def _head_object(record: Record) -> dict[str, Any]:
+def _object_of(record: Record) -> dict[str, Any]:
     keys = sorted(record.seen.keys() | record.shown_keys)
     numbers = {key: at for at, key in enumerate(keys, 1)}
-    head: dict[str, Any] = {
-        "version": list(record.version),
-        "incarnation": record.incarnation,
-        "carries_from": record.carries_from,
-        "last_used": record.last_used,
-        "created": record.created,
-        "turn_count": record.turn_count,
-        "message_count": record.message_count,
+    head = {
+        **head_object(record),
         "keys": [[str(key), record.seen.get(key, 0)] for key in keys],
         "window": window_list(record.window, numbers, record.seen),
     }
@@ -292,10 +386,7 @@ def _head_object(record: Record) -> dict[str, Any]:
         head["notes"] = record.notes
     if record.states:
         head["states"] = [entry_object(name, entry) for name, entry in sorted(record.states.items())]
-    if record.redactions:
-        head["redactions"] = redaction_object(record.redactions)
-    if record.unlogged:
-        head["unlogged"] = {str(key): length for key, length in sorted(record.unlogged.items())}
+    if record.turns:
         head["turns"] = [turn_object(key, turn) for key, turn in sorted(record.turns.items())]
     return head
 
@@ -304,21 +395,13 @@ def _record_of(head: Mapping[str, Any]) -> Record:
     keys = [(TurnKey.parse(key), int(length)) for key, length in head["keys"]]
     seen = {key: length for key, length in keys if length}
     numbers = {at: key for at, (key, _) in enumerate(keys, 1)}
-    return Record(
-        version=version_of(head["version"]),
-        incarnation=int(head["incarnation"]),
-        carries_from=int(head["carries_from"]),
+    return replace(
+        record_of_head(head),
         window=window_of(head["window"], numbers, seen),
         notes=head.get("notes"),
         seen=seen,
         states=dict(map(entry_of, head.get("states", ()))),
-        redactions=redactions_of(head.get("redactions", {})),
         turns=dict(map(turn_of, head.get("turns", ()))),
-        unlogged={TurnKey.parse(key): int(length) for key, length in head.get("unlogged", {}).items()},
-        last_used=float(head["last_used"]),
-        created=float(head["created"]),
-        turn_count=int(head["turn_count"]),
-        message_count=int(head["message_count"]),
     )
 
 

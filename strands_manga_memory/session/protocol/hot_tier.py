@@ -18,15 +18,14 @@ from strands_manga_memory.session.protocol.record import Entry, Record, Turn, Tu
 from strands_manga_memory.session.protocol.record_format import (
     entry_object,
     entry_of,
+    head_object,
     is_text,
     json_of,
     open_object,
-    redaction_object,
-    redactions_of,
+    record_of_head,
     seal_object,
     turn_object,
     turn_of,
-    version_of,
     window_list,
     window_of,
 )
@@ -192,7 +191,9 @@ class HotTier:
         """Return the content of the hash after a write, the fields that change, and the names of those that go."""
         if record.is_empty:
             after = _Stored(record=record, small={ENDED_FIELD: 0})
-            return after, {ENDED_FIELD: seal_object(self._head_object(record, {}), self._place(ENDED_FIELD), Codec())}, []
+            seen = {str(key): length for key, length in sorted(record.seen.items())}
+            head = {**head_object(record), **({"seen": seen} if seen else {})}
+            return after, {ENDED_FIELD: seal_object(head, self._place(ENDED_FIELD), Codec())}, []
         fields: dict[str, bytes] = {}
         turns = self._numbered_turns(record, before)
         archive = self._archived_turns(record, before, turns)
@@ -274,7 +275,7 @@ class HotTier:
             if key not in record.turns or length != len(record.turns[key].messages)
         }
         objects: dict[str, dict[str, Any]] = {
-            _HEAD_FIELD: self._head_object(record, numbers),
+            _HEAD_FIELD: head_object(record),
             "view": {
                 "window": window_list(record.window, numbers, record.seen),
                 **({"absent": list(map(str, absent))} if absent else {}),
@@ -288,24 +289,6 @@ class HotTier:
             objects["archive"] = {"archive": {str(key): list(found) for key, found in sorted(archive.items())}}
         return objects
 
-    def _head_object(self, record: Record, numbers: Mapping[TurnKey, int]) -> dict[str, Any]:
-        head: dict[str, Any] = {
-            "version": list(record.version),
-            "incarnation": record.incarnation,
-            "carries_from": record.carries_from,
-            "last_used": record.last_used,
-            "created": record.created,
-            "turn_count": record.turn_count,
-            "message_count": record.message_count,
-        }
-        if record.unlogged:
-            head["unlogged"] = {str(key): length for key, length in sorted(record.unlogged.items())}
-        if record.redactions:
-            head["redactions"] = redaction_object(record.redactions)
-        if record.is_empty and record.seen:
-            head["seen"] = {str(key): length for key, length in sorted(record.seen.items())}
-        return head
-
     def _decode(self, found: HotRecord) -> _Stored:
         expect = found.epoch, found.version
         # A sweeper's claim binds nobody: the next writer raises the epoch, which voids the claim.
@@ -314,7 +297,8 @@ class HotTier:
         if ENDED_FIELD in fields and _HEAD_FIELD not in fields:
             head = open_object(fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with trusted(self._name):
-                record = _record_of_head(head)
+                seen = {TurnKey.parse(key): int(length) for key, length in head.get("seen", {}).items()}
+                record = replace(record_of_head(head), seen=seen)
                 return _Stored(expect, epoch, record, small={ENDED_FIELD: 0}, expires_in=found.expires_in)
         objects = {name: self._opened(name, fields[name]) for name in _SMALL_FIELDS if name in fields}
         if _HEAD_FIELD not in objects:
@@ -347,7 +331,7 @@ class HotTier:
         entries: Mapping[str, tuple[int, Entry]],
         unreadable: Mapping[int, tuple[TurnKey, int] | None],
     ) -> Record:
-        record = _record_of_head(objects[_HEAD_FIELD])
+        record = record_of_head(objects[_HEAD_FIELD])
         seen = {key: len(turn.messages) for key, (_, turn) in turns.items()}
         fronts = {number: front for number, front in unreadable.items() if front is not None}
         seen |= dict(fronts.values())
@@ -391,21 +375,6 @@ class HotTier:
 
     def _place(self, name: str) -> str:
         return f"{self._name}#{name}"
-
-
-def _record_of_head(head: Mapping[str, Any]) -> Record:
-    return Record(
-        version=version_of(head["version"]),
-        incarnation=int(head["incarnation"]),
-        carries_from=int(head["carries_from"]),
-        last_used=float(head["last_used"]),
-        created=float(head["created"]),
-        turn_count=int(head["turn_count"]),
-        message_count=int(head["message_count"]),
-        unlogged={TurnKey.parse(key): int(length) for key, length in head.get("unlogged", {}).items()},
-        redactions=redactions_of(head.get("redactions", {})),
-        seen={TurnKey.parse(key): int(length) for key, length in head.get("seen", {}).items()},
-    )
 
 
 def _front_of(data: bytes) -> tuple[TurnKey, int] | None:

@@ -31,6 +31,7 @@ class LocalCopy:
     Args:
         clock: Seconds since 1970.
         hash_is_log: Whether there is no durable tier, so that the hot tier keeps the log.
+        ids: Original ids of session, user, tenant and member; they are stored with the first change.
 
     Attributes:
         base: The record as this process last read or wrote it, joined.
@@ -44,17 +45,18 @@ class LocalCopy:
         head_copy: The record of the durable head when it last answered.
         answered_at: When a store last answered; None if none has.
         was_stored: Whether a store has had the conversation.
+        is_loaded: Whether both tiers were read when the agent got its history.
         first_incarnation: Number of the incarnation that begins where no tier has a record.
     """
 
-    def __init__(self, *, clock: Callable[[], float], hash_is_log: bool = False) -> None:
-        self._clock, self.hash_is_log = clock, hash_is_log
+    def __init__(self, *, clock: Callable[[], float], hash_is_log: bool = False, ids: Mapping[str, str] | None = None) -> None:
+        self._clock, self.hash_is_log, self._ids = clock, hash_is_log, dict(ids or {})
         self.lock = new_lock()
         self.base = Record()
         self.view: tuple[Slot, ...] = ()
         self.window: tuple[Slot, ...] = ()
         self.own: dict[TurnKey, Turn] = {}
-        self.has_news = self.is_overruled = self.was_stored = False
+        self.has_news = self.is_overruled = self.was_stored = self.is_loaded = False
         self.dropped = 0
         self.first_incarnation = 1
         self.hot_copy: Record | None = None
@@ -200,6 +202,7 @@ class LocalCopy:
                 created=base.created or self._clock(),
                 turn_count=base.turn_count + len(new_turns),
                 message_count=base.message_count + sum(len(turn.messages) - base.seen.get(key, 0) for key, turn in own.items()),
+                ids=base.ids or self._ids,
             ).normalize()
 
     def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
@@ -317,8 +320,8 @@ class LocalCopy:
 
     def _note_new_incarnation(self, before: Record) -> None:
         """Discard what a deletion took with it; after an expiry the unsaved turns continue."""
-        if not before.incarnation:
-            return
+        if not before.incarnation and not self.is_loaded:
+            return  # the deletion may be older than the unsaved turns
         if before.incarnation < self.base.carries_from:
             self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items())
             self._skips_rest = self._skips_rest or self._open is not None

@@ -131,6 +131,7 @@ class Record:
         created: When the incarnation began, in seconds since 1970; 0 if unknown.
         turn_count: Turns so far.
         message_count: Messages so far.
+        ids: Original ids of session, user, tenant and member, as far as they are known.
     """
 
     version: Version = NO_VERSION
@@ -147,6 +148,7 @@ class Record:
     created: float = 0.0
     turn_count: int = 0
     message_count: int = 0
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -262,6 +264,7 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
         created=min(filter(None, (newer.created, older.created)), default=0.0),
         turn_count=max(older.turn_count, newer.turn_count + sum(key not in newer.seen for key in uncounted)),
         message_count=max(older.message_count, newer.message_count + sum(uncounted.values())),
+        ids=newer.ids or older.ids,
     ).normalize()
 
 
@@ -322,6 +325,7 @@ def _carried_over(older: Record, newer: Record) -> Record:
         turns={key: turn for key, turn in older.turns.items() if key in kept},
         unlogged=dict.fromkeys(kept, 0),
         last_used=older.last_used,
+        ids=older.ids,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.record import Entry, Slot, Turn, TurnKey, Version
+from strands_manga_memory.session.protocol.record import Entry, Record, Slot, Turn, TurnKey, Version
 from strands_manga_memory.stores.encoding.codec import Codec, dump, json_bytes, json_value, load, trusted
 
 PLAIN_BYTES = 4096
@@ -138,6 +138,45 @@ def version_of(value: Sequence[Any]) -> Version:
     """Return the version that a JSON list stands for."""
     time, tag, marks = value
     return Version(int(time), str(tag), int(marks))
+
+
+# Heads
+
+
+def head_object(record: Record) -> dict[str, Any]:
+    """Return the part of a record that both tiers store alike, as a JSON object."""
+    head: dict[str, Any] = {
+        "version": list(record.version),
+        "incarnation": record.incarnation,
+        "carries_from": record.carries_from,
+        "last_used": record.last_used,
+        "created": record.created,
+        "turn_count": record.turn_count,
+        "message_count": record.message_count,
+    }
+    if record.ids:
+        head["ids"] = dict(record.ids)
+    if record.unlogged:
+        head["unlogged"] = {str(key): length for key, length in sorted(record.unlogged.items())}
+    if record.redactions:
+        head["redactions"] = redaction_object(record.redactions)
+    return head
+
+
+def record_of_head(head: Mapping[str, Any]) -> Record:
+    """Return the record that ``head_object`` made an object of, without its window, turns and state entries."""
+    return Record(
+        version=version_of(head["version"]),
+        incarnation=int(head["incarnation"]),
+        carries_from=int(head["carries_from"]),
+        last_used=float(head["last_used"]),
+        created=float(head["created"]),
+        turn_count=int(head["turn_count"]),
+        message_count=int(head["message_count"]),
+        ids={str(name): str(value) for name, value in head.get("ids", {}).items()},
+        unlogged={TurnKey.parse(key): int(length) for key, length in head.get("unlogged", {}).items()},
+        redactions=redactions_of(head.get("redactions", {})),
+    )
 
 
 # Windows

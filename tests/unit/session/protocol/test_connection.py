@@ -1,0 +1,137 @@
+"""Conversations as a session manager connects them: ids, index items, and tombstones of a whole session or user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session.basis.place import Place, directory_key, grave_key
+from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.durable_tier import HOT, put_group_tombstone
+from strands_manga_memory.session.protocol.opening import connect
+from strands_manga_memory.testing import FakeClock
+from tests.unit.session.protocol.test_conversation import expected, say, texts
+from tests.unit.session.support import MemoryTable, SurvivingHotStore
+
+SCOPE = ConversationScope("u", "s")
+PLACE = Place.of(SCOPE.storage_session_id, "A", "default")
+IDS = {"session": "s", "user": "u", "tenant": None, "member": "default"}
+
+
+class Connections:
+    """Both tiers in memory, and connected conversations in them."""
+
+    def __init__(self, **tiers: bool) -> None:
+        self.clock = FakeClock()
+        self.hot: Any = SurvivingHotStore(clock=self.clock) if tiers.get("hot", True) else None
+        self.table: Any = MemoryTable() if tiers.get("durable", True) else None
+        self.tiers = Tiers.of(self.hot, self.table, clock=self.clock)
+
+    def load(self) -> Conversation:
+        """Return a new process's hold of the conversation."""
+        hold = connect(PLACE, self.tiers, ids=IDS)
+        hold.load()
+        return hold
+
+    def end(self, key: tuple[str, str]) -> int:
+        """Put the tombstone of a session or user."""
+        return put_group_tombstone(self.table, key, now=self.clock(), until=self.clock() + 90_000)
+
+
+SESSION_KEY = grave_key(PLACE.session)
+_DIRECTORY = directory_key("", {"user": "u"})
+assert _DIRECTORY is not None
+USER_KEY = grave_key(_DIRECTORY[0])
+
+
+@pytest.mark.parametrize("tiers", [{}, {"hot": False}, {"durable": False}], ids=["both", "durable", "hot"])
+def test_ids_are_stored_with_the_conversation(tiers: dict[str, bool]) -> None:
+    """A process that knows only the place of a conversation reads its original ids."""
+    connections = Connections(**tiers)
+    hold = connections.load()
+    say(hold, 1)
+    hold.save()
+    reader = connect(PLACE, connections.tiers, ids={})
+    reader.load(touch=False)
+    assert reader.local.base.ids == {"session": "s", "user": "u", "member": "default"}
+
+
+def test_head_says_whether_a_hot_tier_may_have_a_copy() -> None:
+    """The mark stays when a process without a hot tier writes the head."""
+    connections = Connections()
+    hold = connections.load()
+    say(hold, 1)
+    hold.save()
+    alone = Tiers.of(None, connections.table, clock=connections.clock)
+    writer = connect(PLACE, alone, ids=IDS)
+    writer.load()
+    say(writer, 2)
+    writer.save()
+    assert connections.table.rows[PLACE.session, f"{PLACE.member}#HEAD"][HOT] is True
+
+
+@pytest.mark.parametrize("key", [SESSION_KEY, USER_KEY], ids=["session", "user"])
+def test_deletion_of_a_session_ends_conversations_that_no_store_lists(key: tuple[str, str]) -> None:
+    """A turn that was said before the deletion and saved behind it is dropped; the next turn begins a new conversation."""
+    connections = Connections()
+    hold = connections.load()
+    say(hold, 1)
+    connections.end(key)
+    hold.save()
+    assert texts(connections.load()) == []
+    assert hold.local.dropped == 2
+    say(hold, 2)
+    hold.save()
+    hold.flush()
+    assert texts(connections.load()) == expected(2)
+
+
+def test_first_head_that_a_deletion_does_not_see_becomes_a_tombstone() -> None:
+    """A deletion between the read of the tombstones and the put of the first head is noticed behind the put."""
+    connections = Connections()
+    hold = connections.load()
+    say(hold, 1)
+    put = connections.table.put
+
+    def put_behind_the_tombstone(item: dict[str, Any], **options: Any) -> bool:
+        if item["sk"].endswith("#HEAD") and SESSION_KEY not in connections.table.rows:
+            connections.end(SESSION_KEY)
+        return bool(put(item, **options))
+
+    connections.table.put = put_behind_the_tombstone
+    hold.save()
+    assert texts(connections.load()) == []
+    assert hold.local.dropped == 2
+    assert "user 1" not in str(connections.table.rows)
+    assert "user 1" not in str(connections.hot._conversations)
+
+
+def test_second_deletion_within_a_second_ends_what_began_between_the_two() -> None:
+    """Tombstones of a session have growing numbers, whatever the clock says."""
+    connections = Connections()
+    first = connections.end(SESSION_KEY)
+    hold = connections.load()
+    say(hold, 1)
+    hold.save()
+    assert texts(connections.load()) == expected(1)
+    assert connections.end(SESSION_KEY) > first
+    assert texts(connections.load()) == []
+
+
+def test_conversation_that_begins_after_a_deletion_is_listed_again() -> None:
+    """Directory and expiry index list a conversation whose head was a tombstone before."""
+    connections = Connections()
+    hold = connections.load()
+    say(hold, 1)
+    hold.save()
+    hold.delete()
+    listed = [key for key in connections.table.rows if key[0].partition("/")[0] in ("user", "expiry", "ended")]
+    assert len(listed) == 3
+    for key in listed:
+        del connections.table.rows[key]
+    say(hold, 2)
+    hold.save()
+    assert set(listed) <= connections.table.rows.keys()
