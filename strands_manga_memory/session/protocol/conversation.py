@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,8 @@ from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableErro
 from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
-from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, missing_turns
+from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, ended_turns, missing_turns
+from strands_manga_memory.telemetry import COLLISION, FLUSH, note
 
 TRIES = 8
 """Attempts of a compare-and-set before a save gives up. What it could not store is kept for the next save."""
@@ -37,6 +38,7 @@ class Conversation:
         session_seconds: Seconds without use after which a session ends. Default a day.
         flush_every: Unlogged turns of a flush.
         ids: Original ids of session, user, tenant and member; they are stored with the first change.
+        check_merge: Called before the changes of another writer are joined with unsaved ones; raises if they must not be.
 
     Attributes:
         local: What this process has: its record, the agent's history, the changes.
@@ -57,13 +59,14 @@ class Conversation:
         session_seconds: float = 86_400.0,
         flush_every: int = 5,
         ids: Mapping[str, str] | None = None,
+        check_merge: Callable[[Record, Record], None] = lambda mine, found: None,
     ) -> None:
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: a conversation needs a tier")
         self.hot, self.durable = hot, durable
         self._clock, self._ttl, self._flush_every = clock, ttl, flush_every
         self._silence = min(12 * 3600.0, session_seconds)
-        self.local = LocalCopy(clock=clock, hash_is_log=durable is None, ids=ids)
+        self.local = LocalCopy(clock=clock, hash_is_log=durable is None, ids=ids, check_merge=check_merge)
         self._hot_io, self._durable_io = new_lock(), new_lock()
 
     @property
@@ -71,9 +74,15 @@ class Conversation:
         """Whether this writer has to flush: of the writers of a conversation, one in ``flush_every`` turns finds so."""
         if self.durable is None:
             return False
-        base = self.local.base
-        ended = len(self._loggable(base, base.unlogged))
-        return ended >= self._flush_every and ended % self._flush_every == 0
+        with self.local.lock:
+            base, head = self.local.base, self.local.head_copy
+        ended = len(ended_turns(base, base.unlogged, self._clock() - OPEN_SECONDS))
+        if ended >= self._flush_every and ended % self._flush_every == 0:
+            return True
+        if head is None or not head.incarnation or head.incarnation != base.incarnation:
+            return False
+        is_reopened = head.is_closed and not base.is_closed
+        return is_reopened or head.redactions != base.redactions or base.last_used - head.last_used >= self._silence / 2
 
     # Reading
 
@@ -88,7 +97,8 @@ class Conversation:
         """
         hot, hot_error = self._attempt(lambda: self.read_hot(touch=touch)) if self.hot else (None, None)
         is_alone = hot is None or not hot.incarnation
-        _, head_error = self._attempt(lambda: self.read_head(is_alone=is_alone)) if self.durable else (None, None)
+        is_lost = is_alone and self.hot is not None
+        _, head_error = self._attempt(lambda: self.read_head(is_alone=is_lost)) if self.durable else (None, None)
         error = hot_error or head_error
         if error is not None and (head_error or self.durable is None) and is_alone:
             raise error
@@ -101,7 +111,7 @@ class Conversation:
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
-            self.read_head(is_alone=True)
+            self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
         """Read the hot tier and join its record."""
@@ -130,16 +140,15 @@ class Conversation:
     def complete(self) -> None:
         """Read the messages of the window that no record holds from the log, in one batch."""
         base = self.local.base
-        lacking = base.lacking
-        if not lacking:
-            return
-        if self.durable is None:
-            with self._hot_io:
-                found, _ = self._attempt(lambda: self._hot().read_archive(lacking))
-        else:
-            found, _ = self._attempt(lambda: self._durable().get_turns(base.incarnation, lacking))
-        if found:
-            self.local.add_turns(found, base.incarnation)
+        if lacking := base.lacking:
+            found, _ = self._attempt(lambda: self._read_turns(base.incarnation, lacking))
+            self.local.add_turns(found or {}, base.incarnation)
+
+    def _read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
+        if self.durable is not None:
+            return self.durable.get_turns(incarnation, keys)
+        with self._hot_io:
+            return self._hot().read_archive(keys)
 
     def history(self) -> list[tuple[TurnKey, Turn]]:
         """Return the whole log in order, with the turns that only this process has."""
@@ -164,14 +173,8 @@ class Conversation:
         Raises:
             StoreUnavailableError: No tier took the changes. They are kept for the next save.
         """
-        self._revalidate()
-        if self.hot is None or not self._save_hot():
-            if self.durable is None:
-                raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
-            if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
-                self.read_head(is_alone=True)  # the hot tier has lost its record, perhaps in the middle of a flush
-            self._save_head()
-            self._fill_hot()
+        if self.hot is None or not self._try_hot():
+            self.save_durably()
 
     def flush(self) -> None:
         """Put the unlogged turns into the log, then the head, then note in the hot tier which turns are logged.
@@ -190,37 +193,64 @@ class Conversation:
                 self._pause(attempt)
         raise OvertakenError(f"the durable head was replaced {TRIES} times by others; the turns are kept")
 
-    def _save_hot(self) -> bool:
-        """Save with one compare-and-set; return False if the hot tier is away, or has no record that it could replace."""
+    def save_hot(self) -> bool:
+        """Store the changes with one compare-and-set in the hot tier.
+
+        Returns:
+            False if that tier has no record that it could replace; the durable one comes first then.
+
+        Raises:
+            StoreUnavailableError: The hot tier does not answer.
+        """
+        self._revalidate()
         hot = self._hot()
         with self._hot_io:
             for attempt in range(TRIES):
-                try:
-                    if not hot.is_known:
-                        self.read_hot()
-                    if self.durable is not None and (hot.record is None or hot.record.is_empty):
-                        return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
-                    draft = self._with_redacted_log(self.local.draft())
-                    if not draft.incarnation or (hot.record and hot.record.version == draft.version):
-                        return True
-                    if self._write_hot(draft):
-                        return True
-                except StoreUnavailableError:
-                    if self.durable is None:
-                        raise
+                if not hot.is_known:
+                    self.read_hot()
+                if self.durable is not None and (hot.record is None or hot.record.is_empty):
+                    # The first turn of an incarnation goes to the head, whose put lists the conversation.
                     return False
-                self._pause(attempt)
+                draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
+                if not draft.incarnation or (hot.record and hot.record.version == draft.version):
+                    return True
+                if self._write_hot(draft):
+                    return True
+                self._pause(attempt, "hot")
         raise OvertakenError(f"the hot record was replaced {TRIES} times by others; the changes are kept")
 
-    def _with_redacted_log(self, draft: Record) -> Record:
-        """Return a draft with the evicted turns that it redacts, where the hash is the log."""
-        hot = self._hot()
-        if self.durable is not None or not draft.redactions:
-            return draft
-        known = hot.record.redactions if hot.record is not None and hot.record.incarnation == draft.incarnation else {}
-        new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
-        turns = {key: turn.redact(draft.redactions[key]) for key, turn in hot.read_archive(new).items()} if new else {}
-        return replace(draft, turns={**draft.turns, **turns})
+    def _try_hot(self) -> bool:
+        """Save in the hot tier; return False if that is away, or has no record that it could replace."""
+        try:
+            return self.save_hot()
+        except StoreUnavailableError as error:
+            if self.durable is None or isinstance(error, OvertakenError):
+                raise
+            return False
+
+    def save_durably(self) -> None:
+        """Store the changes with one conditional write of the durable head, and begin an empty hot tier with them.
+
+        Raises:
+            StoreUnavailableError: The durable tier does not answer, or there is none.
+        """
+        self._revalidate()
+        if self.durable is None:
+            raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
+        if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
+            self.read_head(is_alone=True)  # the hot tier has lost its record, perhaps in the middle of a flush
+        self._save_head()
+        self._fill_hot()
+
+    def close(self) -> None:
+        """Flush, and note in the durable head that it has everything, until the next change.
+
+        Raises:
+            StoreUnavailableError: The durable tier does not answer.
+        """
+        if self.hot is not None and self.durable is not None:
+            self.local.close()
+        self.flush()
 
     def _write_hot(self, record: Record) -> bool:
         hot = self._hot()
@@ -240,13 +270,13 @@ class Conversation:
                     self.read_head()
                 if durable.record is None and not self.local.base.incarnation and durable.unlisted_keys(Record(incarnation=1)):
                     # A log that no head lists is left of a conversation that was lost or deleted: nothing of it may come back.
-                    self.local.first_incarnation = self._next_incarnation(1, None)
+                    self.local.first_incarnation = self.local.next_incarnation(1, None)
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
                     return
                 self._redact_log(draft, known)
                 missing = missing_turns(draft, known)
-                if len(self._loggable(draft, missing)) >= self._flush_every:
+                if len(ended_turns(draft, missing, self._clock() - OPEN_SECONDS)) >= self._flush_every:
                     missing = self._put_turns(draft, missing)
                 if self._put_head(draft, missing):
                     return
@@ -279,13 +309,13 @@ class Conversation:
         durable = self._durable()
         self.read_head()
         if self.hot is not None:
-            self._save_hot()
+            self._try_hot()
         with self.local.lock:
             record, known = self.local.draft(), durable.record
             missing = missing_turns(record, known)
             if not record.incarnation:
                 return True
-            loggable = self._loggable(record, missing)
+            loggable = ended_turns(record, missing, self._clock() - OPEN_SECONDS)
             if known is not None and known.version == record.version and not loggable and missing == known.unlogged:
                 return True
             if known is not None and known.version == record.version:
@@ -330,7 +360,13 @@ class Conversation:
         Only turns that a stored record lists: after a crash an unlisted one would be shown by the durable tier alone.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
-        loggable = {key for key in self._loggable(record, missing) if stored.get(key, 0) >= len(record.turns[key].messages)}
+        loggable = {
+            key
+            for key in ended_turns(record, missing, self._clock() - OPEN_SECONDS)
+            if stored.get(key, 0) >= len(record.turns[key].messages)
+        }
+        if times := [at for key in loggable for at in record.turns[key].times]:
+            note(FLUSH, max(0.0, self._clock() - min(times)))
         for key in sorted(loggable):
             durable.put_turn(record.incarnation, key, record.turns[key].redact(record.redactions.get(key, {})))
         return {key: length for key, length in missing.items() if key not in loggable}
@@ -347,16 +383,6 @@ class Conversation:
             # Also a turn that the log lacks: a put of the original that is on its way is joined with the redacted one.
             durable.put_turn(record.incarnation, key, turn.redact(new[key]))
 
-    def _loggable(self, record: Record, missing: Iterable[TurnKey]) -> set[TurnKey]:
-        """Return the turns that may be moved to the log: those that ended, or whose author has been silent for long."""
-        now = self._clock()
-        return {
-            key
-            for key in missing
-            if key in record.turns
-            and (not (turn := record.turns[key]).is_open or now - max(turn.times, default=now) >= OPEN_SECONDS)
-        }
-
     # Ending
 
     def store_redactions(self) -> None:
@@ -366,19 +392,9 @@ class Conversation:
             StoreUnavailableError: A tier does not have them yet; the next save or flush tries again.
         """
         errors = [self._attempt(self.flush)[1]] if self.durable is not None else []
-        if self.hot is not None:
-            with self._hot_io:
-                errors.append(self._attempt(self._save_hot_or_raise)[1])
-        for error in errors:
-            if error is not None:
-                raise error
-
-    def _save_hot_or_raise(self) -> None:
-        if self._save_hot():
-            return
-        found = self._hot().record
-        if not self._hot().is_known or (found is not None and not found.is_empty):
-            raise StoreUnavailableError("the hot tier does not answer")
+        errors += [self._attempt(self.save_hot)[1]] if self.hot is not None else []
+        for error in filter(None, errors):
+            raise error
 
     def delete(self) -> None:
         """Put an empty record of the next incarnation into both tiers, the durable one first, and remove the log.
@@ -386,10 +402,8 @@ class Conversation:
         Raises:
             StoreUnavailableError: A tier does not know of the deletion yet; call again.
         """
-        with self.local.lock:
-            known = max(self.local.base.incarnation, 0)
         hot, _ = self._attempt(self.hot.read) if self.hot is not None else (None, None)
-        known = max(known, hot.incarnation if hot else 0)
+        known = max(self.local.base.incarnation, hot.incarnation if hot else 0)
         tombstone: Record | None = None
         if self.durable is not None:
             tombstone = self._put_tombstone_durably(known)
@@ -410,7 +424,7 @@ class Conversation:
                 if not durable.is_known or attempt:
                     durable.read_head()
                 found = durable.record
-                incarnation = self._next_incarnation(known, found)
+                incarnation = self.local.next_incarnation(known, found)
                 tombstone = Record(version=self.local.next_version(found), incarnation=incarnation, carries_from=incarnation)
                 if durable.put_head(tombstone):
                     with self.local.lock:  # now, as the hot tier may not answer
@@ -428,7 +442,7 @@ class Conversation:
                     hot.read(touch=False)
                 found = hot.record
                 if tombstone is None or (attempt and self.durable is None):
-                    incarnation = self._next_incarnation(known, found)
+                    incarnation = self.local.next_incarnation(known, found)
                     tombstone = Record(
                         version=self.local.next_version(found), incarnation=incarnation, carries_from=incarnation
                     )
@@ -466,7 +480,7 @@ class Conversation:
                 return False
             after = Record(
                 version=self.local.next_version(),
-                incarnation=self._next_incarnation(base.incarnation, None),
+                incarnation=self.local.next_incarnation(base.incarnation, None),
                 carries_from=base.carries_from,
                 seen=base.seen,
             )
@@ -506,7 +520,7 @@ class Conversation:
         """
         hot, durable = self._hot(), self._durable()
         self.read_hot(touch=False)
-        self.flush()
+        self.close()
         with self._hot_io:
             found, head = hot.record if hot.is_known else None, durable.record
             if found is None or not found.incarnation or head is None or found.version[:2] != head.version[:2]:
@@ -556,14 +570,6 @@ class Conversation:
                 self.local.dropped += self.local.unsaved_messages
                 self.local.begin_after(Record())
 
-    def _next_incarnation(self, known: int, found: Record | None) -> int:
-        """Return a number for the next incarnation: higher than all known ones.
-
-        It also grows with time, so that a table restored to before an expiry gives no second incarnation the same number.
-        """
-        highest = max(known, self.local.base.incarnation, found.incarnation if found else 0)
-        return max(highest + 1, int(self._clock()))
-
     def _hot(self) -> HotTier:
         if self.hot is None:
             raise StoreUnavailableError("there is no hot tier")
@@ -583,7 +589,8 @@ class Conversation:
             return None, error
 
     @staticmethod
-    def _pause(attempt: int) -> None:
+    def _pause(attempt: int, tier: str = "durable") -> None:
+        note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
         sleep(random.uniform(0.0, min(0.05, 0.001 * 2**attempt)))  # noqa: S311 - jitter
 
 

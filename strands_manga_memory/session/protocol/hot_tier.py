@@ -185,6 +185,16 @@ class HotTier:
                 turns[numbers[name]] = turn[1]
         return turns
 
+    def with_redacted_archive(self, draft: Record) -> Record:
+        """Return a draft with the evicted turns that it redacts, where the hash is the log."""
+        before = self.record
+        known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
+        new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
+        if not new:
+            return draft
+        turns = {key: turn.redact(draft.redactions[key]) for key, turn in self.read_archive(new).items()}
+        return replace(draft, turns={**draft.turns, **turns})
+
     # Fields
 
     def _encode(self, record: Record, before: _Stored) -> tuple[_Stored, dict[str, bytes], list[str]]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.session.protocol.record import (
+    CLOSED,
+    CONTINUES,
     Entry,
     Record,
+    Replacement,
     Slot,
     Turn,
     TurnKey,
@@ -18,6 +22,7 @@ from strands_manga_memory.session.protocol.record import (
     grown_slots,
     insert_slots,
     join,
+    latest_replacements,
     missing_turns,
 )
 
@@ -32,6 +37,8 @@ class LocalCopy:
         clock: Seconds since 1970.
         hash_is_log: Whether there is no durable tier, so that the hot tier keeps the log.
         ids: Original ids of session, user, tenant and member; they are stored with the first change.
+        check_merge: Called before the changes of another writer are joined with unsaved changes of this process; raises an
+            error if they must not be.
 
     Attributes:
         base: The record as this process last read or wrote it, joined.
@@ -49,8 +56,15 @@ class LocalCopy:
         first_incarnation: Number of the incarnation that begins where no tier has a record.
     """
 
-    def __init__(self, *, clock: Callable[[], float], hash_is_log: bool = False, ids: Mapping[str, str] | None = None) -> None:
-        self._clock, self.hash_is_log, self._ids = clock, hash_is_log, dict(ids or {})
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        hash_is_log: bool = False,
+        ids: Mapping[str, str] | None = None,
+        check_merge: Callable[[Record, Record], None] = lambda mine, found: None,
+    ) -> None:
+        self._clock, self.hash_is_log, self._ids, self._check_merge = clock, hash_is_log, dict(ids or {}), check_merge
         self.lock = new_lock()
         self.base = Record()
         self.view: tuple[Slot, ...] = ()
@@ -63,6 +77,8 @@ class LocalCopy:
         self.head_copy: Record | None = None
         self.answered_at: float | None = None
         self._open: TurnKey | None = None
+        self._drafted: dict[TurnKey, int] = {}
+        self._own_tags: deque[str] = deque(maxlen=64)
         self._skips_rest = False
         self._changes: dict[str, Any] = {}
         self._notes: tuple[Any] | None = None
@@ -89,11 +105,23 @@ class LocalCopy:
             if self._open is None:
                 self._open = self._next_key()
                 self.own[self._open] = Turn(is_open=True, about=dict(about or {}))
+            if self._changes.get(CLOSED, CLOSED in self.base.states and self.base.states[CLOSED].value):
+                self._changes[CLOSED] = False
             turn = self.own[self._open]
             self.own[self._open] = replace(turn, messages=(*turn.messages, message), times=(*turn.times, self._clock()))
             slot = Slot(self._open, len(turn.messages))
             self.view = (*self.view, slot)
             self.window = insert_slots(self.window, [slot])
+
+    def revise(self, key: TurnKey, number: int, message: Any) -> None:
+        """Replace a message that its author has changed: in place if no store may have seen it, else as a redaction."""
+        with self.lock:
+            turn = self.own.get(key)
+            if turn is None or number < self._drafted.get(key, 0):
+                self.redact(key, {number: message})
+                return
+            messages = (*turn.messages[:number], message, *turn.messages[number + 1 :])
+            self.own[key] = replace(turn, messages=messages)
 
     def end_turn(self) -> None:
         """End the open turn: no more messages are added to it."""
@@ -110,6 +138,12 @@ class LocalCopy:
                 return
             kept = self.base.without_redacted_bodies(self.view)
             self.window = insert_slots(kept, grown_slots(kept, self.window, before))
+
+    def close(self) -> None:
+        """Note that the durable tier is to be given everything; the next message withdraws that."""
+        with self.lock:
+            if self.base.incarnation or self.own:
+                self._changes[CLOSED] = True
 
     def set_states(self, states: Mapping[str, Any]) -> None:
         """Take state entries by name; entries that are equal to the stored ones are no change."""
@@ -150,13 +184,14 @@ class LocalCopy:
                     return turn.messages[slot.number]
             return None
 
-    def redact(self, key: TurnKey, replacements: Mapping[int, Any]) -> None:
+    def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
         """Replace messages of a turn here, without I/O: everything that is stored from now on has the replacement."""
         with self.lock:
-            if key in self.own:
-                self.own[key] = self.own[key].redact(replacements)
             known = self.base.redactions.get(key, {})
-            redactions = {**self.base.redactions, key: {**replacements, **known}}
+            new = {at: Replacement(known[at].revision + 1 if at in known else 1, found) for at, found in messages.items()}
+            if key in self.own:
+                self.own[key] = self.own[key].redact(new)
+            redactions = {**self.base.redactions, key: latest_replacements(new, known)}
             self.base = replace(self.base, redactions=redactions).normalize()
             self.window = self.base.without_redacted_bodies(self.window)
             self.view = self.base.without_redacted_bodies(self.view)
@@ -183,11 +218,13 @@ class LocalCopy:
                 return base
             version = self.next_version()
             own = self.unsaved()
+            self._drafted = {key: length for key, length in self._drafted.items() if key in self.own}
+            self._drafted |= {key: len(turn.messages) for key, turn in own.items()}
             changes = self._changed_states()
             turns = {**base.turns, **{key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}}
-            used = bool(own or changes or self.window != base.window)
+            used = bool(own or changes.keys() - {CLOSED} or self.window != base.window)
             unlogged = {**base.unlogged, **{key: base.logged_length(key) for key in own}}
-            new_turns = [key for key in own if key not in base.seen]
+            new_turns = [key for key, turn in own.items() if key not in base.seen and not turn.about.get(CONTINUES)]
             return replace(
                 base,
                 version=version,
@@ -217,9 +254,11 @@ class LocalCopy:
                 self.answered_at = self._clock()
             if found is None:
                 return
-            before = self.base
+            before, joined = self.base, join(found, self.base, logged)
+            if self._is_foreign_change(found, joined):
+                self._check_merge(before, found)
             self.own = {key: turn for key, turn in self.own.items() if key not in logged or key == self._open}
-            self.base = join(found, before, logged)
+            self.base = joined
             self._forget_unlogged()
             self.was_stored = self.was_stored or bool(self.base.incarnation)
             if before.incarnation < self.base.incarnation:
@@ -302,9 +341,30 @@ class LocalCopy:
 
     def next_version(self, *others: Record | None) -> Version:
         """Return a version that is higher than every one known here, and than those of further records."""
-        return Version(self._next_time(*others), secrets.token_hex(5))
+        version = Version(self._next_time(*others), secrets.token_hex(5))
+        self._own_tags.append(version.tag)
+        return version
+
+    def next_incarnation(self, known: int, found: Record | None) -> int:
+        """Return a number for the next incarnation: higher than all known ones.
+
+        It also grows with time, so that a table restored to before an expiry gives no second incarnation the same number.
+        """
+        highest = max(known, self.base.incarnation, found.incarnation if found else 0)
+        return max(highest + 1, int(self._clock()))
 
     # Inside
+
+    def _is_foreign_change(self, found: Record, joined: Record) -> bool:
+        """Tell whether a record that was read has changes of another writer, and this process has unsaved ones."""
+        base = self.base
+        if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation) or not self.has_work():
+            return False
+        mine, theirs = (
+            replace(record, incarnation=0, states={name: entry for name, entry in record.states.items() if name != CLOSED})
+            for record in (base, joined)
+        )
+        return not mine.has_content_of(theirs)
 
     def _keep_unsaved(self) -> None:
         self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}

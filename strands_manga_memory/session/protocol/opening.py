@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from strands_manga_memory.session.basis.expiry import FIRST_LOOK, ExpiryIndex
@@ -16,7 +16,13 @@ from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.stores.table import Item
 
 
-def connect(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Conversation:
+def connect(
+    place: Place,
+    tiers: Tiers,
+    *,
+    ids: Mapping[str, Any],
+    check_merge: Callable[[Record, Record], None] = lambda mine, found: None,
+) -> Conversation:
     """Return a process's hold of a conversation, without any I/O; nothing is known of it yet.
 
     Args:
@@ -24,6 +30,7 @@ def connect(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Conversati
         tiers: The stores, and the rules of saving.
         ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``, as far as they are known. A caller that may begin
             the conversation gives all of them: by them it is found again.
+        check_merge: Called before the changes of another writer are joined with unsaved ones; raises if they must not be.
     """
     known = {name: str(value) for name, value in ids.items() if value is not None}
     return Conversation(
@@ -34,6 +41,7 @@ def connect(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Conversati
         session_seconds=tiers.ttl.session,
         flush_every=tiers.flush_every,
         ids=known,
+        check_merge=check_merge,
     )
 
 

@@ -70,6 +70,20 @@ class Entry(NamedTuple):
     value: Any
 
 
+class Replacement(NamedTuple):
+    """Other content of a message. Of two replacements the one of the higher revision stands."""
+
+    revision: int
+    message: Any
+
+
+CLOSED = "closed"
+"""Name of a state entry: whether the durable tier was given everything, so that an empty hot tier has lost nothing."""
+
+CONTINUES = "continues"
+"""Name in ``Turn.about``: the turn continues the one before it, as after an interrupt, and is not counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """Messages of one request, from its first one on.
@@ -79,36 +93,42 @@ class Turn:
     Args:
         messages: The messages.
         times: When each message was added, in seconds since 1970.
-        redacted: Indexes of the messages that were replaced.
+        redacted: Revisions of the messages that were replaced, by index.
         is_open: Whether the author may add messages.
         about: What else the author stored with the turn, such as the intent.
     """
 
     messages: tuple[Any, ...] = ()
     times: tuple[float, ...] = ()
-    redacted: frozenset[int] = frozenset()
+    redacted: Mapping[int, int] = field(default_factory=dict)
     is_open: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def form(self) -> str:
         """Text that is the same for copies of the turn that hold the same."""
-        return f"{len(self.messages)}{'+' if self.is_open else ''}:{','.join(map(str, sorted(self.redacted)))}"
+        redacted = ",".join(f"{at}.{times}" for at, times in sorted(self.redacted.items()))
+        return f"{len(self.messages)}{'+' if self.is_open else ''}:{redacted}"
 
-    def redact(self, replacements: Mapping[int, Any]) -> Turn:
-        """Return the turn with replacements of messages by index. A message is replaced once."""
-        new = {at: value for at, value in replacements.items() if at < len(self.messages) and at not in self.redacted}
+    def redact(self, replacements: Mapping[int, Replacement]) -> Turn:
+        """Return the turn with replacements of messages by index, where they are newer than the content."""
+        new = {
+            at: found
+            for at, found in replacements.items()
+            if at < len(self.messages) and found > (self.redacted.get(at, 0), self.messages[at])
+        }
         if not new:
             return self
-        messages = tuple(new.get(at, message) for at, message in enumerate(self.messages))
-        return replace(self, messages=messages, redacted=self.redacted | new.keys())
+        messages = tuple(new[at].message if at in new else message for at, message in enumerate(self.messages))
+        redacted = {**self.redacted, **{at: found.revision for at, found in new.items()}}
+        return replace(self, messages=messages, redacted=redacted)
 
     def merge(self, other: Turn) -> Turn:
         """Return what two copies of the turn hold together."""
         if self == other:
             return self
         longer, shorter = (self, other) if len(self.messages) >= len(other.messages) else (other, self)
-        merged = longer.redact({at: shorter.messages[at] for at in shorter.redacted})
+        merged = longer.redact({at: Replacement(times, shorter.messages[at]) for at, times in shorter.redacted.items()})
         return replace(merged, is_open=self.is_open and other.is_open)
 
 
@@ -141,7 +161,7 @@ class Record:
     notes: Any = None
     seen: Mapping[TurnKey, int] = field(default_factory=dict)
     states: Mapping[str, Entry] = field(default_factory=dict)
-    redactions: Mapping[TurnKey, Mapping[int, Any]] = field(default_factory=dict)
+    redactions: Mapping[TurnKey, Mapping[int, Replacement]] = field(default_factory=dict)
     turns: Mapping[TurnKey, Turn] = field(default_factory=dict)
     unlogged: Mapping[TurnKey, int] = field(default_factory=dict)
     last_used: float = 0.0
@@ -154,6 +174,11 @@ class Record:
     def is_empty(self) -> bool:
         """Whether it has no content: nothing was stored, or a deletion or an expiry left this record."""
         return not (self.window or self.states or self.unlogged or self.turn_count)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its writer gave everything to the durable tier."""
+        return bool(self.states[CLOSED].value) if CLOSED in self.states else False
 
     @property
     def shown_keys(self) -> set[TurnKey]:
@@ -244,6 +269,7 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
         for key, length in seen.items()
         if length > newer.seen.get(key, 0) and not _is_known(newer, older, key, logged)
     }
+    new_turns = sum(key not in newer.seen and _is_counted(older, key) for key in uncounted)
     seen = {**newer.seen, **seen}
     unlogged = {
         key: max(newer.logged_length(key), older.logged_length(key), logged.get(key, 0))
@@ -262,7 +288,7 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
         unlogged={key: length for key, length in unlogged.items() if length < seen.get(key, 0)},
         last_used=max(newer.last_used, older.last_used),
         created=min(filter(None, (newer.created, older.created)), default=0.0),
-        turn_count=max(older.turn_count, newer.turn_count + sum(key not in newer.seen for key in uncounted)),
+        turn_count=max(older.turn_count, newer.turn_count + new_turns),
         message_count=max(older.message_count, newer.message_count + sum(uncounted.values())),
         ids=newer.ids or older.ids,
     ).normalize()
@@ -313,6 +339,12 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
     return missing
 
 
+def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
+    """Return the turns among some that the log may have: those that ended, or whose author has been silent since a time."""
+    found = {key: record.turns[key] for key in keys if key in record.turns}
+    return {key for key, turn in found.items() if not turn.is_open or max(turn.times, default=silent_since + 1) <= silent_since}
+
+
 def _carried_over(older: Record, newer: Record) -> Record:
     """Return what an ended incarnation hands on: its unlogged turns after an expiry, nothing after a deletion."""
     if older.incarnation < max(1, newer.carries_from):
@@ -327,6 +359,10 @@ def _carried_over(older: Record, newer: Record) -> Record:
         last_used=older.last_used,
         ids=older.ids,
     )
+
+
+def _is_counted(record: Record, key: TurnKey) -> bool:
+    return key not in record.turns or not record.turns[key].about.get(CONTINUES)
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
@@ -355,6 +391,11 @@ def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -
 
 
 def _united(
-    newer: Mapping[TurnKey, Mapping[int, Any]], older: Mapping[TurnKey, Mapping[int, Any]]
-) -> dict[TurnKey, Mapping[int, Any]]:
-    return {key: {**older.get(key, {}), **newer.get(key, {})} for key in {**older, **newer}}
+    newer: Mapping[TurnKey, Mapping[int, Replacement]], older: Mapping[TurnKey, Mapping[int, Replacement]]
+) -> dict[TurnKey, Mapping[int, Replacement]]:
+    return {key: latest_replacements(newer.get(key, {}), older.get(key, {})) for key in {**older, **newer}}
+
+
+def latest_replacements(one: Mapping[int, Replacement], other: Mapping[int, Replacement]) -> dict[int, Replacement]:
+    """Return the replacements of a turn's messages, of two of a message the newer one."""
+    return {at: max(found for found in (one.get(at), other.get(at)) if found is not None) for at in {**one, **other}}

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.record import Entry, Record, Slot, Turn, TurnKey, Version
+from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version
 from strands_manga_memory.stores.encoding.codec import Codec, dump, json_bytes, json_value, load, trusted
 
 PLAIN_BYTES = 4096
@@ -105,7 +105,7 @@ def turn_object(key: TurnKey, turn: Turn) -> dict[str, Any]:
         "times": [round(at, 3) for at in turn.times],
     }
     if turn.redacted:
-        value["redacted"] = sorted(turn.redacted)
+        value["redacted"] = {str(at): times for at, times in sorted(turn.redacted.items())}
     if turn.is_open:
         value["open"] = True
     return value | ({"about": dict(turn.about)} if turn.about else {})
@@ -117,7 +117,8 @@ def turn_of(value: Mapping[str, Any]) -> tuple[TurnKey, Turn]:
     times = tuple(float(at) for at in value["times"])
     if len(times) != len(messages):
         raise ValueError(f"it must have a time for each of {len(messages)} messages, got {len(times)}")
-    redacted, about = frozenset(map(int, value.get("redacted", ()))), dict(value.get("about", {}))
+    redacted = {int(at): int(revision) for at, revision in value.get("redacted", {}).items()}
+    about = dict(value.get("about", {}))
     return TurnKey.parse(value["turn"]), Turn(messages, times, redacted, bool(value.get("open")), about)
 
 
@@ -237,16 +238,19 @@ def window_of(entries: Sequence[Any], keys: Mapping[int, TurnKey], lengths: Mapp
     return tuple(window)
 
 
-def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Any]]) -> dict[str, Any]:
+def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> dict[str, Any]:
     """Return redactions as a JSON object."""
     return {
-        str(key): {str(at): json_part(message) for at, message in sorted(found.items())}
+        str(key): {str(at): [revision, json_part(message)] for at, (revision, message) in sorted(found.items())}
         for key, found in sorted(redactions.items())
     }
 
 
-def redactions_of(value: Mapping[str, Any]) -> dict[TurnKey, dict[int, Any]]:
+def redactions_of(value: Mapping[str, Any]) -> dict[TurnKey, dict[int, Replacement]]:
     """Return the redactions that ``redaction_object`` made an object of."""
     return {
-        TurnKey.parse(key): {int(at): dumped_part(message) for at, message in found.items()} for key, found in value.items()
+        TurnKey.parse(key): {
+            int(at): Replacement(int(revision), dumped_part(message)) for at, (revision, message) in found.items()
+        }
+        for key, found in value.items()
     }

@@ -13,7 +13,7 @@ import pytest
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record
 from strands_manga_memory.session.protocol.hot_tier import HotTier
-from strands_manga_memory.session.protocol.record import Entry, Record, Slot, Turn, TurnKey, Version
+from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version
 from strands_manga_memory.stores import AesGcmCipher, Codec, HotStore, SQLiteTable, Table, open_hot_store
 from strands_manga_memory.stores.encoding.codec import dump
 from tests.unit.session.support import SurvivingHotStore, dynamodb_table
@@ -54,9 +54,7 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
     """Return a record with every kind of content."""
     turns = {
         FIRST: Turn((message("user", "hello"), message("assistant", "hi")), (1.5, 2.0), about={"intent": "greeting"}),
-        SECOND: Turn(
-            (message("user", "which volume?"), message("assistant", answer)), (3.0, 4.0), frozenset({0}), is_open=True
-        ),
+        SECOND: Turn((message("user", "which volume?"), message("assistant", answer)), (3.0, 4.0), {0: 1}, is_open=True),
     }
     edited = Slot(FIRST, 1, message("assistant", "[shortened]"))
     return Record(
@@ -67,7 +65,7 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
         notes={"summary": 3},
         seen={FIRST: 2, SECOND: 2, TurnKey(2, "evicted"): 4},
         states={"agent": Entry(Version(3, "dd"), {"cart": [1, 2]}), "odd": Entry(Version(3, "dd"), b"\x00bytes")},
-        redactions={SECOND: {0: message("user", "which volume?")}},
+        redactions={SECOND: {0: Replacement(1, message("user", "which volume?"))}},
         turns=turns,
         unlogged={SECOND: 0},
         last_used=12.5,
@@ -203,7 +201,9 @@ def test_late_put_of_a_turn_does_not_undo_its_redaction(table: Table, unique: st
     tier = durable(table, unique)
     whole = make_record().turns[FIRST]
     tier.put_turn(2, FIRST, replace(whole, messages=whole.messages[:1], times=whole.times[:1]))
-    redacted = replace(whole, messages=whole.messages[:1], times=whole.times[:1]).redact({0: message("user", "[removed]")})
+    redacted = replace(whole, messages=whole.messages[:1], times=whole.times[:1]).redact(
+        {0: Replacement(1, message("user", "[removed]"))}
+    )
     tier.put_turn(2, FIRST, redacted)
     tier.put_turn(2, FIRST, whole)
     found = tier.get_turns(2, [FIRST])[FIRST]
