@@ -33,7 +33,7 @@ def hot_seconds(deployment: Deployment) -> float:
 
 
 def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
-    """User, locale, intent, agent, cart and counts stand beside a conversation by themselves, its intent in a turn's record."""
+    """Each conversation has metadata: user, locale, intent, agent, cart and counts. Each turn has its intent."""
     cart = ["B07X1234"]
     memory = deployment.process(environment=CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": list(cart)}))
     agent, _ = deployment.agent(memory, task_state=True)
@@ -74,7 +74,7 @@ def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
     ],
 )
 def test_a_conversation_lives_by_its_policy(deployment: Deployment, policy: TtlPolicy, turns: int, seconds: float) -> None:
-    """How long a conversation lives follows its policy: fixed, sliding, or by the user's tier and the number of turns."""
+    """The TTL of a conversation follows its policy: fixed, sliding, or by the user's tier and the number of turns."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, ttl=policy)
     for number in range(turns):
@@ -85,7 +85,7 @@ def test_a_conversation_lives_by_its_policy(deployment: Deployment, policy: TtlP
 
 
 def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
-    """A history over its budget loses courtesies first and preferences and the last turn last, in English and Japanese."""
+    """A window over its budget evicts small talk first, and preferences and the last turn last, in English and Japanese."""
     memory = deployment.process()
     agent, model = deployment.agent(
         memory, max_tokens=900, reply=lambda _: "Understood, I will keep that in mind for you. " * 4
@@ -103,7 +103,7 @@ def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
 
 
 def test_a_history_can_be_capped_in_turns(deployment: Deployment) -> None:
-    """A history keeps at most so many turns where that is asked for, the first and the last among them."""
+    """A window can be limited to a number of turns, which include the first and the last."""
     agent, model = deployment.agent(deployment.process(), max_turns=5)
     for number in range(20):
         agent(f"Question number {number}.")
@@ -114,7 +114,7 @@ def test_a_history_can_be_capped_in_turns(deployment: Deployment) -> None:
 
 
 def test_a_request_is_planned_part_by_part() -> None:
-    """A budget plan adds up the parts of a whole request, and says what a window leaves."""
+    """A budget plan adds up the parts of a request and reports the tokens left in the context window."""
     plan = budget_plan(history=4_096)
     assert plan.total == 800 + 500 + 4_096 + 200 + 1_000 + 1_024
     assert not plan.fits(4_096)
@@ -124,7 +124,7 @@ def test_a_request_is_planned_part_by_part() -> None:
 
 
 def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(deployment: Deployment) -> None:
-    """Old turns become a summary after 20 turns, after the response; the last three stay whole, and it is restored."""
+    """After 20 turns old turns are summarized, after the response. The last three stay, and restarts restore the summary."""
     memory = deployment.process()
     agent, _ = deployment.agent(
         memory, history="summarize", max_tokens=2_000, reply=lambda _: "Volume 3 of Uzumaki is 12 dollars."
@@ -142,7 +142,7 @@ def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(deployment:
 
 
 def test_what_a_summary_lacks_is_appended() -> None:
-    """Slots that a summary lacks are asked for by name, and what it still lacks is written behind it, word for word."""
+    """Facts missing from a summary are requested again by name, and then appended word for word."""
     asked: list[Any] = []
 
     def summarizer(prompt: Any) -> str:
@@ -169,12 +169,12 @@ WINDOWS = [(8_000, 5_360), (32_000, 21_440), (128_000, 95_000), (200_000, 160_00
 
 @pytest.mark.parametrize(("window", "trigger"), WINDOWS)
 def test_compaction_begins_by_the_window(window: int | None, trigger: int) -> None:
-    """Compaction begins at the smaller of 80 % of the window and the window less its reserves, for every window."""
+    """Compaction begins at 80 % of the context window, or at the window less its reserves if that is smaller."""
     assert thresholds(window).trigger == trigger
 
 
 def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
-    """One huge tool result is cut for the model, kept in full, and no session breaks by it, also after a restart."""
+    """A huge tool result is truncated for the model and stored in full; the session stays usable, also after a restart."""
 
     @tool
     def catalogue() -> str:
@@ -196,7 +196,7 @@ def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
 
 
 def test_a_real_overflow_is_answered() -> None:
-    """A real overflow halves the history and the call is repeated; a hopeless one is raised, and nothing loops."""
+    """After an overflow error the history is halved and the call repeated. If that cannot help, the error is raised."""
 
     class Small(ScriptedModel):
         async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
@@ -224,7 +224,7 @@ def test_a_real_overflow_is_answered() -> None:
 
 
 def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
-    """After fifty turns a request has at most 5,000 tokens, and what was decided in the first is still in it."""
+    """After fifty turns a request has at most 5,000 tokens and still holds a decision of the first turn."""
     memory = deployment.process()
     agent, model = deployment.agent(memory, history="summarize", reply=lambda _: "Here is what I know of it. " * 40)
     agent("I decided on the hardcover edition, order ORD-48502.")
@@ -237,7 +237,7 @@ def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
 
 
 def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
-    """What compaction left is restored exactly, pinned messages included."""
+    """A restart restores the compacted window exactly, pinned messages included."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, max_tokens=700, reply=lambda _: "An answer of some length. " * 10)
     agent("Remember: the gift is a surprise.")
@@ -251,7 +251,7 @@ def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
 
 
 def test_summaries_are_made_from_what_was_said() -> None:
-    """Each summary is made from the turns themselves: an earlier summary is context, and its prose is never summarized."""
+    """Each summary is made from the original turns. Earlier summaries are context and are never summarized."""
     prompts: list[str] = []
 
     def summarizer(prompt: Any) -> str:
@@ -270,7 +270,7 @@ def test_summaries_are_made_from_what_was_said() -> None:
 
 
 def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> None:
-    """A warning comes at three quarters of the buffer; over it, what is over is summarized, in a few tokens."""
+    """The buffer of turns warns at three quarters; when it is full, the excess is summarized in a few tokens."""
     manager = VerifiedSummarizingConversationManager(
         SummaryTrigger(tokens=4_000, turns=1_000), model=lambda _: "The user asked about several series."
     )

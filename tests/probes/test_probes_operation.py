@@ -79,7 +79,7 @@ def test_every_block_and_state_come_back(deployment: Deployment) -> None:
 
 
 def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment) -> None:
-    """The log has each turn with role, content, tool calls and results, latency and tokens, whatever left the history."""
+    """The log has each turn with role, content, tool calls, results, latency and tokens, also after eviction."""
 
     @tool
     def stock() -> str:
@@ -105,7 +105,7 @@ def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment)
 
 
 def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
-    """The hot tier is written every turn, the durable one every five and at close, and the loop never waits for a store."""
+    """The hot tier is written every turn, the durable tier every five turns and at close, without blocking the event loop."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     ticks: list[float] = []
@@ -133,7 +133,7 @@ def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
 
 
 def test_two_devices_agree(deployment: Deployment) -> None:
-    """Two devices on one session both see all that was said, and neither loses what the other one stored."""
+    """Two devices in one session see all messages of both, and neither loses stored messages of the other."""
     memory = deployment.process()
     phone, _ = deployment.agent(memory)
     phone("from the phone")
@@ -166,7 +166,7 @@ class Cached(ScriptedModel):
 
 
 def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -> None:
-    """The prompt's prefix is the same in each request; the hit rate is known by hour and day, and each drop has its cause."""
+    """The prefix of the prompt stays equal. The cache monitor reports hit rates by hour and day, and the cause of each drop."""
     clock = FakeClock(1_790_000_000.0)
     monitor = PromptCacheMonitor(clock=clock)
     memory = deployment.process()
@@ -193,7 +193,7 @@ def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -
 
 
 def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deployment) -> None:
-    """The gaps between a user's returns are recorded, and the advice shows the resumption curve and its knee."""
+    """The package records after which gaps users return, and recommends a TTL from them."""
     clock = FakeClock(1_790_000_000.0)
     memory = deployment.process(clock=clock)
     agent, _ = deployment.agent(memory)
@@ -211,7 +211,7 @@ def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deploy
 
 
 def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: Deployment) -> None:
-    """Instruction files of three folders reach the stable system side in order; what a tool could write is refused."""
+    """Instruction files of three folders are merged into the system prompt. Files that a tool could write are refused."""
     folders = [tmp_path / name for name in ("work", "user", "machine")]
     for folder in folders:
         folder.mkdir()
@@ -242,7 +242,7 @@ def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: De
 
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_personal_data_are_found(script: str) -> None:
-    """Personal data of twelve kinds are found with a recall of .9 and a precision of .97, in English and Japanese."""
+    """Twelve kinds of personal data are found with a recall of .9 and a precision of .97, in English and Japanese."""
     policy = PiiPolicy()
     lines = [line for line in PERSONAL if line[0].isascii() == (script == "English")]
     found = sum(data not in policy.applied(line) for line, data in lines)
@@ -252,7 +252,7 @@ def test_personal_data_are_found(script: str) -> None:
 
 
 def test_a_process_tells_what_its_layer_takes(deployment: Deployment) -> None:
-    """A process tells what turns, stores and memories took, as histograms, with its tiers, sessions and tokens, without I/O."""
+    """Each process exposes histograms of turns, stores and memories, and its tiers, sessions and tokens, without I/O."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     memory.user("u1").remember("likes horror")
@@ -277,7 +277,7 @@ def test_a_process_tells_what_its_layer_takes(deployment: Deployment) -> None:
 
 
 def test_the_cost_model_gives_the_published_figures() -> None:
-    """The cost model gives the published figures within 5 %, prices the package's own use, and says where the two differ."""
+    """The cost model reproduces the published figures within 5 %, prices this package, and explains differences."""
     paper = CostModel.paper().cost()
     assert paper.redis_usd_month == pytest.approx(188, rel=0.05)
     assert paper.dynamodb_usd_month == pytest.approx(80, rel=0.05)
@@ -288,7 +288,7 @@ def test_the_cost_model_gives_the_published_figures() -> None:
 
 
 def test_settings_come_from_variables() -> None:
-    """Every setting has a variable; a bad value names it and what it takes."""
+    """Every setting has an environment variable; an error names the bad variable and the accepted values."""
     assert MangaMemorySettings.from_env({"MANGA_MEMORY_MAX_TOKENS": "2000"}).max_tokens == 2_000
     for name in MangaMemorySettings.model_fields:
         if name not in ("hot_url", "durable_url", "users_url", "memories_url"):
@@ -297,7 +297,7 @@ def test_settings_come_from_variables() -> None:
 
 
 def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> None:
-    """Graph, Swarm, agents as tools, streaming and structured output keep working with the memory layer."""
+    """Graph, Swarm, agents as tools, streaming and structured output work with all parts."""
 
     class Title(BaseModel):
         name: str
@@ -331,7 +331,7 @@ def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> No
 
 
 def test_squad_keeps_users_apart(deployment: Deployment) -> None:
-    """Agent Squad: each user's requests have their own session, history and memories, and others never see them."""
+    """In Agent Squad each user has their own session, history and memories, invisible to other users."""
     from agent_squad.agents import AgentOptions
 
     memory = deployment.process()
@@ -354,7 +354,7 @@ def test_squad_keeps_users_apart(deployment: Deployment) -> None:
 
 
 def test_an_operator_sees_a_conversation(deployment: Deployment) -> None:
-    """An inspector shows a conversation's tiers, window and entities without touching it."""
+    """An inspector shows the tiers, window and entities of a conversation without changing it."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
@@ -367,7 +367,7 @@ def test_an_operator_sees_a_conversation(deployment: Deployment) -> None:
 
 
 def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without keys or servers an agent remembers, in a new process of the same folder, too."""
+    """Without keys or servers an agent remembers, also in a new process in the same folder."""
     monkeypatch.chdir(tmp_path)
     for reply in ("Hello Ken.", "You are Ken."):
         with MangaMemory.open() as memory:
@@ -379,7 +379,7 @@ def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_redaction_of_the_log_reaches_both_tiers(deployment: Deployment) -> None:
-    """A redacted message cannot be read any more in log, history, tiers and memories, also when a process comes later."""
+    """A redacted message is unreadable in log, history, tiers and memories, also for a later process."""
     memory = deployment.process(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
     agent, _ = deployment.agent(memory)
     agent(f"My card is {CANARY}.")

@@ -14,7 +14,7 @@ from tests.probes.conftest import Deployment
 
 
 def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:
-    """A process that knows nothing rebuilds a conversation from its ids, exactly."""
+    """A new process restores a conversation exactly from its ids."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     for number in range(7):
@@ -25,7 +25,7 @@ def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:
 
 
 def test_two_workers_lose_nothing(deployment: Deployment) -> None:
-    """Two workers on one session lose no turn and interleave none."""
+    """Two workers in one session lose no turn and interleave none."""
     memory = deployment.process()
     one, _ = deployment.agent(memory)
     two, _ = deployment.agent(memory)
@@ -39,7 +39,7 @@ def test_two_workers_lose_nothing(deployment: Deployment) -> None:
 
 
 def test_a_conversation_has_statistics(deployment: Deployment) -> None:
-    """A conversation tells its turns, exists, and can be cleared."""
+    """A session manager reports the turns and the existence of a conversation, and can delete it."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     agent("hello")
@@ -51,7 +51,7 @@ def test_a_conversation_has_statistics(deployment: Deployment) -> None:
 
 
 def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
-    """A history stays within its tokens at every model call, its first and its last turn kept."""
+    """The window is within its budget at every model call, and keeps its first and last turn."""
     memory = deployment.process()
     agent, model = deployment.agent(memory, reply=lambda _: "An answer of some length. " * 20, max_tokens=1_000)
     agent("I want to complete my collection of Berserk.")
@@ -64,7 +64,7 @@ def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
 
 
 def test_what_left_the_window_is_found(deployment: Deployment) -> None:
-    """What left the window is brought back for a question that needs it."""
+    """Recall quotes evicted messages when a question needs them."""
     memory = deployment.process()
     agent, model = deployment.agent(memory, recall=True, max_tokens=800, reply=lambda _: "An answer of some length. " * 20)
     agent("hello there")
@@ -76,7 +76,7 @@ def test_what_left_the_window_is_found(deployment: Deployment) -> None:
 
 
 def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> None:
-    """What something outside changes is told at the next model call, and stays out of the stored history."""
+    """A change in another system, such as a cart, is in the next model call, and not in the stored history."""
     memory = deployment.process()
     agent, model = deployment.agent(memory, task_state=True)
     agent("hello")
@@ -87,7 +87,7 @@ def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> No
 
 
 def test_entities_survive_and_are_told(deployment: Deployment) -> None:
-    """Entities stay active across turns and restarts, and reach the model."""
+    """Entities stay active across turns and restarts, and are part of the request."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
@@ -106,7 +106,7 @@ def test_a_human_takes_over(deployment: Deployment) -> None:
 
 
 def test_a_session_that_broke_in_a_tool_goes_on(deployment: Deployment) -> None:
-    """A session that was interrupted inside a tool call is usable."""
+    """A session that was interrupted inside a tool call stays usable."""
 
     @tool
     def broken() -> str:
@@ -124,7 +124,7 @@ def test_a_session_that_broke_in_a_tool_goes_on(deployment: Deployment) -> None:
 
 
 def test_a_sick_tool_says_so(deployment: Deployment) -> None:
-    """An open breaker answers with a structured error, and a healthy tool beside it works."""
+    """An open breaker returns a structured error, and other tools still work."""
 
     @tool
     def sick() -> str:
@@ -149,7 +149,7 @@ def test_a_sick_tool_says_so(deployment: Deployment) -> None:
 
 
 def test_the_process_knows_its_latencies(deployment: Deployment) -> None:
-    """A process tells what its tiers and operations took, without I/O."""
+    """Each process reports the latencies of its tiers and operations, without I/O."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     agent("hello")
@@ -157,7 +157,7 @@ def test_the_process_knows_its_latencies(deployment: Deployment) -> None:
 
 
 def test_a_disconnect_begins_a_grace(deployment: Deployment) -> None:
-    """A disconnect starts a grace; a return within it resumes the conversation."""
+    """A user who returns within the grace period after a disconnect resumes the conversation."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     agent("hello")

@@ -33,7 +33,7 @@ def use(name: str, at: int, /, **given: Any) -> list[Any]:
 
 
 def test_the_state_has_three_layers(deployment: Deployment) -> None:
-    """Intent, slots and questions, task steps with their results, and the surroundings are kept, and told in a few lines."""
+    """The state has intent, slots, questions, task steps with results, and the environment, rendered in a few lines."""
 
     @tool
     def stock(title: str) -> str:
@@ -69,7 +69,7 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
 
 
 def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
-    """After a crash conversation, entities and goals are back; the task is not, and the surroundings are read anew."""
+    """After a crash, conversation, entities and goals are restored, the task is not, and the environment is read again."""
     carts = [["B07X1111"], ["B07X2222"]]
     memory = deployment.process(environment=CallableEnvironmentSource(lambda _: {"cart": carts[0]}))
     agent, _ = deployment.agent(memory, task_state={"intents": REORDER})
@@ -94,7 +94,7 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
 
 
 def test_entities_are_checked_replaced_and_dropped(deployment: Deployment) -> None:
-    """Entities are checked by their form, replaced by newer ones of their type, and dropped with a change of subject."""
+    """Entities are validated, replaced by newer ones of their type, and removed on a change of subject."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     active = state_of(agent).entities.active
@@ -110,7 +110,7 @@ def test_entities_are_checked_replaced_and_dropped(deployment: Deployment) -> No
 
 
 def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> None:
-    """Three goals with many calls stay within their caps, are much smaller archived, and still say what each found."""
+    """Goals have limits; archived goals are small and still list the findings of each."""
 
     @tool
     def analyze(part: int) -> str:
@@ -147,7 +147,7 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
 
 
 def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
-    """A task keeps its last hundred steps with what worked, what failed and what was found out, and forgets them with it."""
+    """A task keeps its last hundred steps with successes, failures and findings, and deletes them at its end."""
 
     @tool
     def lookup(number: int) -> str:
@@ -192,7 +192,7 @@ def test_a_human_gets_all_he_needs(deployment: Deployment) -> None:
 
 
 def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
-    """An open breaker: another tool answers, else the last good result marked as stale, else an error to act on."""
+    """While a breaker is open, another tool answers, else the last good result marked as stale, else an error."""
     works = True
 
     @tool
@@ -247,7 +247,7 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
 
 
 def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
-    """A call that stalls ends in time with an error that the model can act on; mistakes in arguments never count."""
+    """A stalled call ends in time with an error that the model can act on. Bad arguments never count as failures."""
     import threading
 
     gone = threading.Event()
@@ -282,7 +282,7 @@ def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
 
 
 def test_health_goes_from_healthy_over_degraded_to_unavailable(deployment: Deployment) -> None:
-    """Each tool's health is known: healthy, degraded from half its failures on, unavailable; and no other tool's changes."""
+    """Each tool has a health of its own: healthy, degraded from half of its failures on, unavailable."""
 
     @tool
     def sick() -> str:

@@ -1,20 +1,27 @@
-"""The table of promises is as the tests are, and names none that is not there."""
+"""The page of promises matches the tests, and names no missing test."""
 
 from __future__ import annotations
 
 import re
 
-from tests.probes.promises import OTHERS, ROOT, TABLE, probes, table
+from tests.probes.promises import FURTHER, GROUPS, OTHERS, ROOT, TABLE, probes, promises, table
 
 
 def test_every_promise_names_a_test_that_is_there() -> None:
-    promises = {**probes(), **OTHERS}
     assert len(probes()) >= 53
-    assert not set(probes()) & set(OTHERS)
-    for tests in promises.values():
+    for tests in (tests for topic in promises().values() for tests in topic.values()):
         for test in tests:
             path, name = test.split("::")
             assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), test
+
+
+def test_every_probe_has_one_topic_and_a_promise_of_its_own() -> None:
+    listed = [name for names in GROUPS.values() for name in names]
+    assert sorted(listed) == sorted(probes())
+    assert FURTHER.keys() <= probes().keys()
+    assert OTHERS.keys() <= GROUPS.keys()
+    texts = [promise for promise, _ in probes().values()] + [promise for topic in OTHERS.values() for promise in topic]
+    assert len(texts) == len(set(texts))
 
 
 def test_the_page_of_the_guide_is_up_to_date() -> None:

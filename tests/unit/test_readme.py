@@ -74,6 +74,11 @@ def test_a_second_process_prints_what_the_readme_shows(tmp_path: Path) -> None:
         assert done.stdout == output
 
 
+def test_the_evidence_has_at_most_900_words() -> None:
+    words = re.findall(r"[^\s|]+", TEXTS["strands_manga_memory/guide/evidence.md"])
+    assert sum(bool(re.search(r"[^\W\d_]", word)) for word in words) <= 900
+
+
 def test_it_is_read_in_a_few_minutes() -> None:
     assert len(README.encode()) <= 6 * 1024
     prose = [
