@@ -172,6 +172,7 @@ class Assembly(Process):
         state = wanted.task_state if task_state is None else task_state
         if state is not False:
             given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
+            given |= {} if manager is None else {"is_stored": manager.exists}
             given |= {f"wall_{name}": clock for name, clock in self._clock.items()}
             coordinator = keeping_state(state, environment=environment, **given)
             prepared.tier.follow(coordinator)

@@ -27,7 +27,7 @@ from strands_manga_memory.state.environment import Environment, EnvironmentChang
 from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalKeeper, GoalsLayer
 from strands_manga_memory.state.recorder import Recorder
 from strands_manga_memory.state.rendering import Rendering, View, urgency
-from strands_manga_memory.state.state_store import StateStore, Timing
+from strands_manga_memory.state.state_store import SessionState, StateStore, Timing
 from strands_manga_memory.state.state_tools import TOOL_NAMES, StateTools
 from strands_manga_memory.state.task import ExecutionKeeper, TaskKeeper
 from strands_manga_memory.state.tool_calls import Parts, ToolCalls, ToolDeadline
@@ -85,12 +85,12 @@ class StateStats(TypedDict):
 class StateCoordinator(Plugin):
     """Keeps where the task of one agent stands, in six typed layers, and tells the model before each call.
 
-    Conversation, entities and goals are in ``agent.state``, a key each, and so come back under any session manager; task and
-    execution are of one invocation; the environment comes from its source. Intent, agent, locale and cart are metadata of the
-    conversation under a ``TieredSessionManager``. Tool calls, turns and entities are recorded by
-    hooks. The rendered state is one block before the user's words in the message that opened the turn, the same in each request
-    of the turn. It is in requests alone: the history, the stored session and the prefix of the prompt do not change. Each agent
-    needs a coordinator of its own.
+    Conversation, entities and goals are in ``agent.state``, a key each, and so come back under any session manager. With
+    ``hot``, all agents of the session share them. Task and execution are of one invocation; the environment comes from its
+    source. Intent, agent, locale and cart are metadata of the conversation under a ``TieredSessionManager``. Tool calls, turns
+    and entities are recorded by hooks. The rendered state is one block before the user's words in the message that opened the
+    turn, the same in each request of the turn. It is in requests alone: the history, the stored session and the prefix of the
+    prompt do not change. Each agent needs a coordinator of its own.
 
     Each layer is read and changed in a part of its own, such as ``state.goals.set("Find a gift")`` or
     ``state.dialogue.fill_slot("volume", 3)``. What a part holds is its ``layer``, a value.
@@ -109,9 +109,11 @@ class StateCoordinator(Plugin):
             ``TOOL_NAMES``. Default True.
         source: Where the environment is read.
         scope: Whose conversation it is; needed with ``source`` and ``hot``.
-        hot: Where changes of the environment are published; None: they are not followed.
+        hot: Where changes of the environment are published, and where the agents of the session share their state. None: this
+            agent shares nothing and learns of no change.
         codec: Opens what is published there.
         environment: What the source said just now, so that it is not asked again at the start.
+        is_stored: Tells whether the session still has a conversation of an agent; see ``SessionState``.
         stable: Texts of the system side, read once: instruction files and preferences.
         deadline: Seconds a model call waits for news of the environment. Default 1.
         recheck_after: Seconds after which the source is asked again, in the background, whether all is still so, although no
@@ -151,6 +153,7 @@ class StateCoordinator(Plugin):
         hot: HotStore | None = None,
         codec: Codec | None = None,
         environment: Environment | None = None,
+        is_stored: Callable[[str], bool] | None = None,
         stable: StableTexts | None = None,
         deadline: float = 1.0,
         recheck_after: float | None = 300.0,
@@ -190,6 +193,11 @@ class StateCoordinator(Plugin):
         self._rendering = Rendering(max_tokens)
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
+        session = (
+            None
+            if hot is None or scope is None
+            else SessionState(hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline)
+        )
         parts = Parts(store, self.dialogue, self.entities, self.goals, self.task, self.execution, self.calls)
         self._tools = StateTools(parts, self.to_agent_context).named(offered)
         self._recorder = Recorder(
@@ -198,6 +206,7 @@ class StateCoordinator(Plugin):
             types_of_tools=_of_tools(types) if entities_of_tools is None else entities_of_tools,
             expires_after_turns=expires_after_turns,
             ready=self._ready,
+            session=session,
         )
 
     # The agent

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.state_store import Part
+from strands_manga_memory.state.state_store import Part, SessionState
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
@@ -206,6 +206,7 @@ class EnvironmentChanges:
             raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
         self._hot = hot
         self._name = f"environment/{scope.storage_session_id}"
+        self._state = SessionState.name_of(scope)
         self._ttl = ttl
         self._codec = codec or Codec()
         self._health = TierHealth(clock=clock)
@@ -232,12 +233,15 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=self._ttl)
 
     def erase(self) -> int:
-        """Take back everything that was published for this session; return how many values there were.
+        """Delete everything that was published for this session, and the state that its agents share.
+
+        Returns:
+            How many values there were.
 
         Raises:
             StoreUnavailableError: The hot tier does not answer.
         """
-        places = [self._name, *(f"{self._name}/{name}" for name in Environment.model_fields)]
+        places = [self._name, *(f"{self._name}/{name}" for name in Environment.model_fields), self._state]
         there = [place for place in places if self._hot.get_value(place)]
         for place in there:
             self._hot.put_value(place, b"", ttl=0.001)

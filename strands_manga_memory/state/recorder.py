@@ -32,6 +32,7 @@ from strands_manga_memory.messages.tool_results import call_key
 from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
 from strands_manga_memory.state.dialogue import ConversationLayer, Phase
 from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.state_store import SessionState
 from strands_manga_memory.state.task import StepStatus
 from strands_manga_memory.state.tool_calls import Parts
 from strands_manga_memory.stores.encoding.values import as_json
@@ -50,6 +51,7 @@ class Recorder:
         types_of_tools: Names of the entity types that are also taken from tools and from the assistant's words.
         expires_after_turns: Turns after which an entity that nobody named again is dropped.
         ready: Called when the agent is ready, with what a session manager restored.
+        session: The state that the agents of the session share; None: this agent shares none.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Recorder:
         types_of_tools: Collection[str],
         expires_after_turns: int,
         ready: Callable[[Agent], None],
+        session: SessionState | None = None,
     ) -> None:
         # The agent holds the recorder through its hooks, and the coordinator, whose method ``ready`` is, for as long.
         self._parts = parts
@@ -69,6 +72,7 @@ class Recorder:
         self._types_of_tools = frozenset(types_of_tools)
         self._expires_after_turns = expires_after_turns
         self._ready = ready
+        self._session = session
         self._waits = False
         self._last_message: tuple[Message, Any] | None = None
         self._counted = ""
@@ -94,8 +98,10 @@ class Recorder:
         """Notice a state that was put in place between turns; one that is from now on comes from a session manager."""
         self._store.get(ConversationLayer)
 
-    def _turn_begins(self, event: BeforeInvocationEvent) -> None:
+    async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
         self._store.take_over()
+        if self._session is not None:
+            await self._session.refresh()
         if self._waits:
             self._parts.task.resume()
         else:
@@ -117,6 +123,8 @@ class Recorder:
         self._store.write()
         self._parts.goals.keep_within_caps()
         self._store.turn_ended()
+        if self._session is not None:
+            self._session.publish()
 
     def _move(self, phase: Phase) -> None:
         layer = self._parts.dialogue.layer

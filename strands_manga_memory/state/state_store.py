@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, Self, TypedDict, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from strands import Agent
 
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory import telemetry
+from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
@@ -318,12 +327,13 @@ class StateStore:
     def has_changed(self) -> bool:
         """Tell whether a layer differs from the one that the session was last known to have."""
         with self.lock:
-            return any(self.get(kind) != self._base[kind] for kind in self._kinds)
+            pairs = [(self.get(kind), self._base[kind]) for kind in self._kinds]
+            return any(layer is not base and layer != base for layer, base in pairs)
 
-    def share(self) -> dict[str, str]:
-        """Return the stored form of the layers that can be read, by key."""
+    def share(self) -> list[Layer]:
+        """Return the layers that can be read."""
         with self.lock:
-            return {kind.KEY: self.get(kind).stored() for kind in self._kinds if kind not in self._unreadable}
+            return [self.get(kind) for kind in self._kinds if kind not in self._unreadable]
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
         """Merge the layers that another agent of the session has shared; a damaged one is left out.
@@ -334,9 +344,11 @@ class StateStore:
         """
         with self.lock:
             for kind in self._kinds:
+                if kind.KEY not in shared:
+                    continue
                 mine = self.get(kind)
                 try:
-                    other = kind.loaded(shared[kind.KEY]) if kind.KEY in shared else kind()
+                    other = kind.loaded(shared[kind.KEY])
                 except CorruptRecordError as error:
                     logger.debug("record=<%s>, error=<%s> | shared state is not used", kind.KEY, type(error).__name__)
                     continue
@@ -346,12 +358,10 @@ class StateStore:
             self.write()
             self.note_revision(max(revision, self.revision))
 
-    def note_shared(self, shared: Mapping[str, str], revision: int) -> None:
-        """Note that these stored forms are the session's now."""
+    def note_shared(self, layers: Iterable[Layer], revision: int) -> None:
+        """Note that these layers are the session's now."""
         with self.lock:
-            for kind in self._kinds:
-                if kind.KEY in shared:
-                    self._base[kind] = kind.loaded(shared[kind.KEY])
+            self._base |= {type(layer): layer for layer in layers}
             self.note_revision(revision)
 
     def note_revision(self, revision: int) -> None:
@@ -379,6 +389,124 @@ class StateStore:
                     self._unreadable[kind] = str(error)
                     logger.warning("record=<%s> | cannot be read, it is left as it is and not used", kind.KEY)
         self._base = dict(self._layers)
+
+
+@dataclass(frozen=True)
+class _SharedLayers:
+    """Stored layers of a session by key, their revision, and the agents that contributed to them."""
+
+    layers: dict[str, str]
+    revision: int
+    agents: frozenset[str]
+
+
+class SessionState:
+    """The layers of a session in the hot tier, which its agents share.
+
+    An agent reads them before each turn and merges its own changes into them after the turn, key by key. Each agent keeps a
+    copy in its ``agent.state``; the newest copy is shared again if the hot tier has lost its own. Two agents that end a turn
+    within the same milliseconds in two processes may overwrite one another; within a process they take turns.
+
+    Args:
+        hot: The hot tier.
+        scope: The session.
+        store: The layers of this agent.
+        codec: Seals the layers.
+        is_stored: Tells whether the session still has a conversation of an agent. A new agent does not take over layers that
+            only deleted conversations have shared. None: such layers are taken over until they expire.
+        ttl: Seconds that the layers stay after the last turn. Default 86,400.
+        deadline: Seconds that a turn waits for the layers. Default 1.
+    """
+
+    def __init__(
+        self,
+        hot: HotStore,
+        scope: ConversationScope,
+        store: StateStore,
+        *,
+        codec: Codec | None = None,
+        is_stored: Callable[[str], bool] | None = None,
+        ttl: float = 86_400.0,
+        deadline: float = 1.0,
+    ) -> None:
+        self._hot, self._store, self._ttl, self._deadline = hot, store, ttl, deadline
+        self._name = self.name_of(scope)
+        self._codec = codec or Codec()
+        self._is_stored = is_stored
+        self._writer = shared_writer(hot, None)
+        self._health = TierHealth(clock=store.clock)
+        self._abandoned = 0
+        self._late: Future[None] | None = None
+
+    @staticmethod
+    def name_of(scope: ConversationScope) -> str:
+        """Return the name of the value in the hot tier."""
+        return f"state/{scope.storage_session_id}"
+
+    async def refresh(self) -> None:
+        """Merge the changes of the session's other agents, off the event loop, within the deadline."""
+        if not self._hot.survives_process:
+            self._pull()  # memory of this process
+            return
+        if self._late is None or self._late.done():
+            self._late = self._writer.submit(self._name, self._pull)
+        done, _ = await asyncio.wait([asyncio.wrap_future(self._late)], timeout=self._deadline)
+        if not done:
+            telemetry.missed("state")
+
+    def publish(self) -> None:
+        """Share the changes of this agent, in the background."""
+        if self._store.has_changed():
+            self._push() if not self._hot.survives_process else self._writer.submit(self._name, self._push)
+
+    def _pull(self) -> None:
+        shared = self._health.tried(self._read)
+        if shared is None or shared.revision == self._store.revision:
+            return
+        if self._store.is_new and not self._is_alive(shared):
+            self._abandoned = shared.revision
+        else:
+            self._store.merge(shared.layers, shared.revision)
+
+    def _push(self) -> None:
+        self._health.tried(self._write)
+
+    def _write(self) -> None:
+        shared = self._read()
+        if shared is not None and shared.revision == self._abandoned:
+            shared = _SharedLayers({}, shared.revision, frozenset())
+        elif shared is not None and shared.revision != self._store.revision:
+            self._store.merge(shared.layers, shared.revision)
+        with self._store.lock:
+            agent, layers = self._store.agent, self._store.share()
+            revision = 1 + max(self._store.revision, 0 if shared is None else shared.revision)
+            agents = frozenset() if shared is None else shared.agents
+            if agent is not None and self._is_stored is not None:
+                agents |= {agent.agent_id}
+        rows = {"layers": {each.KEY: each.stored() for each in layers}, "revision": revision, "agents": sorted(agents)}
+        self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=self._ttl)
+        self._store.note_shared(layers, revision)
+
+    def _read(self) -> _SharedLayers | None:
+        value = self._hot.get_value(self._name)
+        if not value:
+            return None
+        try:
+            rows = self._codec.decode(value, self._name)
+            with trusted(self._name):
+                layers = {str(key): str(text) for key, text in rows["layers"].items()}
+                return _SharedLayers(layers, int(rows["revision"]), frozenset(map(str, rows["agents"])))
+        except CorruptRecordError as error:
+            logger.warning("error=<%s> | the shared state of a session cannot be read", type(error).__name__)
+            return None
+
+    def _is_alive(self, shared: _SharedLayers) -> bool:
+        if self._is_stored is None or not shared.agents:
+            return True
+        try:
+            return any(map(self._is_stored, sorted(shared.agents)))
+        except MangaMemoryError:
+            return False
 
 
 class Keeper(Generic[_Layer]):

@@ -1,0 +1,209 @@
+"""The dialogue state belongs to the session: each of its agents sees slots, entities and goals, in any process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_squad.agents import AgentOptions
+from agent_squad.classifiers import Classifier, ClassifierResult
+from agent_squad.orchestrator import AgentSquad
+from strands import Agent
+from strands.multiagent import GraphBuilder, Swarm
+
+from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory, RedisHotStore
+from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
+from strands_manga_memory.state import StateCoordinator, coordinator_of
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+
+ORDER = "503-1234567-1234567"
+SLOTS = {"intents": {"cancel": [DialogueSlot(name="reason", question="Why?"), DialogueSlot(name="refund")]}}
+
+Opened = Callable[[], MangaMemory]
+
+
+@pytest.fixture(params=["one process", "two processes"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Opened]:
+    """Yield a function that opens the stores: with two processes, each time with connections of its own."""
+    memories: list[MangaMemory] = []
+
+    def new() -> MangaMemory:
+        if request.param == "one process" and memories:
+            return memories[0]
+        hot: Any = InMemoryHotStore()
+        if request.param == "two processes":
+            server: servers.Valkey = request.getfixturevalue("valkey_server")
+            hot = RedisHotStore(server.client(), prefix=unique, deadline=5)
+        memories.append(MangaMemory.open(hot, f"sqlite:///{tmp_path}/shop.sqlite3"))
+        return memories[-1]
+
+    yield new
+    for each in memories:
+        each.close()
+
+
+def agent_of(memory: MangaMemory, agent_id: str, model: ScriptedModel | None = None, **settings: Any) -> Agent:
+    return memory.agent(
+        model or ScriptedModel(),
+        user_id="u1",
+        session_id="s1",
+        agent_id=agent_id,
+        task_state=SLOTS,
+        callback_handler=None,
+        **settings,
+    )
+
+
+def state_of(agent: Agent) -> StateCoordinator:
+    found = coordinator_of(agent)
+    assert found is not None
+    return found
+
+
+def shown(model: ScriptedModel) -> str:
+    """Return the texts of the last request."""
+    return "\n".join(block.get("text", "") for message in model.requests[-1].messages for block in message["content"])
+
+
+def settle(*memories: MangaMemory) -> None:
+    for memory in memories:
+        assert shared_writer(memory.hot, None).drain(20)
+
+
+def test_second_agent_knows_what_the_first_one_was_asked_about(opened: Opened) -> None:
+    """ "Can you cancel it?" to another agent of the session means the order that the first one looked up."""
+    first, second = opened(), opened()
+    agent_of(first, "orders")(f"Where is my order {ORDER}?")
+    settle(first)
+    model = ScriptedModel()
+    agent = agent_of(second, "cancellations", model)
+    agent("Can you cancel it?")
+    assert f"order_id {ORDER}" in shown(model)
+    assert state_of(agent).dialogue.layer.turn_count == 2
+
+
+def test_changes_of_two_agents_are_merged_key_by_key(opened: Opened) -> None:
+    """Two agents that have read the same state and change different slots, entities and goals lose none of them."""
+    first, second = opened(), opened()
+    one, other = agent_of(first, "orders"), agent_of(second, "cancellations")
+    state_of(one).dialogue.set_intent("cancel")
+    one("hello")
+    settle(first)
+    other("hello")
+    settle(second)
+    one("hello again")
+    state_of(one).dialogue.fill_slot("reason", "too late", confirmed=True)
+    state_of(one).goals.set("Cancel the order")
+    state_of(other).dialogue.fill_slot("refund", "card", confirmed=True)
+    state_of(other).entities.set("order_id", ORDER)
+    one("go on")
+    settle(first)
+    other("go on")
+    settle(second)
+    one("and now?")
+    for agent in (one, other):
+        state = state_of(agent)
+        assert {name: slot.value for name, slot in state.dialogue.layer.slots.items()} == {
+            "reason": "too late",
+            "refund": "card",
+        }
+        assert [each.value for each in state.entities.active()] == [ORDER]
+        assert state.goals.layer.goal().text == "Cancel the order"
+
+
+def test_new_session_of_a_deleted_one_starts_without_its_state(opened: Opened) -> None:
+    first, second = opened(), opened()
+    agent_of(first, "orders")(f"Where is my order {ORDER}?")
+    settle(first)
+    first.session(ConversationScope("u1", "s1", "orders")).delete_session()
+    model = ScriptedModel()
+    agent_of(second, "cancellations", model)("Can you cancel it?")
+    settle(second)
+    assert ORDER not in shown(model)
+    third = ScriptedModel()
+    agent_of(first, "orders", third)("Which one?")
+    assert ORDER not in shown(third)
+
+
+def test_state_of_an_erased_user_is_shared_with_nobody(opened: Opened) -> None:
+    first = opened()
+    agent_of(first, "orders")(f"Where is my order {ORDER}?")
+    settle(first)
+    assert first.hot.get_value(f"state/{ConversationScope('u1', 's1').storage_session_id}")
+    assert first.forget_user("u1").complete
+    assert not first.hot.get_value(f"state/{ConversationScope('u1', 's1').storage_session_id}")
+
+
+def test_sessions_share_nothing_with_one_another(opened: Opened) -> None:
+    memory = opened()
+    agent_of(memory, "orders")(f"Where is my order {ORDER}?")
+    settle(memory)
+    model = ScriptedModel()
+    memory.agent(model, user_id="u1", session_id="s2", task_state=True, callback_handler=None)("Can you cancel it?")
+    assert ORDER not in shown(model)
+
+
+def test_newest_copy_is_shared_again_after_the_hot_tier_has_lost_its_own(tmp_path: Path) -> None:
+    """The agent that comes first has an older copy; the one with the newer copy wins when it comes."""
+    path = f"sqlite:///{tmp_path}/shop.sqlite3"
+    memory = MangaMemory.open(InMemoryHotStore(), path)
+    for agent_id, text in (("orders", "hello"), ("cancellations", "hello"), ("orders", f"Where is order {ORDER}?")):
+        agent_of(memory, agent_id)(text)
+    memory.close()
+    again = MangaMemory.open(InMemoryHotStore(), path)
+    agent_of(again, "cancellations")("Are you there?")
+    agent_of(again, "orders")("Is it on its way?")
+    model = ScriptedModel()
+    agent_of(again, "cancellations", model)("Can you cancel it?")
+    assert ORDER in shown(model)
+    again.close()
+
+
+def test_nodes_of_a_graph_and_a_swarm_share_the_state(opened: Opened) -> None:
+    memory = opened()
+    models = [ScriptedModel(), ScriptedModel()]
+    nodes: list[Agent] = [agent_of(memory, f"n{number}", model, session=False) for number, model in enumerate(models)]
+    builder = GraphBuilder()
+    for node in nodes:
+        builder.add_node(node, node.agent_id)
+    builder.add_edge("n0", "n1")
+    state_of(nodes[0]).entities.set("order_id", ORDER)
+    builder.set_execution_timeout(60)
+    builder.build()("Can you cancel it?")
+    assert ORDER in shown(models[1])
+    settle(memory)
+    model = ScriptedModel()
+    Swarm([agent_of(memory, "n2", model, session=False)])("Can you cancel it?")
+    assert ORDER in shown(model)
+
+
+class SecondQuestionToTheOther(Classifier):
+    """Sends questions that cancel something to the second agent."""
+
+    async def process_request(self, input_text: str, chat_history: list[Any]) -> ClassifierResult:
+        agents = list(self.agents.values())
+        return ClassifierResult(selected_agent=agents["cancel" in input_text], confidence=1.0)
+
+
+def test_second_agent_of_a_squad_knows_what_is_to_be_cancelled(opened: Opened) -> None:
+    memory = opened()
+    models = {"orders": ScriptedModel(), "cancellations": ScriptedModel()}
+
+    def built(scope: ConversationScope) -> Agent:
+        return memory.agent(models[str(scope.agent_id)], task_state=True, callback_handler=None, **vars(scope))
+
+    squad = AgentSquad(storage=SessionChatStorage(memory), classifier=SecondQuestionToTheOther())
+    for name in models:
+        squad.add_agent(SessionStrandsAgent(AgentOptions(name=name, description=name), built, hot=memory.hot))
+
+    async def talk() -> None:
+        await squad.route_request(f"Where is my order {ORDER}?", "hanako", "session-1")
+        await squad.route_request("Can you cancel it?", "hanako", "session-1")
+
+    asyncio.run(talk())
+    assert f"order_id {ORDER}" in shown(models["cancellations"])
