@@ -35,8 +35,13 @@ REORDER = [
     DialogueSlot(name="format", question="Paper or digital?", allowed=("paper", "digital")),
     DialogueSlot(name="order", question="Which order was it?", entity="order_id"),
 ]
-BEFORE = [f"I have just finished {ASIN}, it was lovely.", "I would like to reorder it for a friend.", "Volume 2, please."]
-KILLED = "On paper. Is it in stock?"
+BEFORE = [
+    f"I have just finished {ASIN}, it was lovely.",
+    "I would like to reorder it for a friend.",
+    "Volume 2, please.",
+    "On paper.",
+]
+KILLED = "Is it in stock?"
 AFTER = ["Hello, are you still there? Is it in stock?", "Let me talk to a human, please."]
 
 
@@ -74,8 +79,7 @@ def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
         if "On paper" in said and not is_on_paper:
             return [_use("update_slots", messages, values={"format": "paper"}, confirmed=True)]
         asin, volume = re.search(r"asin (\w+)", told), re.search(r"volume = (\d+)", told)
-        is_asked = "in stock" in said or (results and "volume = " in told)
-        if asin is not None and volume is not None and is_on_paper and is_asked:
+        if asin is not None and volume is not None and is_on_paper and "in stock" in said:
             return [_use("get_stock", messages, asin=asin[1], volume=int(volume[1]))]
         if "human" in said:
             return "A colleague will be with you in a moment."
@@ -98,7 +102,7 @@ def _use(name: str, messages: Any, **given: Any) -> dict[str, Any]:
 
 def worker(folder: Path, *, hangs: bool) -> None:
     """Serve the lines of standard input as one agent."""
-    memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3", save_on="message")
+    memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3")
     arguments = memory.agent_kwargs(user_id="keiko", session_id="1", task_state={"intents": {"reorder": REORDER}})
     monitor = PromptCacheMonitor()
     model, tools = scripted_model(hangs=hangs)
@@ -196,7 +200,7 @@ def main() -> int:
         "slots survived the kill": restored["slots"] == {"volume": "2", "format": "paper", "order": None},
         "a pronoun was answered from an entity": restored["answer"]
         == f"{volume['copies']} copies of {ASIN}, volume 2, are in stock.",
-        "turns went on being counted": last["turns"] == len(BEFORE) + 1 + len(AFTER),
+        "turns went on being counted": last["turns"] == len(BEFORE) + len(AFTER),
         "nothing of it was stored as history": all(each["stored_clean"] for each in seen),
         "the prompt's prefix stayed the same": all(each["prefix_stability"] == 1.0 for each in seen),
         "a human can take over": last["phase"] == "handoff"

@@ -13,7 +13,7 @@ from strands.plugins import Plugin
 from strands_manga_memory import conversation, memory, prompt
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings, SettingsError
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn
+from strands_manga_memory.session.basis.tiers import Refresh
 from strands_manga_memory.stores import Codec
 
 if TYPE_CHECKING:
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 class SessionSettings(TypedDict, total=False):
     """The settings of a ``TieredSessionManager``, where its own page says what each means."""
 
-    save_on: SaveOn
     flush_every: int
     ttl: TtlPolicy | None
-    on_conflict: OnConflict
-    on_store_error: OnStoreError
     refresh: Refresh
     resume_cold: bool
     codec: Codec | None

@@ -39,7 +39,7 @@ class MangaMemory(Assembly, Upkeep):
         hot: The hot tier.
         durable: The durable tier.
         memories: What is known about users, a table of the schema ``USER_MEMORY``; None: nothing is.
-        settings: Further keyword arguments of every ``TieredSessionManager``, such as ``save_on`` or ``flush_every``.
+        settings: Further keyword arguments of every ``TieredSessionManager``, such as ``refresh`` or ``flush_every``.
         sink: Where preferences heard in a session go; default: into ``memories``.
         profile: Where another service keeps users' profiles, if one does; settings' ``profile_deadline`` bounds a read.
         pii: What becomes of personal data in memories. Default that of ``defaults``.

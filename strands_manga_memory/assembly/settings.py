@@ -26,7 +26,7 @@ from strands_manga_memory.assembly.setting_kinds import (
 )
 from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
 from strands_manga_memory.memory.records.retention import DAY
-from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn
+from strands_manga_memory.session.basis.tiers import Refresh
 from strands_manga_memory.session.basis.ttl import Mode, Tier, TtlPolicy
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.stores.urls import NO_USERS, split_url, without_password
@@ -82,10 +82,7 @@ class MangaMemorySettings(BaseModel):
         description="Known about users, as `open_table` takes it; `true`: beside the durable tier; unset, `none`: nothing",
     )
     create_tables: bool = Field(default=True, description="Create missing tables and their TTL setting when they are opened")
-    save_on: SaveOn = Field("turn", description="One write a turn, or one a message")
     flush_every: Turns = Field(5, ge=1, le=1000, description="Turns between flushes to the durable tier")
-    on_conflict: OnConflict = Field("merge", description="What to do when someone else saved the conversation")
-    on_store_error: OnStoreError = Field("degrade", description="What a store that fails does to a turn")
     refresh: Refresh = Field("never", description="Whether each turn reads first what other devices saved")
     resume_cold: bool = Field(default=True, description="Whether a conversation that left the hot tier is taken up again")
     hot_deadline: Seconds = Field(0.05, gt=0, le=60, description="Longest that a turn waits for the hot tier")
@@ -221,10 +218,7 @@ class MangaMemorySettings(BaseModel):
     def session_settings(self) -> dict[str, Any]:
         """Return the keyword arguments of a ``TieredSessionManager``."""
         names = (
-            "save_on",
             "flush_every",
-            "on_conflict",
-            "on_store_error",
             "refresh",
             "resume_cold",
             "hot_deadline",

@@ -28,7 +28,7 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agents import orchestrator
 from strands_manga_memory.session.agents.live_agent import LiveAgent, check_supported
 from strands_manga_memory.session.agents.waiting import is_on_event_loop, saved, wait_anywhere, wait_for
-from strands_manga_memory.session.basis.tiers import OnConflict, OnStoreError, Refresh, SaveOn, Tiers
+from strands_manga_memory.session.basis.tiers import Refresh, Tiers
 from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.sync.conversation import Conversation
@@ -59,11 +59,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         hot: The hot tier or its URL, saved every turn. One that ends with the process is not used when there is a durable tier.
         durable: The durable tier, or its URL (a missing table is then created); flushed every ``flush_every`` turns, at
             interrupts and at ``close``; every turn if no hot tier survives the process.
-        save_on: ``turn`` (default): one write a turn, and after 1 s of a longer one. ``message``: one write a message.
         flush_every: Turns between flushes. Default 5.
         ttl: How long the conversation lives in each tier.
-        on_conflict: What to do when someone else saved the conversation: ``merge`` (default) or ``raise`` ``ConflictError``.
-        on_store_error: What a store that fails does to a turn: ``degrade`` (default), or ``raise`` ``StoreUnavailableError``.
         refresh: ``turn`` spends one read before each turn to see what other devices saved. Default ``never``.
         resume_cold: Whether a conversation that left the hot tier is taken up again. Default True; False starts afresh.
         codec: How values are compressed, encrypted and checksummed.
@@ -82,11 +79,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         *,
         hot: HotStore | str | None = None,
         durable: Table | str | None = None,
-        save_on: SaveOn = "turn",
         flush_every: int = 5,
         ttl: TtlPolicy | None = None,
-        on_conflict: OnConflict = "merge",
-        on_store_error: OnStoreError = "degrade",
         refresh: Refresh = "never",
         resume_cold: bool = True,
         codec: Codec | None = None,
@@ -101,10 +95,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             codec=codec,
             clock=clock,
             ttl=ttl,
-            save_on=save_on,
             flush_every=flush_every,
-            on_conflict=on_conflict,
-            on_store_error=on_store_error,
             refresh=refresh,
             resume_cold=resume_cold,
             hot_deadline=hot_deadline,
@@ -120,8 +111,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         registry.add_callback(AgentInitializedEvent, self._initialized)
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(MessageAddedEvent, self._message_added)
-        if self._tiers.save_on == "message":
-            registry.add_callback(MessageAddedEvent, self._after_message, order=_AFTER_ALL_HOOKS)
         # Noted before any other hook, because one that raises keeps the save from running.
         registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
@@ -148,9 +137,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
         orchestrator.begin_run(self._members.run(event.source.id))
-
-    async def _after_message(self, event: MessageAddedEvent[Agent]) -> None:
-        await self._members.agent(event.agent).after_message(event.message, event.agent)
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
         await self._members.agent(event.agent).after_turn(event)

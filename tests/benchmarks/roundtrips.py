@@ -155,7 +155,7 @@ def _during_a_flush(stage: Stage) -> dict[str, float]:
 
 
 def _saved_on_message(stage: Stage) -> dict[str, float]:
-    agent = new_agent(stage, "on-message", save_on="message")
+    agent = new_agent(stage, "on-message")
     turns = [measured(stage, agent, "look_up " + text(500)) for _ in range(20)][-10:]
     return {
         "tool_turn_round_trips_per_message_saved_on_message": max(turn.round_trips / turn.messages for turn in turns),

@@ -40,17 +40,15 @@ def stores(request: pytest.FixtureRequest) -> Stores:
 
 @dataclass(frozen=True)
 class Way:
-    """A backend, and when it is saved to."""
+    """A backend."""
 
     stores: Stores
-    save_on: str
 
 
-@pytest.fixture(params=[("services", "turn"), ("sqlite", "message")], ids="-".join)
+@pytest.fixture(params=["services", "sqlite"])
 def way(request: pytest.FixtureRequest) -> Way:
-    """Both backends and both ways to save, but not each with each."""
-    backend, save_on = request.param
-    return Way(request.getfixturevalue(backend), save_on)
+    """Return each backend."""
+    return Way(request.getfixturevalue(request.param))
 
 
 def _with_table(stores: Stores) -> Stores:

@@ -1,6 +1,6 @@
 """The kill -9 campaign: a worker makes turns until it is killed; the next one must find everything it acknowledged.
 
-Run it for long with ``python -m tests.faults.kill --rounds 200 --backend services --save-on turn --json``.
+Run it for long with ``python -m tests.faults.kill --rounds 200 --backend services --json``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from tests.faults import talk
 from tests.faults.forks import Child, forked_child
 
 Backend = Literal["services", "sqlite"]
-SaveOn = Literal["turn", "message"]
 
 _ROUNDS_A_SESSION = 12
 _WORKER_WITHIN = 30.0
@@ -54,7 +53,6 @@ class Report:
     """What a campaign found. Each of ``lost``, ``doubled`` and ``invalid`` says what, and in which round."""
 
     backend: str
-    save_on: str
     seed: int
     rounds: int = 0
     kills: int = 0
@@ -84,16 +82,16 @@ class Ledger:
     next: int = 0
 
 
-def _worker(stores: Stores, ledger: Ledger, save_on: SaveOn, seed: int, turns: int) -> Child:
+def _worker(stores: Stores, ledger: Ledger, seed: int, turns: int) -> Child:
     """Fork a child that restores the session and makes turns until it is killed; it says what it does."""
-    return forked_child(lambda parent: _work(parent, stores, ledger, save_on, random.Random(seed), turns))
+    return forked_child(lambda parent: _work(parent, stores, ledger, random.Random(seed), turns))
 
 
-def _work(parent: Child, stores: Stores, ledger: Ledger, save_on: SaveOn, rng: random.Random, turns: int) -> None:
+def _work(parent: Child, stores: Stores, ledger: Ledger, rng: random.Random, turns: int) -> None:
     logging.disable(logging.CRITICAL)
     # Often a turn is saved in its middle, as one of more than a second would be.
     live_agent._PENDING_SECONDS = rng.choice([1.0, 0.02, 0.001])
-    sessions = stores.manager(ledger.session, save_on=save_on, flush_every=rng.choice([1, 2, 5]))
+    sessions = stores.manager(ledger.session, flush_every=rng.choice([1, 2, 5]))
     window = ledger.window_size
     trimmer = SlidingWindowConversationManager(window, should_truncate_results=False) if window else None
     agent = talk.new_agent(
@@ -116,18 +114,18 @@ def _digests(messages: Sequence[dict[str, Any]]) -> list[str]:
     return [hashlib.sha1(json.dumps(message).encode(), usedforsecurity=False).hexdigest()[:12] for message in messages]
 
 
-def campaign(stores: Stores, *, backend: str, save_on: SaveOn, rounds: int, seed: int, name: str = "kill") -> Report:
+def campaign(stores: Stores, *, backend: str, rounds: int, seed: int, name: str = "kill") -> Report:
     """Kill ``rounds`` workers and return what was found of their sessions."""
-    rng = random.Random(f"{seed}{backend}{save_on}")
-    report = Report(backend, save_on, seed)
+    rng = random.Random(f"{seed}{backend}")
+    report = Report(backend, seed)
     ledger = _new_ledger(name, 0, rng)
     for number in range(rounds):
         report.rounds += 1
         if number % _ROUNDS_A_SESSION == 0 and number:
-            _closing(stores, ledger, save_on, report, rng)
+            _closing(stores, ledger, report, rng)
             ledger = _new_ledger(name, number, rng)
-        _round(stores, ledger, save_on, report, rng)
-    _closing(stores, ledger, save_on, report, rng)
+        _round(stores, ledger, report, rng)
+    _closing(stores, ledger, report, rng)
     return report
 
 
@@ -135,8 +133,8 @@ def _new_ledger(name: str, number: int, rng: random.Random) -> Ledger:
     return Ledger(f"{name}-{number}", rng.choice([None, 12]))
 
 
-def _round(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng: random.Random) -> None:
-    worker = _worker(stores, ledger, save_on, rng.getrandbits(32), 1000)
+def _round(stores: Stores, ledger: Ledger, report: Report, rng: random.Random) -> None:
+    worker = _worker(stores, ledger, rng.getrandbits(32), 1000)
     acknowledged = 0
     if rng.random() < 0.1:
         time.sleep(rng.uniform(0.0, 0.2))  # perhaps in the middle of its restore
@@ -158,10 +156,10 @@ def _round(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng:
     report.kills += 1
 
 
-def _closing(stores: Stores, ledger: Ledger, save_on: SaveOn, report: Report, rng: random.Random) -> None:
+def _closing(stores: Stores, ledger: Ledger, report: Report, rng: random.Random) -> None:
     """End a session in good order, and look at what the durable tier alone has of it."""
     for alone in (False, True):
-        worker = _worker(Stores(None, stores.durable) if alone else stores, ledger, save_on, rng.getrandbits(32), 2)
+        worker = _worker(Stores(None, stores.durable) if alone else stores, ledger, rng.getrandbits(32), 2)
         said = worker.end()
         _note(ledger, report, said)
         if not said or "closed" not in said[-1]:
@@ -238,15 +236,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--backend", choices=["services", "sqlite"], default="services")
-    parser.add_argument("--save-on", choices=["turn", "message"], default="turn")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object, with counts, on one line")
     arguments = parser.parse_args()
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
     with running(arguments.backend) as stores:
-        report = campaign(
-            stores, backend=arguments.backend, save_on=arguments.save_on, rounds=arguments.rounds, seed=arguments.seed
-        )
+        report = campaign(stores, backend=arguments.backend, rounds=arguments.rounds, seed=arguments.seed)
     findings = [*report.lost, *report.doubled, *report.invalid]
     if arguments.json:
         counts = {key: len(value) if isinstance(value, list) else value for key, value in asdict(report).items()}

@@ -95,12 +95,10 @@ class Scenario:
         users = [tuple(range(USERS)) if shared or rng.random() < 0.3 else (slot % USERS,) for slot in range(workers)]
         seconds = rng.uniform(*_TALK)
         settings: dict[str, object] = {
-            "save_on": rng.choice(["turn", "turn", "message"]),
             "flush_every": rng.choice([1, 2, 5, 5]),
             "hot_deadline": rng.choice([0.05, 1.0, 5.0]),
             "durable_deadline": rng.choice([0.3, 2.0, 5.0]),
             "refresh": rng.choice(["never", "never", "turn"]),
-            "on_store_error": rng.choice(["degrade"] * 5 + ["raise"]),
         }
         if hot != "none" and durable != "none" and random.Random(f"{seed} expires").random() < 0.25:
             settings["ttl"] = TtlPolicy(mode="sliding", seconds=_EXPIRES_AFTER)

@@ -24,7 +24,7 @@ def keys(stores: Stores, session: str) -> list[str]:
 @pytest.mark.parametrize("flush_every", [1, 5])
 def test_nothing_comes_back(new_process: NewProcess, way: Way, flush_every: int, unique: str) -> None:
     stores = way.stores
-    talking = new_process(stores, save_on=way.save_on, flush_every=flush_every)
+    talking = new_process(stores, flush_every=flush_every)
     talking.agent("t0 parallel")
     talking.settle()
     calls: list[int] = []

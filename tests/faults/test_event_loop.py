@@ -33,10 +33,9 @@ def far(
         yield Stores(f"redis://127.0.0.1:{hot.port}/0", durable_url), hot, durable
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(new_process: NewProcess, far: Far, save_on: str) -> None:
+def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(new_process: NewProcess, far: Far) -> None:
     stores, hot, durable = far
-    process = new_process(stores, save_on=save_on, flush_every=1, hot=open_hot_store(stores.hot or ""))
+    process = new_process(stores, flush_every=1, hot=open_hot_store(stores.hot or ""))
     process.agent("t0 tool")
     process.settle()
 

@@ -20,7 +20,7 @@ def check(process: Process, new_process: NewProcess, stores: Stores, *turns: tup
 
 
 def test_parent_and_child_both_go_on(new_process: NewProcess, way: Way) -> None:
-    process = new_process(way.stores, save_on=way.save_on)
+    process = new_process(way.stores)
     process.agent("t0 tool")
 
     def work(parent: Child) -> None:
@@ -69,7 +69,7 @@ def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(new_process
 
 def test_a_child_of_a_busy_parent_hangs_on_no_lock(new_process: NewProcess, stores: Stores) -> None:
     """The writer's threads are at work in the moment of the fork; they do not exist in the child."""
-    process = new_process(stores, save_on="message")
+    process = new_process(stores)
     process.agent("t0 text")
     for number in range(8):
         process.agent.tool.lookup(query=f"q{number}")

@@ -7,15 +7,12 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from tests.faults.kill import Backend, SaveOn, Stores, campaign
+from tests.faults.kill import Backend, Stores, campaign
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_kill_9_loses_nothing_and_doubles_nothing(stores: Stores, save_on: SaveOn, unique: str) -> None:
+def test_kill_9_loses_nothing_and_doubles_nothing(stores: Stores, unique: str) -> None:
     backend: Backend = "services" if stores.hot else "sqlite"
-    report = campaign(stores, backend=backend, save_on=save_on, rounds=6, seed=os.getpid(), name=unique)
+    report = campaign(stores, backend=backend, rounds=6, seed=os.getpid(), name=unique)
     assert report.is_clean, report
     assert report.kills == 6
     assert report.restores >= 4

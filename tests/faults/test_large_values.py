@@ -39,11 +39,10 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     return found
 
 
-@pytest.fixture(params=[("services", "turn"), ("sqlite", "message")], ids="-".join)
+@pytest.fixture(params=["services", "sqlite"])
 def way(request: pytest.FixtureRequest) -> Way:
-    """Each backend, and a way to save."""
-    backend, save_on = request.param
-    return Way(request.getfixturevalue(backend), save_on)
+    """Return each backend."""
+    return Way(request.getfixturevalue(request.param))
 
 
 @contextmanager
@@ -70,7 +69,7 @@ def parts(stores: Stores, session: str) -> int:
 def test_a_3_mb_tool_result_and_a_1_mb_image(new_process: NewProcess, way: Way, unique: str) -> None:
     stores = way.stores
     window = {"conversation_manager": SlidingWindowConversationManager(6, should_truncate_results=False)}
-    process = new_process(stores, save_on=way.save_on, flush_every=1, agent=window)
+    process = new_process(stores, flush_every=1, agent=window)
     process.agent.tool_registry.registry["lookup"] = large_lookup
     process.agent("t0 tool")
     image: Any = [{"text": "t1 text"}, {"image": {"format": "png", "source": {"bytes": IMAGE}}}]

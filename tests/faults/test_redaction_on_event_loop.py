@@ -89,13 +89,10 @@ def store_before_the_answer(process: Process) -> None:
     process.agent.hooks.add_callback(BeforeModelCallEvent, flush)
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
 @pytest.mark.parametrize("slow", ["hot", "durable", "both"])
-def test_redaction_does_not_block_the_event_loop(
-    new_process: NewProcess, way: Way, unique: str, slow: str, save_on: str
-) -> None:
+def test_redaction_does_not_block_the_event_loop(new_process: NewProcess, way: Way, unique: str, slow: str) -> None:
     """With slow stores the call returns at once, and the turn ends when both tiers have the redacted form."""
-    process = new_process(way.stores, save_on=save_on, **PLAIN)
+    process = new_process(way.stores, **PLAIN)
     process.agent.model = GuardedModel(talk.reply)
     process.agent("a0 text")
     store_before_the_answer(process)
@@ -124,7 +121,7 @@ def test_redaction_does_not_block_the_event_loop(
 @pytest.mark.parametrize("down", ["hot", "durable", "both"])
 def test_redaction_in_an_outage_reaches_each_tier_later(new_process: NewProcess, way: Way, unique: str, down: str) -> None:
     """A tier that does not answer gets the redacted form as soon as it answers; the event loop does not wait for it."""
-    process = new_process(way.stores, save_on="message", hot_deadline=0.2, durable_deadline=1.0, **PLAIN)
+    process = new_process(way.stores, hot_deadline=0.2, durable_deadline=1.0, **PLAIN)
     process.agent.model = GuardedModel(talk.reply)
     process.agent("a0 text")
     store_before_the_answer(process)
@@ -150,7 +147,7 @@ def test_redaction_in_an_outage_reaches_each_tier_later(new_process: NewProcess,
 
 def test_no_write_that_begins_after_a_redaction_has_the_original(new_process: NewProcess, way: Way) -> None:
     """Saves and flushes that were asked for before the redaction and run after it store the redacted form."""
-    process = new_process(way.stores, save_on="message", flush_every=1, **PLAIN)
+    process = new_process(way.stores, flush_every=1, **PLAIN)
     process.agent.model = GuardedModel(talk.reply)
     process.agent("a0 text")
     written: list[str] = []

@@ -44,7 +44,7 @@ def stored(process: Process, session: str) -> str:
 def test_the_original_does_not_come_back(
     new_process: NewProcess, way: Way, unique: str, others_flush: bool, evicts: bool
 ) -> None:
-    way_of = {"codec": Codec(compress_from=1 << 30), "save_on": "message", "flush_every": 5}
+    way_of = {"codec": Codec(compress_from=1 << 30), "flush_every": 5}
     one = new_process(way.stores, **way_of)
     one.agent.model = GuardedModel(talk.reply)
     one.agent("a0 tool")

@@ -230,25 +230,9 @@ def test_a_restore_that_cannot_read_raises_and_is_never_empty(both: Both) -> Non
         talk.new_agent(both.manager())
     both.durable_proxy.passing()
     assert talk.plain(talk.new_agent(both.manager()).messages) == talk.plain(agent.messages)
-    with pytest.raises(StoreUnavailableError, match="could not be read"):
-        talk.new_agent(both.manager(on_store_error="raise"))
     alone = TieredSessionManager(SESSION, hot=open_hot_store(both.hot_url))
     with pytest.raises(StoreUnavailableError, match="could not be read"):
         talk.new_agent(alone)
-
-
-def test_on_store_error_raise_says_so_and_loses_nothing(both: Both) -> None:
-    manager = both.manager(on_store_error="raise")
-    agent = talk.new_agent(manager)
-    say(agent, 0)
-    both.hot_proxy.reset()
-    both.durable_proxy.reset()
-    with pytest.raises(StoreUnavailableError, match="kept and saved later"):
-        say(agent, 1)
-    both.hot_proxy.passing()
-    both.durable_proxy.passing()
-    settled(manager)
-    check(manager, agent, 2)
 
 
 def test_two_hundred_managers_share_threads_and_connections(both: Both) -> None:

@@ -61,7 +61,7 @@ def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
 
 @pytest.mark.parametrize("event", [MessageAddedEvent, AfterInvocationEvent, AfterToolCallEvent, BeforeModelCallEvent])
 def test_a_hook_of_the_user_raises(new_process: NewProcess, way: Way, event: Any) -> None:
-    process = new_process(way.stores, save_on=way.save_on)
+    process = new_process(way.stores)
     process.agent("t0 text")
     hook = Failing(process, event)
     if event is AfterToolCallEvent:
@@ -75,7 +75,7 @@ def test_a_hook_of_the_user_raises(new_process: NewProcess, way: Way, event: Any
 
 
 def test_a_hook_raises_before_the_turn_begins(new_process: NewProcess, way: Way) -> None:
-    process = new_process(way.stores, save_on=way.save_on)
+    process = new_process(way.stores)
     process.agent("t0 text")
     hook = Failing(process, BeforeInvocationEvent)
     with pytest.raises(UserError):
@@ -121,7 +121,7 @@ async def timeout(process: Process) -> None:
 
 @pytest.mark.parametrize("goes", [cancel_scope, task_cancel, abandoned_loop, forgotten_stream, timeout])
 def test_a_client_disconnects_in_mid_stream(new_process: NewProcess, way: Way, goes: Callable[[Process], Any]) -> None:
-    process = new_process(way.stores, save_on=way.save_on, agent={"delay": 0.01})
+    process = new_process(way.stores, agent={"delay": 0.01})
     process.agent("t0 text")
     asyncio.run(goes(process))
     assert said(process.agent.messages)[2:3] == ["user:t1 sequential"]
@@ -131,7 +131,7 @@ def test_a_client_disconnects_in_mid_stream(new_process: NewProcess, way: Way, g
 
 def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProcess, way: Way) -> None:
     """A cancelled client cancels no write."""
-    process = new_process(way.stores, save_on=way.save_on)
+    process = new_process(way.stores)
 
     async def run() -> None:
         task = asyncio.create_task(process.agent.invoke_async("t1 tool"))

@@ -124,7 +124,7 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkey
     """Each worker is lost in the middle of its turn, after that was saved in part."""
     monkeypatch.setattr(live_agent, "_PENDING_SECONDS", 0.001)
     for number, kind in enumerate(["text", "tool", "text", "sequential"]):
-        process = new_process(way.stores, save_on=way.save_on)
+        process = new_process(way.stores)
         assert talk.problems(process.agent.messages) == []
 
         async def die(event: BeforeModelCallEvent, process: Process = process) -> None:
@@ -138,7 +138,7 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkey
         with pytest.raises((SystemExit, ConflictError)):
             process.agent(f"t{number} {kind}")
         process.settle()
-    last = new_process(way.stores, save_on=way.save_on)
+    last = new_process(way.stores)
     assert talk.problems(last.agent.messages) == []
     assert [mark for mark in talk.marks(last.log()) if mark.startswith("user:")] == [
         "user:t0 text",
@@ -155,7 +155,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
     new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     monkeypatch.setattr(live_agent, "_PENDING_SECONDS", 0.001)
-    one = new_process(way.stores, save_on=way.save_on)
+    one = new_process(way.stores)
     one.agent("a0 tool")
     calls: list[int] = []
     others: list[Process] = []
@@ -165,7 +165,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
         if len(calls) == call:
             saved = one.manager._members.conversations["A", "librarian"]
             await asyncio.to_thread(servers.wait_until, lambda: not saved.is_dirty, "the save in the middle")
-            others.append(await asyncio.to_thread(new_process, way.stores, save_on=way.save_on))
+            others.append(await asyncio.to_thread(new_process, way.stores))
             assert talk.problems(others[0].agent.messages) == []
             await asyncio.to_thread(others[0].agent, "b1 tool")
 
@@ -228,7 +228,7 @@ def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_on
 
 def test_what_follows_a_turn_that_failed_gives_way_to_others(new_process: NewProcess, way: Way) -> None:
     """It belongs to that turn, for which numbers had been set aside and given back."""
-    one = new_process(way.stores, save_on="message", flush_every=5)
+    one = new_process(way.stores, flush_every=5)
     one.agent("a0 text")
 
     def fail(_: BeforeModelCallEvent) -> None:

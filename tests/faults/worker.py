@@ -234,7 +234,7 @@ class Worker:
     def _opened(self, user: int) -> Talker:
         settings: dict[str, Any] = dict(self.scenario.settings)
         if self.orders.is_last:
-            settings |= {"hot_deadline": 5.0, "durable_deadline": 10.0, "on_store_error": "raise"}
+            settings |= {"hot_deadline": 5.0, "durable_deadline": 10.0}
         manager = TieredSessionManager(
             self.scenario.scope(user),
             hot=self.hot,

@@ -84,7 +84,7 @@ async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, di
 
     agents = {
         "texts": agent("texts"),
-        "tools": agent("tools", _calls_a_tool, save_on="message"),
+        "tools": agent("tools", _calls_a_tool),
         "everything": agent("everything", recall=True, task_state=True),
         "a tier is down": agent("down"),
     }

@@ -69,7 +69,7 @@ def test_the_types_name_what_the_constructors_take() -> None:
     [
         ({"flush_evry": 3}, "flush_evry is no setting, closest=flush_every"),
         ({"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
-        ({"save_on": "tun"}, "save_on must be one of 'turn', 'message', got 'tun'"),
+        ({"refresh": "tun"}, "refresh must be one of 'never', 'turn', got 'tun'"),
         ({"max_tokens": 3}, r"to memory.agent\(model, ..., max_tokens=...\) or defaults=MangaMemorySettings\(max_tokens=...\)"),
         ({"users_url": "true"}, r"it belongs to defaults=MangaMemorySettings\(users_url=...\)"),
         ({"system_prompt": ""}, r"it belongs to memory.agent\(model, ..., system_prompt=...\)$"),

@@ -495,7 +495,7 @@ def test_defect_4420_a_continuation_is_no_second_message(aws: Stores) -> None:
     from strands.agent import _continuation
     from strands.hooks import BeforeModelCallEvent
 
-    live = aws.agent(save_on="message")
+    live = aws.agent()
     used: list[bool] = []
 
     def continue_once(event: BeforeModelCallEvent) -> None:

@@ -62,8 +62,7 @@ def test_two_workers_take_turns(stores: Stores) -> None:
     assert [record["turn"] for record in records] == [turn for turn in range(1, 22) for _ in range(2)]
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_two_workers_at_the_same_time(stores: Stores, save_on: str) -> None:
+def test_two_workers_at_the_same_time(stores: Stores) -> None:
     """Fifty turns each, with tools, side by side."""
 
     def reply(messages: Any) -> Any:
@@ -76,9 +75,7 @@ def test_two_workers_at_the_same_time(stores: Stores, save_on: str) -> None:
     count = 15 if stores.hot is None else 25
 
     async def talk(name: str) -> Agent:
-        live = await asyncio.to_thread(
-            device, stores, model=ScriptedModel(reply, delay=0.0005), tools=[find], save_on=save_on, flush_every=3
-        )
+        live = await asyncio.to_thread(device, stores, model=ScriptedModel(reply, delay=0.0005), tools=[find], flush_every=3)
         for number in range(count):
             await live.invoke_async(f"{name} {number}")
         return live
@@ -119,7 +116,7 @@ def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
     def reply(messages: Any) -> Any:
         return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"t{len(messages)}", "find", title="x")]
 
-    one = device(both, model=ScriptedModel(reply), tools=[find], save_on="message", flush_every=1)
+    one = device(both, model=ScriptedModel(reply), tools=[find], flush_every=1)
 
     def meanwhile(event: BeforeModelCallEvent) -> None:
         if len(inside) == 0:
@@ -153,7 +150,7 @@ def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
 
 def test_segments_do_not_span_the_numbers_of_an_open_turn(both: Stores) -> None:
     """One turn is saved in part, another's turn is flushed, and then the rest of the first follows."""
-    one = device(both, save_on="message", flush_every=100)
+    one = device(both, flush_every=100)
     one("hello")
     one._session_manager.flush()
     stop: list[bool] = []
@@ -255,24 +252,15 @@ def test_refresh_sees_another_device(stores: Stores) -> None:
 def test_a_refresh_has_its_whole_deadline_however_long_ago_the_last_turn_was(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    waiting = []
-    for on_store_error in ("degrade", "raise"):
-        named: dict[str, Any] = {
-            "refresh": "turn",
-            "on_store_error": on_store_error,
-            "session": stores.session + on_store_error,
-        }
-        one = device(stores, **named, hot_deadline=1.0, durable_deadline=1.0)
-        other = device(stores, session=named["session"])
-        one("one")
-        quiet(one)
-        other("other")
-        quiet(other)
-        waiting.append(one)
+    one = device(stores, refresh="turn", hot_deadline=1.0, durable_deadline=1.0)
+    other = device(stores)
+    one("one")
+    quiet(one)
+    other("other")
+    quiet(other)
     time.sleep(1.05)
-    for one in waiting:
-        one("what did I say")
-        assert texts(one.model.requests[-1].messages) == ["one", "ok", "other", "ok", "what did I say"]
+    one("what did I say")
+    assert texts(one.model.requests[-1].messages) == ["one", "ok", "other", "ok", "what did I say"]
     assert "not saved" not in caplog.text
 
 
@@ -313,29 +301,6 @@ def test_metadata_is_merged(stores: Stores) -> None:
 
 
 # What is not merged
-
-
-def test_raise_on_conflict(stores: Stores) -> None:
-    one = device(stores, on_conflict="raise")
-    one("one")
-    device(stores)("other")
-    with pytest.raises(ConflictError, match="build the agent anew"):
-        one("again")
-    with pytest.raises(ConflictError):
-        one("and again")
-    again = device(stores, on_conflict="raise")
-    again("a fresh agent goes on")
-    assert texts(stores.manager().history()) == ["one", "ok", "other", "ok", "a fresh agent goes on", "ok"]
-
-
-def test_raise_on_conflict_with_refresh_is_no_conflict_while_nothing_is_unsaved(stores: Stores) -> None:
-    one = device(stores, on_conflict="raise", refresh="turn")
-    one("one")
-    other = device(stores)
-    other("other")
-    quiet(other)
-    one("again")
-    assert texts(one.messages) == ["one", "ok", "other", "ok", "again", "ok"]
 
 
 @tool(context=True)
@@ -385,7 +350,7 @@ def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_mer
 
 def test_looking_is_no_conflict(stores: Stores) -> None:
     """A process that only opens, flushes and closes changes nothing for the others."""
-    one = device(stores, on_conflict="raise")
+    one = device(stores)
     one("one")
     quiet(one)
     for _ in range(3):
@@ -399,7 +364,7 @@ def test_looking_is_no_conflict(stores: Stores) -> None:
 
 def test_an_answer_that_was_lost_is_no_conflict(both: Stores) -> None:
     both.hot = FaultyHotStore(both.hot)
-    one = both.agent(on_conflict="raise", hot_deadline=0.2)
+    one = both.agent(hot_deadline=0.2)
     one("one")
     for number in range(3):
         both.hot.fail_next(after=True)

@@ -109,9 +109,8 @@ def test_a_process_that_ends_after_the_deletion_brings_nothing_back(stores: Stor
         check_gone(stores)
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_deleted_in_the_middle_of_a_turn(stores: Stores, save_on: str) -> None:
-    manager = stores.manager(save_on=save_on)
+def test_deleted_in_the_middle_of_a_turn(stores: Stores) -> None:
+    manager = stores.manager()
     live = agent(manager)
     live(f"about {WORD}")
     deleted: list[bool] = []

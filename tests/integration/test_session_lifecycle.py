@@ -135,14 +135,13 @@ def answers(result: Any, response: str) -> list[Any]:
     return [{"interruptResponse": {"interruptId": one.id, "response": response}} for one in result.interrupts]
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores, save_on: str) -> None:
+def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
     script = [[tool_use("f", "find", title="x"), tool_use("p", "pay", amount=7)], "thank you"]
-    live = stores.agent(ScriptedModel(script), tools=[pay, find], save_on=save_on)
+    live = stores.agent(ScriptedModel(script), tools=[pay, find])
     result = live("buy it")
     assert result.stop_reason == "interrupt"
     for _ in range(2):  # restored twice, each time the same
-        restored = check(stores, live, model=ScriptedModel(["thank you"]), tools=[pay, find], save_on=save_on)
+        restored = check(stores, live, model=ScriptedModel(["thank you"]), tools=[pay, find])
         assert texts(restored.messages) == ["buy it", "toolUse"]
     if stores.durable is not None:
         live._session_manager.flush()
@@ -223,12 +222,11 @@ def test_a_hook_resumes_the_agent(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("stateful", [False, True])
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_a_continuation_updates_the_message_it_continues(stores: Stores, save_on: str, stateful: bool) -> None:
+def test_a_continuation_updates_the_message_it_continues(stores: Stores, stateful: bool) -> None:
     """Strands merges a continuation into the last message and announces it again under the same id."""
     from strands.agent import _continuation
 
-    live = stores.agent(ScriptedModel(["answer", "more"], stateful=stateful), save_on=save_on)
+    live = stores.agent(ScriptedModel(["answer", "more"], stateful=stateful))
     used: list[bool] = []
 
     def continue_once(event: BeforeModelCallEvent) -> None:
@@ -296,7 +294,7 @@ def test_cancel_signal_in_the_stream(stores: Stores) -> None:
 
 def test_a_client_that_disconnects(stores: Stores) -> None:
     """The task is cancelled in the middle of an answer; what was said so far is kept, and the next turn works."""
-    live = stores.agent(ScriptedModel(delay=30), save_on="message")
+    live = stores.agent(ScriptedModel(delay=30))
 
     async def run() -> None:
         started = asyncio.Event()
@@ -498,9 +496,7 @@ def test_bad_ids_fail_at_construction(both: Stores, name: str) -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ({"save_on": "never"}, "save_on must be one of 'turn', 'message', got 'never'"),
-        ({"on_conflict": "ignore"}, "on_conflict must be one of 'merge', 'raise'"),
-        ({"on_store_error": "ignore"}, "on_store_error must be one of"),
+        ({"refresh": "always"}, "refresh must be one of 'never', 'turn', got 'always'"),
         ({"refresh": "always"}, "refresh must be one of"),
         ({"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
         ({"flush_every": True}, "flush_every must be a positive whole number"),
@@ -756,7 +752,7 @@ def test_a_conversation_is_saved_a_second_after_its_first_message(both: Stores) 
 
 
 def test_a_turn_cut_by_a_crash_restores_usable(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel([[tool_use("f", "find", title="x")], "there"]), tools=[find], save_on="message")
+    live = stores.agent(ScriptedModel([[tool_use("f", "find", title="x")], "there"]), tools=[find])
     seen: list[Agent] = []
 
     def crash(event: BeforeToolCallEvent) -> None:

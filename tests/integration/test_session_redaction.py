@@ -104,9 +104,8 @@ def flush_before_the_answer(event: BeforeModelCallEvent) -> None:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_a_redacted_question(stores: Stores, save_on: str, flushed: bool) -> None:
-    live = stores.agent(GuardedModel(), save_on=save_on, flush_every=1)
+def test_a_redacted_question(stores: Stores, flushed: bool) -> None:
+    live = stores.agent(GuardedModel(), flush_every=1)
     live("hello")
     if flushed:
         live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
@@ -115,16 +114,14 @@ def test_a_redacted_question(stores: Stores, save_on: str, flushed: bool) -> Non
     check_gone(stores, live)
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_a_redacted_first_question(stores: Stores, save_on: str) -> None:
-    live = stores.agent(GuardedModel(), save_on=save_on)
+def test_a_redacted_first_question(stores: Stores) -> None:
+    live = stores.agent(GuardedModel())
     live(f"my card is {SECRET}")
     check_gone(stores, live)
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_a_redacted_answer(stores: Stores, save_on: str) -> None:
-    live = stores.agent(GuardedModel([f"your card is {SECRET}"]), save_on=save_on)
+def test_a_redacted_answer(stores: Stores) -> None:
+    live = stores.agent(GuardedModel([f"your card is {SECRET}"]))
     live("what is my card")
     assert texts(live.messages) == ["what is my card", REDACTED]
     check_gone(stores, live)
@@ -137,9 +134,8 @@ def card() -> str:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_a_redacted_tool_result(stores: Stores, save_on: str, flushed: bool) -> None:
-    live = stores.agent(GuardedModel([[tool_use("t", "card")], "done"]), tools=[card], save_on=save_on)
+def test_a_redacted_tool_result(stores: Stores, flushed: bool) -> None:
+    live = stores.agent(GuardedModel([[tool_use("t", "card")], "done"]), tools=[card])
     if flushed:
         live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
     live("look it up")
@@ -156,7 +152,7 @@ def test_a_redacted_tool_result_that_a_hook_had_shortened(stores: Stores, flushe
             if "toolResult" in block:
                 block["toolResult"]["content"] = [{"text": block["toolResult"]["content"][0]["text"][:40]}]
 
-    live = stores.agent(GuardedModel([[tool_use("t", "card")], "done"]), tools=[card], save_on="message")
+    live = stores.agent(GuardedModel([[tool_use("t", "card")], "done"]), tools=[card])
     live.hooks.add_callback(MessageAddedEvent, shorten)
     if flushed:
         live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
@@ -164,11 +160,10 @@ def test_a_redacted_tool_result_that_a_hook_had_shortened(stores: Stores, flushe
     check_gone(stores, live)
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_the_same_list_was_said_before(stores: Stores, save_on: str) -> None:
+def test_the_same_list_was_said_before(stores: Stores) -> None:
     """A caller passes one list twice: the agent redacts one object that stands for two messages."""
     model = GuardedModel()
-    live = stores.agent(model, save_on=save_on)
+    live = stores.agent(model)
     prompt = [user(f"my card is {SECRET}")]
     guard, GuardedModel.stream = GuardedModel.stream, ScriptedModel.stream
     try:
@@ -181,9 +176,8 @@ def test_the_same_list_was_said_before(stores: Stores, save_on: str) -> None:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_a_model_that_keeps_the_conversation_itself(stores: Stores, save_on: str, flushed: bool) -> None:
-    live = stores.agent(GuardedModel(stateful=True), save_on=save_on)
+def test_a_model_that_keeps_the_conversation_itself(stores: Stores, flushed: bool) -> None:
+    live = stores.agent(GuardedModel(stateful=True))
     live("hello")
     if flushed:
         live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
@@ -198,7 +192,7 @@ def test_a_model_that_keeps_the_conversation_itself(stores: Stores, save_on: str
 @pytest.mark.parametrize("flushed", [False, True])
 def test_while_a_tier_is_down(both: Stores, down: str, flushed: bool) -> None:
     """What is down gets the redacted form as soon as it is back; a flush that comes late cannot bring the original back."""
-    live = both.agent(GuardedModel(), save_on="message", flush_every=1, hot_deadline=0.5, durable_deadline=0.5)
+    live = both.agent(GuardedModel(), flush_every=1, hot_deadline=0.5, durable_deadline=0.5)
     live("hello")
     down_now = [tier for name, tier in (("hot", both.hot), ("durable", both.durable)) if down in (name, "both")]
 
@@ -235,7 +229,7 @@ def flush_soon(live: Agent) -> None:
 
 def test_after_a_flush_that_stored_the_segment_and_not_the_head(both: Stores) -> None:
     """The segment is stored, the head that makes it count is not: the next flush must not take the segment as it is."""
-    live = both.agent(GuardedModel(), save_on="message")
+    live = both.agent(GuardedModel())
     conversation: Conversation = live._session_manager._members.conversations["A", "default"]
     table = both.durable._store
     put: Callable[..., bool] = table.put
@@ -263,7 +257,7 @@ def test_after_a_flush_that_stored_the_segment_and_not_the_head(both: Stores) ->
 
 def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:
     """Outside of an event loop every tier has the redacted form when the call returns."""
-    live = both.agent(save_on="message", flush_every=1)
+    live = both.agent(flush_every=1)
     live(f"my card is {SECRET}")
     live._session_manager.flush()
     assert SECRET.encode() in everything_stored(both)
@@ -274,7 +268,7 @@ def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:
 
 def test_turn_waits_until_every_tier_has_its_redaction(both: Stores) -> None:
     """A turn in which a guardrail redacted ends when every tier has the redacted form."""
-    live = both.agent(GuardedModel(), save_on="message", flush_every=1)
+    live = both.agent(GuardedModel(), flush_every=1)
     live("hello")
     live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
     manager = live._session_manager
@@ -294,7 +288,6 @@ def test_a_window_that_slides_in_the_same_turn(stores: Stores) -> None:
     live = stores.agent(
         GuardedModel([[tool_use("t", "card")], "done"]),
         tools=[card],
-        save_on="message",
         conversation_manager=SlidingWindowConversationManager(window_size=2, per_turn=True),
     )
     live("look it up")
@@ -305,7 +298,7 @@ def test_a_window_that_slides_in_the_same_turn(stores: Stores) -> None:
 def test_a_large_redacted_message(stores: Stores) -> None:
     """Its parts, too."""
     noise = random.Random(3).randbytes(400_000).hex()
-    live = stores.agent(GuardedModel(), save_on="message", flush_every=1)
+    live = stores.agent(GuardedModel(), flush_every=1)
     live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
     live(f"{noise} {SECRET}")
     live.hooks._registered_callbacks[BeforeModelCallEvent].clear()

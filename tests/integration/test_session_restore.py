@@ -111,16 +111,15 @@ def test_edits_by_a_later_hook_of_the_same_message(stores: Stores) -> None:
     def mark(event: MessageAddedEvent) -> None:
         event.message["content"].append({"text": "marked"})
 
-    live = stores.agent(save_on="message")
+    live = stores.agent()
     live.hooks.add_callback(MessageAddedEvent, mark)
     for number in range(3):
         live(f"question {number}")
         check(stores, live)
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_every_content_block_comes_back(stores: Stores, save_on: str) -> None:
-    live = stores.agent(save_on=save_on)
+def test_every_content_block_comes_back(stores: Stores) -> None:
+    live = stores.agent()
     for name, block in BLOCKS.items():
         if name not in ("tool use", "tool result", "reasoning", "redacted"):
             live([copy.deepcopy(block), {"text": name}])
@@ -160,9 +159,8 @@ def test_a_thousand_messages(both: Stores) -> None:
     assert same(list(both.manager().history()), live.messages)
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_seed_messages_get_an_id_and_are_kept(stores: Stores, save_on: str) -> None:
-    live = stores.agent(save_on=save_on, messages=[user("seed"), assistant("seeded")])
+def test_seed_messages_get_an_id_and_are_kept(stores: Stores) -> None:
+    live = stores.agent(messages=[user("seed"), assistant("seeded")])
     live("hello")
     assert all(message["tracking_id"] for message in live.messages)
     check(stores, live)
@@ -180,9 +178,8 @@ def test_seed_messages_are_kept_when_only_metadata_was_there(stores: Stores) -> 
     assert stores.manager().metadata()["locale"] == "ja"
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_the_same_list_twice_is_two_turns(stores: Stores, save_on: str) -> None:
-    live = stores.agent(save_on=save_on)
+def test_the_same_list_twice_is_two_turns(stores: Stores) -> None:
+    live = stores.agent()
     prompt = [user("again")]
     for _ in range(3):
         live(prompt)
@@ -192,9 +189,8 @@ def test_the_same_list_twice_is_two_turns(stores: Stores, save_on: str) -> None:
     assert live._session_manager.stats()["turns"] == 3
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_the_same_list_twice_after_it_was_evicted(stores: Stores, save_on: str) -> None:
-    live = stores.agent(save_on=save_on, conversation_manager=SlidingWindowConversationManager(window_size=2))
+def test_the_same_list_twice_after_it_was_evicted(stores: Stores) -> None:
+    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
     prompt = [user("again")]
     for _ in range(3):
         live(prompt)
@@ -239,9 +235,7 @@ def test_an_unfinished_turn_is_closed_in_the_window_and_not_in_the_log(stores: S
     class Died(BaseException):
         pass
 
-    live = stores.agent(
-        ScriptedModel([[tool_use("t", "find", title="x")], "never"]), tools=[find], save_on="message", flush_every=1
-    )
+    live = stores.agent(ScriptedModel([[tool_use("t", "find", title="x")], "never"]), tools=[find], flush_every=1)
     seen: list[list[str]] = []
 
     def look(event: MessageAddedEvent) -> None:

@@ -52,12 +52,6 @@ def test_one_round_trip_a_turn(both: Stores) -> None:
     assert calls(both.durable, lambda: live("more")) == []
 
 
-def test_one_round_trip_a_message(both: Stores) -> None:
-    live = warm(both, save_on="message")
-    assert calls(both.hot, lambda: live("text")) == ["write"] * 2
-    assert calls(both.hot, lambda: live("tool")) == ["write"] * 4
-
-
 def test_a_refresh_is_one_more(both: Stores) -> None:
     live = warm(both, refresh="turn")
     assert calls(both.hot, lambda: live("text")) == ["load", "write"]
@@ -127,10 +121,9 @@ def _commands(client: Any) -> dict[str, int]:
     return {name.removeprefix("cmdstat_"): value["calls"] for name, value in stats.items()}
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_bytes_a_turn_do_not_grow(both: Stores, save_on: str) -> None:
+def test_bytes_a_turn_do_not_grow(both: Stores) -> None:
     window = SlidingWindowConversationManager(window_size=400)
-    live = both.agent(ScriptedModel(talk), tools=[find], save_on=save_on, flush_every=5, conversation_manager=window)
+    live = both.agent(ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window)
     sizes: list[int] = []
     for turn in range(80):
         before = len(both.hot.written)

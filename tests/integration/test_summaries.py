@@ -520,7 +520,7 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
             return SnapshotSessionManager("s", storage=LocalFileStorage(str(tmp_path)))
         table = SQLiteTable(tmp_path / "t.sqlite3")
         table.create_if_missing()
-        return TieredSessionManager("s", durable=table, save_on="message")
+        return TieredSessionManager("s", durable=table)
 
     agent = made(agent={"session_manager": session()})
     manager = agent.conversation_manager

@@ -110,11 +110,10 @@ def test_an_orchestrator_that_was_not_initialized_is_refused_by_name(both: Store
 # What a constructor is given
 
 
-@pytest.mark.parametrize("save_on", ["turn", "message"])
-def test_seeds_that_repeat_an_object_or_an_id_all_come_back(stores: Stores, save_on: str) -> None:
+def test_seeds_that_repeat_an_object_or_an_id_all_come_back(stores: Stores) -> None:
     question, answer = user("again"), assistant("yes")
     named = [user("named", tracking_id="n"), assistant("indeed", tracking_id="n")]
-    live = stores.agent(save_on=save_on, messages=[question, answer, question, answer, *named])
+    live = stores.agent(messages=[question, answer, question, answer, *named])
     live("hello")
     expected = ["again", "yes", "again", "yes", "named", "indeed", "hello", "ok"]
     assert texts(live.messages) == expected
@@ -192,7 +191,7 @@ def slow(title: str) -> str:
 
 
 def structured(stores: Stores, *replies: Any) -> Agent:
-    live = stores.agent(ScriptedModel([[tool_use("v", "Volume", title="Akira")], *replies]), tools=[slow], save_on="message")
+    live = stores.agent(ScriptedModel([[tool_use("v", "Volume", title="Akira")], *replies]), tools=[slow])
     assert live("which", structured_output_model=Volume).structured_output == Volume(title="Akira")
     return live
 

@@ -56,7 +56,7 @@ ASKED: dict[str, Callable[[MangaMemory], Any]] = {
     "learn": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", learn=LONG),  # type: ignore[arg-type]
     "max_tokens": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", max_tokens=LONG),  # type: ignore[arg-type]
     "instructions": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", instructions=LONG),  # type: ignore[arg-type]
-    "setting": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", save_on=LONG),  # type: ignore[typeddict-item]
+    "setting": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", refresh=LONG),  # type: ignore[typeddict-item]
     "name": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", **{LONG: 1}),  # type: ignore[misc]
     "name of an agent": lambda memory: memory.agent(ScriptedModel(), user_id="u", session_id="s", **{LONG: 1}),  # type: ignore[misc]
     "name of a process": lambda _: MangaMemorySettings(**{LONG: 1}),

@@ -26,8 +26,7 @@ def open_shop(backend: Backend, folder: Path, *, model: str = "scripted", **sett
         model: ``scripted``, ``local``, ``bedrock`` or ``bedrock:<model id>``.
         settings: Further keyword arguments of ``Shop``.
     """
-    # One write a message, not a turn: what a worker had said when it was killed is there for the next one.
-    memory = MangaMemory.open(backend.hot, backend.durable, memories=True, save_on="message")
+    memory = MangaMemory.open(backend.hot, backend.durable, memories=True)
     try:
         played_by = None if model == "scripted" else open_model(model, local_tokens=_LOCAL_TOKENS)
         with Servers(memory) as servers:

@@ -19,7 +19,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.announcements import announced
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.messages import is_message, tool_use_ids
+from strands_manga_memory.messages import is_message
 from strands_manga_memory.session.agents import snapshot, stash
 from strands_manga_memory.session.agents.waiting import saved, settled
 from strands_manga_memory.session.basis.facts import CHECKPOINT
@@ -150,14 +150,6 @@ class LiveAgent:
             if not is_continuation or not own.revise(message):
                 own.say(message, at=conversation.tiers.clock())
         conversation.commits.request_soon(_PENDING_SECONDS)
-
-    async def after_message(self, message: Message, agent: Agent) -> None:
-        """Save a message of a turn."""
-        if self.in_turn:
-            await self._settle()
-            is_final = message["role"] == "assistant" and not tool_use_ids(message)
-            self._capture(agent, in_turn=not is_final)
-            await saved(self.conversation, self.conversation.commits.request())
 
     def redact(self, message: Message) -> list[Future[None]]:
         """Put ``message`` in place of the original everywhere; the returned futures end when that is stored."""

@@ -16,7 +16,6 @@ from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.telemetry import RETURN, note
 
-SaveOn = Literal["turn", "message"]
 OnConflict = Literal["merge", "raise"]
 OnStoreError = Literal["degrade", "raise"]
 Refresh = Literal["never", "turn"]
@@ -24,7 +23,9 @@ Refresh = Literal["never", "turn"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """The stores, their writer and health, and the rules of saving; the fields are those of ``TieredSessionManager``.
+    """The stores, their writer and health, and the rules of saving; most fields are those of ``TieredSessionManager``.
+
+    ``on_conflict`` and ``on_store_error`` are "raise" for maintenance, which must not go on without a store's answer.
 
     Raises:
         ValueError: A field is out of range, or there is neither a hot nor a durable tier.
@@ -36,7 +37,6 @@ class Tiers:
     codec: Codec
     clock: Callable[[], float]
     ttl: TtlPolicy = field(default_factory=TtlPolicy)
-    save_on: SaveOn = "turn"
     flush_every: int = 5
     on_conflict: OnConflict = "merge"
     on_store_error: OnStoreError = "degrade"
@@ -49,12 +49,7 @@ class Tiers:
     durable_health: TierHealth = field(default_factory=TierHealth)
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("save_on", self.save_on, get_args(SaveOn)),
-            ("on_conflict", self.on_conflict, get_args(OnConflict)),
-            ("on_store_error", self.on_store_error, get_args(OnStoreError)),
-            ("refresh", self.refresh, get_args(Refresh)),
-        ):
+        for name, value, allowed in (("refresh", self.refresh, get_args(Refresh)),):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.80}")
         positive("flush_every", self.flush_every)

@@ -87,7 +87,6 @@ class Stores:
 
 
 _SETTINGS = {
-    "save_on",
     "flush_every",
     "ttl",
     "on_conflict",
