@@ -31,7 +31,6 @@ import matplotlib.pyplot as plt
 sys.path.insert(0, "..")  # the other examples
 import guarded_tools
 
-from strands_manga_memory import BreakerPolicy
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.testing import FakeClock
 
@@ -48,10 +47,10 @@ OUTAGE = (60.0, 180.0)
 TIMEOUT, EVERY, UNTIL = 2.0, 2.0, 300.0
 
 
-def play(policy):
-    """Return the calls as (second, what came of it), and the seconds that users had waited in vain until then."""
+def play(**settings):
+    """Return the calls as (second, outcome), and the seconds that users had waited in vain until then."""
     clock = FakeClock(0.0)
-    breaker = CircuitBreaker(policy, clock=clock) if policy else None
+    breaker = CircuitBreaker(**settings, clock=clock) if settings else None
     calls, waited = [], 0.0
     while clock() < UNTIL:
         permit = breaker.try_acquire() if breaker else None
@@ -70,10 +69,10 @@ def play(policy):
 
 
 plays = {
-    "no breaker": play(None),
-    "5 failures, 30 s (the defaults)": play(BreakerPolicy()),
-    "the same, backoff 2": play(BreakerPolicy(backoff=2.0)),
-    "3 failures, 10 s": play(BreakerPolicy(failures=3, reset_after=10.0)),
+    "no breaker": play(),
+    "5 failures, 30 s (the defaults)": play(failures=5, reset_after=30.0),
+    "the same, wait doubled": play(failures=5, reset_after=30.0, max_reset_after=300.0),
+    "3 failures, 10 s": play(failures=3, reset_after=10.0),
 }
 
 # %%
@@ -107,7 +106,8 @@ assert back["5 failures, 30 s (the defaults)"] <= 30
 
 # %% [markdown]
 # The price is on the right side of the picture: after the outage, a breaker stays open until its next probe. A short
-# `reset_after` is back sooner and probes more; `backoff` is easier on a tool that stays down, and back later.
+# `reset_after` is back sooner and probes more; a wait that
+# doubles is easier on a tool that stays down, and back later.
 #
 # ## One probe, also among a hundred
 #
@@ -116,7 +116,7 @@ assert back["5 failures, 30 s (the defaults)"] <= 30
 
 # %%
 clock = FakeClock(0.0)
-breaker = CircuitBreaker(BreakerPolicy(), clock=clock)
+breaker = CircuitBreaker(clock=clock)
 for _ in range(5):
     breaker.try_acquire().failure()
 assert breaker.state == "open"

@@ -14,6 +14,7 @@ from opentelemetry import metrics
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, whole
+from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.exchanges import exchanges
 from strands_manga_memory.conversation.scoring import Band
@@ -248,58 +249,33 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 )
 
 
-class SummarizerBreaker:
-    """Circuit breaker of a summarizer: it opens after three failures in a row; the first call after that closes or reopens it.
+def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
+    """Return the circuit breaker of a summarizer: three failures in a row open it for ``seconds``."""
 
-    A session keeps both with the state of the manager: an agent may be built for each request.
-    """
-
-    def __init__(self, seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._until: float | None = None
-        self._ends_at: float | None = None
-        self.failures = 0
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether the breaker is open."""
-        return self._until is not None and self._clock() < self._until
-
-    def to_state(self) -> dict[str, Any]:
-        """Return JSON values: the failures in a row, and the time at which the breaker allows a call."""
-        return {"failures": self.failures, "until": self._ends_at}
-
-    def restore(self, state: Any) -> None:
-        """Restore the values of :meth:`to_state`; unreadable values mean no failures."""
-        state = state if isinstance(state, Mapping) else {}
-        failures, ends_at = state.get("failures"), state.get("until")
-        self.failures = failures if isinstance(failures, int) else 0
-        self._ends_at = ends_at if isinstance(ends_at, int | float) else None
-        left = 0.0 if self._ends_at is None else min(self._seconds, self._ends_at - time.time())
-        self._until = self._clock() + left if left > 0 else None
-
-    def succeeded(self) -> None:
-        """Count a success."""
-        self.failures, self._until, self._ends_at = 0, None, None
-        _run_counter.add(1, {"outcome": "written"})
-
-    def failed(self) -> None:
-        """Count a failure."""
-        self.failures += 1
-        _run_counter.add(1, {"outcome": "failed"})
-        if self.failures >= MOST_FAILURES:
-            self._until = self._clock() + self._seconds
-            self._ends_at = round(time.time() + self._seconds, 3)
+    def warn(event: BreakerEvent) -> None:
+        if event.after is State.OPEN:
             logger.warning(
                 "failures=<%d>, seconds=<%.0f> | the breaker of the summarizer is open, importance decides what stays",
-                self.failures,
-                self._seconds,
+                breaker.failures,
+                seconds,
             )
 
-    def rested(self) -> None:
-        """Count a summary that was written without the summarizer."""
-        _run_counter.add(1, {"outcome": "rested"})
+    breaker = CircuitBreaker(MOST_FAILURES, seconds, name="summarizer", clock=clock, on_event=warn)
+    return breaker
+
+
+def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
+    """Return JSON values for the session, as an agent may be built for each request: failures in a row, and end of the wait."""
+    wait = breaker.retry_after
+    return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else None}
+
+
+def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None:
+    """Restore the values of ``breaker_to_state``; unreadable values mean no failures. A wait is at most ``longest`` seconds."""
+    state = state if isinstance(state, Mapping) else {}
+    failures, ends_at = state.get("failures"), state.get("until")
+    left = min(longest, ends_at - time.time()) if isinstance(ends_at, int | float) else 0.0
+    breaker.restore(failures if isinstance(failures, int) else 0, left)
 
 
 # --- Runs ---------------------------------------------------------------------------------------------------------------------
@@ -460,7 +436,7 @@ class SummaryJobs:
         self,
         writer: SummaryWriter,
         summarizer: Summarizer | None,
-        breaker: SummarizerBreaker,
+        breaker: CircuitBreaker,
         stats: SummaryStats,
         prepare: Callable[[Summary], None],
     ) -> None:
@@ -504,7 +480,8 @@ class SummaryJobs:
             self._pending = known
             return
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
-        asked = not self._breaker.is_resting and not (isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful)
+        is_stateful = isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful
+        asked = self._breaker.state is not State.OPEN and not is_stateful
         self._stats.runs += 1
 
         async def written() -> Summary:
@@ -534,8 +511,7 @@ class SummaryJobs:
             logger.warning("error=<%s> | no summary was written, leaving the history as it is", type(error).__name__)
             logger.debug("no summary was written", exc_info=True)
             shared_runs.discard(pending)
-            self._stats.failed += 1
-            self._breaker.failed()
+            self._count_failure()
             return None
         self._note(summary, asked=pending.asked)
         return FinishedSummary(summary, pending.marks)
@@ -567,7 +543,7 @@ class SummaryJobs:
 
     def stats(self) -> SummaryStats:
         """Return the counts."""
-        return replace(self._stats, resting=self._breaker.is_resting)
+        return replace(self._stats, resting=self._breaker.state is State.OPEN)
 
     def _key(self, first: str, last: str, agent: Agent) -> Hashable:
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
@@ -577,9 +553,14 @@ class SummaryJobs:
         self._stats.attempts += summary.attempts
         self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
         if not asked:
-            self._breaker.rested()
+            _run_counter.add(1, {"outcome": "rested"})
         elif summary.model == RULES:
-            self._stats.failed += 1
-            self._breaker.failed()
+            self._count_failure()
         else:
-            self._breaker.succeeded()
+            _run_counter.add(1, {"outcome": "written"})
+            self._breaker.record(succeeded=True)
+
+    def _count_failure(self) -> None:
+        self._stats.failed += 1
+        _run_counter.add(1, {"outcome": "failed"})
+        self._breaker.record(succeeded=False)

@@ -24,14 +24,16 @@ from strands_manga_memory.conversation.stacked_manager import StackedConversatio
 from strands_manga_memory.conversation.summaries import (
     CoveredRange,
     FinishedSummary,
-    SummarizerBreaker,
     SummaryJobs,
     SummarySchedule,
     SummaryStats,
     SummaryTrigger,
     Trigger,
+    breaker_to_state,
+    restore_breaker,
     select_kept,
     split_history,
+    summarizer_breaker,
 )
 from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized
@@ -137,7 +139,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         stats = SummaryStats()
         self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
         summarizer = None if model is None else resolve_history_summarizer(model)
-        self._breaker = SummarizerBreaker(schedule.rest_seconds, clock)
+        self._breaker = summarizer_breaker(schedule.rest_seconds, clock)
         self._jobs = SummaryJobs(self._writer, summarizer, self._breaker, stats, self._prefix.prepare)
         self._installer = SummaryInstaller(
             trimmer, self._prefix, self._jobs, self._trigger, stats, keep_recent_turns=trigger.keep_recent_turns
@@ -238,7 +240,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         if self._jobs.covered is not None:
             state[_RUN] = self._jobs.covered.to_state()
         if self._breaker.failures:
-            state[_REST] = self._breaker.to_state()
+            state[_REST] = breaker_to_state(self._breaker)
         return state | ({_WARNED: True} if self._trigger.has_warned else {})
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
@@ -250,7 +252,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         super().restore_from_session(state)
         self._jobs.covered = CoveredRange.from_state(state.get(_RUN))
-        self._breaker.restore(state.get(_REST))
+        restore_breaker(self._breaker, state.get(_REST), self.schedule.rest_seconds)
         self._trigger.has_warned = state.get(_WARNED) is True
         return None
 

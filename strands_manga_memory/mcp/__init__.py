@@ -1,13 +1,12 @@
-"""What the agent calls outside: a breaker per tool, a supervisor per server, an answer the model can act on."""
+"""Guarded tools: a breaker per tool, a supervisor per server, an error that the model can act on."""
 
 from typing import TYPE_CHECKING
 
+from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit, State
 from strands_manga_memory.lazy import door
 
 if TYPE_CHECKING:
-    from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, CircuitBreaker, Permit
     from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-    from strands_manga_memory.mcp.breakers.breaker_states import Health, State
     from strands_manga_memory.mcp.breakers.classify import CallOutcome, Outcome, Verdict, classify
     from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
     from strands_manga_memory.mcp.calls.caller import user_of_call
@@ -20,9 +19,7 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "breakers.breaker": "BreakerEvent CircuitBreaker Permit",
             "breakers.breaker_policy": "BreakerPolicy",
-            "breakers.breaker_states": "Health State",
             "breakers.classify": "CallOutcome Outcome Verdict classify",
             "breakers.tool_health": "ToolStatus",
             "calls.caller": "user_of_call",

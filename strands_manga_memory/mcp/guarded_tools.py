@@ -15,8 +15,8 @@ from strands.tools.registry import ToolRegistry
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
 from strands_manga_memory.call_state import CallState
+from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker
 from strands_manga_memory.deadline import Pump
-from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, CircuitBreaker
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus

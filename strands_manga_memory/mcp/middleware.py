@@ -16,8 +16,8 @@ from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool
 
 from strands_manga_memory.call_state import with_own_state
+from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.deadline import END, DeadlineError, leave_threads
-from strands_manga_memory.mcp.breakers.breaker import BreakerEvent
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.call import Call

@@ -16,7 +16,7 @@ from strands.tools.mcp import MCPAgentTool, MCPClient
 from strands.types.exceptions import MCPClientInitializationError, ToolProviderException
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.mcp.breakers.breaker import BreakerEvent
+from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.caller import UserOf

@@ -231,7 +231,7 @@ async def _wrong() -> None:
 
 
 def _ours() -> Guard:
-    breaker = CircuitBreaker(BreakerPolicy(reset_after=_RESET_AFTER))
+    breaker = CircuitBreaker(reset_after=_RESET_AFTER)
 
     async def guard(service: Callable[[], Awaitable[None]]) -> None:
         permit = breaker.try_acquire()

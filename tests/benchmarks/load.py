@@ -26,7 +26,7 @@ from typing import Any
 from strands import Agent
 from strands.models import Model
 
-from strands_manga_memory import BreakerPolicy, ConversationScope, MangaMemory, TieredSessionManager
+from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import recorder
@@ -361,7 +361,7 @@ async def _bare_turn(agent: Agent) -> None:
     let_go_of_traces(agent)
 
 
-_BREAKER = CircuitBreaker(BreakerPolicy())
+_BREAKER = CircuitBreaker()
 
 
 def let_go_of_traces(agent: Agent) -> None:

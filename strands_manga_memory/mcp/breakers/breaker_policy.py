@@ -22,14 +22,6 @@ class BreakerPolicy:
         reset_after: Seconds open before one probe is let through. Default 30.
         timeout: Seconds a call may take. Default 2; give slow tools a policy of their own.
         grace: Seconds a tool gets to react to its cancellation, after which it is left behind. Default 0.25.
-        failure_rate: Share of the last ``window`` calls that failed which opens it too, over 0 to 1. None: not used.
-        slow_rate: Share of the last ``window`` calls that took longer than ``slow_after`` which opens it too. None: not used.
-        slow_after: Seconds from which a call is slow; needed by ``slow_rate``.
-        window: Calls the rates are of. Default 20.
-        minimum_calls: Calls in the window before a rate counts. Default 10.
-        backoff: Each time it opens again soon after, the open time is multiplied by this. Default 1: always the same.
-        max_reset_after: Longest open time, in seconds, before jitter. Default 600.
-        jitter: The open time is lengthened by up to this share of it, at random. Default 0.
         tool_errors: What a result with ``isError`` counts as; ``"ignore"`` is for tools that report findings as errors.
         users: Users who must have got an error that the tool answered or raised in time before such errors open it; one who
             is not known counts as all. Default 2, so that the wrong arguments of one user close a tool for nobody else.
@@ -45,43 +37,19 @@ class BreakerPolicy:
     timeout: float = 2.0
     _: KW_ONLY
     grace: float = 0.25
-    failure_rate: float | None = None
-    slow_rate: float | None = None
-    slow_after: float | None = None
-    window: int = 20
-    minimum_calls: int = 10
-    backoff: float = 1.0
-    max_reset_after: float = 600.0
-    jitter: float = 0.0
     tool_errors: Literal["failure", "ignore"] = "failure"
     users: int = 2
     classify: Classify | None = None
     read_only: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("failures", "window", "minimum_calls", "users"):
+        for name in ("failures", "users"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
-        for name in ("reset_after", "timeout", "max_reset_after"):
+        for name in ("reset_after", "timeout"):
             self._check(name, lambda value: value > 0, "a number of seconds over 0")
         self._check("grace", lambda value: value >= 0, "a number of seconds of at least 0")
-        self._check("backoff", lambda value: value >= 1, "a number of at least 1")
-        self._check("jitter", lambda value: 0 <= value <= 1, "a number from 0 to 1")
-        for name in ("failure_rate", "slow_rate"):
-            if getattr(self, name) is not None:
-                self._check(name, lambda value: 0 < value <= 1, "a number over 0 and up to 1, or None")
-        if self.slow_after is not None:
-            self._check("slow_after", lambda value: value > 0, "a number of seconds over 0, or None")
-        self._check_together()
-
-    def _check_together(self) -> None:
-        if self.slow_rate is not None and self.slow_after is None:
-            raise ValueError("slow_rate needs slow_after, the seconds from which a call is slow; got slow_after=None")
-        if self.minimum_calls > self.window:
-            raise ValueError(f"minimum_calls must be at most window={self.window}, got {self.minimum_calls}")
-        if self.max_reset_after < self.reset_after:
-            raise ValueError(f"max_reset_after must be at least reset_after={self.reset_after}, got {self.max_reset_after}")
         if self.tool_errors not in ("failure", "ignore"):
             raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
         if self.classify is not None and not callable(self.classify):

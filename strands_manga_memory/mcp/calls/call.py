@@ -13,8 +13,8 @@ from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
 from strands.types.tools import ToolResult
 
+from strands_manga_memory.circuit_breaker import CircuitBreaker, Permit
 from strands_manga_memory.deadline import END, DeadlineError
-from strands_manga_memory.mcp.breakers.breaker import CircuitBreaker, Permit
 from strands_manga_memory.mcp.breakers.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,

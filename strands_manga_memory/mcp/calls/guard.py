@@ -10,9 +10,8 @@ from typing import Any
 
 from strands.types.tools import ToolSpec
 
-from strands_manga_memory.mcp.breakers.breaker import BreakerEvent, CircuitBreaker, Permit
+from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-from strands_manga_memory.mcp.breakers.breaker_states import Health
 from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus
 from strands_manga_memory.mcp.calls.answers import Problem
@@ -67,7 +66,9 @@ class Guard:
         self.server = server
         self.server_name = name_of(server.client) if server else None
         key = f"{self.server_name or ''}/{self.remote_name}"
-        self.breaker = CircuitBreaker(policy, name=key, clock=clock, on_event=told(on_event))
+        self.breaker = CircuitBreaker(
+            policy.failures, policy.reset_after, lease=policy.lease, name=key, clock=clock, on_event=told(on_event)
+        )
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)
         self.alternatives: tuple[str, ...] = ()
@@ -105,7 +106,7 @@ class Guard:
         elif permit.is_probe or self._concerns_all(verdict, user):
             permit.failure()
         else:
-            may_open = self.breaker.failures + 1 >= self.policy.failures or self.policy.failure_rate is not None
+            may_open = self.breaker.failures + 1 >= self.policy.failures
             (permit.ignore if may_open else permit.failure)()
 
     def _concerns_all(self, verdict: Verdict, user: Hashable | None) -> bool:

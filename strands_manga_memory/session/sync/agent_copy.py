@@ -236,7 +236,7 @@ class AgentCopy:
         if not ((self.is_dirty or self.in_turn) and (mine.has_begun or self.author.has_changed)):
             return
         if self._on_conflict == "raise":
-            raise ConflictError("someone else saved the conversation, on_conflict is 'raise': build the agent anew")
+            raise ConflictError("someone else saved the conversation meanwhile: try again")
         if is_waiting(mine.states) or is_waiting(other.states) or is_interrupted(self._fields):
             raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
 

@@ -12,10 +12,12 @@ import pytest
 from strands_manga_memory.mcp import BreakerEvent, BreakerPolicy, CircuitBreaker, Permit
 from strands_manga_memory.testing import FakeClock
 
+_LEASE = 3.25
+
 
 def breaker_of(**settings: Any) -> tuple[CircuitBreaker, FakeClock]:
     clock = FakeClock(100.0)
-    return CircuitBreaker(BreakerPolicy(**settings), clock=clock), clock
+    return CircuitBreaker(**settings, lease=_LEASE, clock=clock), clock
 
 
 def acquired(breaker: CircuitBreaker) -> Permit:
@@ -31,7 +33,7 @@ def fail(breaker: CircuitBreaker, times: int = 1) -> None:
 
 def half_open(**settings: Any) -> tuple[CircuitBreaker, FakeClock]:
     breaker, clock = breaker_of(**settings)
-    fail(breaker, breaker.policy.failures)
+    fail(breaker, settings.get("failures", 5))
     clock.advance(breaker.retry_after)
     return breaker, clock
 
@@ -112,7 +114,7 @@ def test_what_was_asked_before_it_opened_changes_nothing_after() -> None:
 def test_a_probe_that_is_never_heard_of_again_does_not_hold_its_place() -> None:
     breaker, clock = half_open()
     lost = acquired(breaker)
-    clock.advance(breaker.policy.timeout + breaker.policy.grace)
+    clock.advance(_LEASE - 1)
     assert breaker.try_acquire() is None  # it may still answer
     assert 0 < breaker.retry_after <= 1
     clock.advance(breaker.retry_after)
@@ -142,7 +144,7 @@ def test_a_probe_whose_task_is_garbage_does_not_hold_its_place() -> None:
     asyncio.run(forget())
     gc.collect()
     assert breaker.try_acquire() is None
-    clock.advance(breaker.policy.lease)
+    clock.advance(_LEASE)
     acquired(breaker).success()
     assert breaker.state == "closed"
 
@@ -170,63 +172,52 @@ def test_a_clock_that_jumps_never_makes_the_wait_longer() -> None:
     probe = acquired(breaker)
     clock.advance(-1e6)
     assert breaker.try_acquire() is None
-    clock.advance(breaker.policy.lease)
+    clock.advance(_LEASE)
     assert breaker.try_acquire() is not None
     probe.failure()
     clock.advance(1e9)
     assert breaker.state == "half_open"
 
 
-def test_a_failure_rate_opens_it_where_failures_are_never_in_a_row() -> None:
-    breaker, _ = breaker_of(failure_rate=0.5, window=10, minimum_calls=6)
-    for _ in range(2):
-        acquired(breaker).success()
-        fail(breaker)
-    acquired(breaker).success()
-    assert breaker.state == "closed"  # 2 of 5, and too few
-    fail(breaker)
-    assert (breaker.state, breaker.reason) == ("open", "failure_rate")
-
-
-def test_slow_calls_open_it() -> None:
-    breaker, clock = breaker_of(slow_rate=0.5, slow_after=1.0, window=4, minimum_calls=4)
-    for seconds in (0.5, 2.0, 0.5):
-        permit = acquired(breaker)
-        clock.advance(seconds)
-        permit.success()
-    assert breaker.state == "closed"
-    permit = acquired(breaker)
-    clock.advance(1.5)
-    permit.success()
-    assert (breaker.state, breaker.reason) == ("open", "slow_rate")
-
-
-def test_it_stays_open_longer_the_more_often_it_opens_until_it_works_for_a_while() -> None:
-    breaker, clock = breaker_of(failures=1, reset_after=10, backoff=3, max_reset_after=50)
+def test_each_failed_probe_doubles_the_wait_until_it_closes() -> None:
+    breaker, clock = breaker_of(failures=1, reset_after=10, max_reset_after=50)
     waits = []
     for _ in range(5):
         fail(breaker)
         waits.append(breaker.retry_after)
         clock.advance(waits[-1])
-    assert waits == [10, 30, 50, 50, 50]
+    assert waits == [10, 20, 40, 50, 50]
     acquired(breaker).success()
-    clock.advance(49)
-    fail(breaker)
-    assert breaker.retry_after == 50
-    clock.advance(50)
-    acquired(breaker).success()
-    clock.advance(50)
     fail(breaker)
     assert breaker.retry_after == 10
 
 
-def test_jitter_only_lengthens() -> None:
-    waits = set()
-    for _ in range(50):
-        breaker, _ = breaker_of(failures=1, jitter=0.5)
-        fail(breaker)
-        waits.add(breaker.retry_after)
-    assert 30 <= min(waits) < max(waits) <= 45
+def test_outcomes_without_a_permit() -> None:
+    breaker, clock = breaker_of(failures=2, max_reset_after=300)
+    breaker.record(succeeded=False)
+    assert breaker.state == "closed"
+    breaker.record(succeeded=False)
+    breaker.record(succeeded=False)  # a call that began before it opened
+    assert (breaker.state, breaker.retry_after, breaker.failures) == ("open", 30, 2)
+    clock.advance(30)
+    breaker.record(succeeded=False)
+    assert (breaker.state, breaker.retry_after) == ("open", 60)
+    breaker.record(succeeded=True)
+    assert (breaker.state, breaker.failures) == ("closed", 0)
+
+
+def test_a_restored_breaker_waits_for_the_rest_of_its_time() -> None:
+    breaker, clock = breaker_of(failures=3)
+    breaker.restore(3, 12.0)
+    assert (breaker.state, breaker.failures, breaker.retry_after) == ("open", 3, 12)
+    clock.advance(12)
+    fail(breaker)
+    assert breaker.retry_after == 30
+    breaker, _ = breaker_of(failures=3)
+    breaker.restore(2, 0.0)
+    assert breaker.state == "closed"
+    fail(breaker)
+    assert breaker.state == "open"
 
 
 def test_it_can_be_operated_by_hand() -> None:
@@ -254,7 +245,7 @@ def test_listeners_hear_of_every_change_and_cannot_break_it() -> None:
         raise RuntimeError("a listener")
 
     clock = FakeClock(0)
-    breaker = CircuitBreaker(BreakerPolicy(failures=1), name="server/tool", clock=clock, on_event=listen)
+    breaker = CircuitBreaker(1, name="server/tool", clock=clock, on_event=listen)
     fail(breaker)
     clock.advance(30)
     acquired(breaker).success()
@@ -278,13 +269,6 @@ def test_listeners_hear_of_every_change_and_cannot_break_it() -> None:
         ({"timeout": math.nan}, "timeout must be"),
         ({"timeout": math.inf}, "timeout must be"),
         ({"grace": -0.1}, "grace must be"),
-        ({"backoff": 0.5}, "backoff must be a number of at least 1"),
-        ({"jitter": 2}, "jitter must be"),
-        ({"failure_rate": 0}, "failure_rate must be"),
-        ({"slow_rate": 0.5}, "slow_rate needs slow_after"),
-        ({"slow_after": 0}, "slow_after must be"),
-        ({"minimum_calls": 30}, "minimum_calls must be at most window=20"),
-        ({"max_reset_after": 10}, "max_reset_after must be at least reset_after=30"),
         ({"tool_errors": "maybe"}, "tool_errors must be 'failure' or 'ignore'"),
         ({"classify": "no"}, "classify must be a function"),
     ],

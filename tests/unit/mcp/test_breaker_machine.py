@@ -22,7 +22,7 @@ class Breaker(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock(0.0)
-        self.breaker = CircuitBreaker(POLICY, clock=self.clock)
+        self.breaker = CircuitBreaker(POLICY.failures, POLICY.reset_after, lease=POLICY.lease, clock=self.clock)
         self.state = "closed"
         self.era = 0
         self.failures = 0

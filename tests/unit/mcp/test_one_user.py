@@ -87,14 +87,6 @@ async def test_errors_of_a_local_tool_count_no_more_than_those_of_a_server(local
 
 
 @LOCAL
-async def test_one_users_errors_do_not_open_a_breaker_by_their_rate(local: Any) -> None:
-    guarded = guard_tool(local, BreakerPolicy(failures=1000, failure_rate=0.5, users=2))
-    for number in range(30):
-        await ask(guarded, "u1", f"x{number}")
-    assert "shipped" in await ask(guarded, "u2", "known")
-
-
-@LOCAL
 @pytest.mark.parametrize("guard", ["guard_tool", "middleware"])
 def test_a_tool_whose_users_are_not_known_still_opens_its_breaker(local: Any, guard: str) -> None:
     """An agent without a session, in a process that names no user."""

@@ -1,0 +1,321 @@
+"""CircuitBreaker: stops calls to a tool, a tier or a summarizer that keeps failing. Pure: no I/O, no await."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+logger = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """State of a breaker."""
+
+    CLOSED = "closed"
+    """Calls are made."""
+    OPEN = "open"
+    """Calls are rejected."""
+    HALF_OPEN = "half_open"
+    """One call at a time, the probe, is made; the others are rejected."""
+
+
+class Health(StrEnum):
+    """Health of a guarded tool, derived from the state of its breaker."""
+
+    HEALTHY = "healthy"
+    """Closed, with fewer than half the failures that open it."""
+    DEGRADED = "degraded"
+    """Closed, with half of them or more (3 of 5); or half-open."""
+    UNAVAILABLE = "unavailable"
+    """Open."""
+
+
+_CLOSED, _OPEN, _HALF_OPEN = State  # a member of an enum takes long to read, and a rejection reads two
+
+
+@dataclass(frozen=True)
+class BreakerEvent:
+    """A change of a breaker's state.
+
+    Args:
+        name: The breaker's name.
+        before: The state it left.
+        after: The state it is in.
+        reason: ``failures``, ``probe_failed``, ``probe``, ``probe_succeeded`` or ``manual``.
+        at: Time by the breaker's clock, in seconds.
+    """
+
+    name: str
+    before: State
+    after: State
+    reason: str
+    at: float
+
+
+class Permit:
+    """Permission for one call. Report its outcome once, by ``success``, ``failure`` or ``ignore``; more is ignored."""
+
+    __slots__ = ("_breaker", "_generation", "_pending", "is_probe")
+
+    def __init__(self, breaker: CircuitBreaker, generation: int, *, is_probe: bool) -> None:
+        self._breaker = breaker
+        self._generation = generation
+        self._pending = True
+        self.is_probe = is_probe
+
+    def success(self) -> None:
+        """Report that the call succeeded."""
+        self._breaker._settle(self, True)  # noqa: FBT003, SLF001 - a permit is a part of its breaker
+
+    def failure(self) -> None:
+        """Report that the call failed, or took too long."""
+        self._breaker._settle(self, False)  # noqa: FBT003, SLF001
+
+    def ignore(self) -> None:
+        """Report that the call proves nothing: it was cancelled, or its arguments were wrong."""
+        self._breaker._settle(self, None)  # noqa: SLF001
+
+
+class CircuitBreaker:
+    """Rejects calls after some failures in a row, then admits one call at a time until one succeeds.
+
+    Thread-safe; a lock is held for a few instructions, never during a call. The outcome of a permit that was issued before the
+    state changed is dropped. An ignored outcome is neutral: it neither resets the count nor closes a half-open breaker. The
+    next probe is admitted when the last one is settled, or when its lease is over.
+
+    Args:
+        failures: Failures in a row that open it.
+        reset_after: Seconds between opening and the first probe.
+        max_reset_after: Each failed probe doubles the wait, up to so many seconds. Default: the wait stays ``reset_after``.
+        lease: Seconds after which the next probe is admitted though the last one was not settled. Default: the wait.
+        name: Name in events and logs.
+        clock: Monotonic seconds. A clock that is set back makes no wait longer than it was.
+        on_event: Called with a ``BreakerEvent`` after each change, by the thread that caused it, outside the lock.
+    """
+
+    def __init__(
+        self,
+        failures: int = 5,
+        reset_after: float = 30.0,
+        *,
+        max_reset_after: float | None = None,
+        lease: float | None = None,
+        name: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        on_event: Callable[[BreakerEvent], None] | None = None,
+    ) -> None:
+        self.name = name
+        self._most_failures = failures
+        self._reset_after = reset_after
+        self._max_reset_after = max_reset_after or reset_after
+        self._lease = lease
+        self._clock = clock
+        self._on_event = on_event
+        self._lock = threading.Lock()
+        self._state = _CLOSED
+        self._generation = 0
+        self._failures = 0
+        self._next_wait = reset_after
+        self._changed_at = clock()
+        self._open_for = self._open_until = 0.0
+        self._opened_by = ""
+        self._probe: Permit | None = None
+        self._probe_since = 0.0
+
+    # Calls
+
+    def try_acquire(self) -> Permit | None:
+        """Return the permit for a call, or None: rejected."""
+        event = None
+        with self._lock:
+            if self._state is _CLOSED:
+                return Permit(self, self._generation, is_probe=False)
+            now = self._clock()
+            if self._state is _OPEN:
+                if self._remaining(now) > 0:
+                    return None
+                event = self._change(_HALF_OPEN, "probe", now)
+            elif self._probe_holds(now):
+                return None
+            else:
+                self._generation += 1  # drops a late outcome of the probe whose lease is over
+            permit = Permit(self, self._generation, is_probe=True)
+            self._probe, self._probe_since = permit, now
+        self._notify(event)
+        return permit
+
+    def _settle(self, permit: Permit, succeeded: bool | None) -> None:  # noqa: FBT001 - the three outcomes
+        with self._lock:
+            if not permit._pending:  # noqa: SLF001
+                return
+            permit._pending = False  # noqa: SLF001
+            if self._probe is permit:
+                self._probe = None
+            if permit._generation != self._generation or succeeded is None:  # noqa: SLF001
+                return
+            if succeeded and self._state is _CLOSED:
+                self._failures = 0
+                return
+            event = self._count(succeeded=succeeded)
+        self._notify(event)
+
+    def record(self, *, succeeded: bool) -> None:
+        """Count the outcome of a call without a permit. While a probe is not due, failures are ignored; a success closes it."""
+        with self._lock:
+            event = None
+            if self._state is _OPEN and self._remaining(self._clock()) <= 0:
+                self._change(_HALF_OPEN, "probe")
+            if succeeded or self._state is not _OPEN:
+                event = self._count(succeeded=succeeded)
+        self._notify(event)
+
+    def _count(self, *, succeeded: bool) -> BreakerEvent | None:
+        if succeeded:
+            if self._state is not _CLOSED:
+                return self._change(_CLOSED, "probe_succeeded")
+            self._failures = 0
+            return None
+        self._failures += 1
+        if self._state is _HALF_OPEN:
+            return self._trip("probe_failed")
+        return self._trip("failures") if self._failures >= self._most_failures else None
+
+    # Manual changes
+
+    def open(self, seconds: float = math.inf, *, reason: str = "manual") -> None:
+        """Open it for ``seconds``, by default until ``close`` or ``reset``.
+
+        Raises:
+            ValueError: ``seconds`` is not over 0.
+        """
+        if not seconds > 0:
+            raise ValueError(f"seconds must be over 0, got {seconds!r:.80}")
+        with self._lock:
+            event = self._change(_OPEN, reason)
+            self._open_at(self._changed_at, seconds)
+        self._notify(event)
+
+    def restore(self, failures: int, seconds: float) -> None:
+        """Continue with the failures of an earlier process; open for the rest of its wait, if ``seconds`` is over 0."""
+        with self._lock:
+            if seconds > 0:
+                self._change(_OPEN, "failures")
+                self._open_at(self._changed_at, seconds)
+            self._failures = failures
+
+    def close(self, *, reason: str = "manual") -> None:
+        """Close it and reset the count of failures."""
+        with self._lock:
+            event = self._change(_CLOSED, reason)
+        self._notify(event)
+
+    def reset(self) -> None:
+        """Close it and reset the count of failures and the wait."""
+        with self._lock:
+            event = self._change(_CLOSED, "manual")
+            self._next_wait = self._reset_after
+        self._notify(event)
+
+    # Properties
+
+    @property
+    def state(self) -> State:
+        """The state; half-open as soon as a probe would be admitted."""
+        with self._lock:
+            if self._state is _OPEN and self._remaining(self._clock()) <= 0:
+                return _HALF_OPEN
+            return self._state
+
+    @property
+    def health(self) -> Health:
+        """Health of the guarded tool."""
+        state, failures = self.state, self._failures
+        if state is _OPEN:
+            return Health.UNAVAILABLE
+        return Health.DEGRADED if state is _HALF_OPEN or 2 * failures >= self._most_failures else Health.HEALTHY
+
+    @property
+    def failures(self) -> int:
+        """Failures in a row; while open or half-open, those that opened it."""
+        return self._failures
+
+    @property
+    def reason(self) -> str:
+        """Reason of the last opening, as in ``BreakerEvent``; empty while it is closed."""
+        return self._opened_by
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until a call may be admitted; 0 if it would be now, infinite if opened without a time."""
+        with self._lock:
+            now = self._clock()
+            if self._state is _OPEN:
+                return max(0.0, self._remaining(now))
+            if self._state is _HALF_OPEN and self._probe_holds(now):
+                return max(0.0, self._probe_lease() - (now - self._probe_since))
+            return 0.0
+
+    # Under the lock
+
+    def _remaining(self, now: float) -> float:
+        if now < self._changed_at:  # a clock set back: wait no longer than a whole open time
+            self._open_at(now, self._open_for)
+        return self._open_until - now
+
+    def _open_at(self, now: float, seconds: float) -> None:
+        self._changed_at, self._open_for, self._open_until = now, seconds, now + seconds
+
+    def _probe_holds(self, now: float) -> bool:
+        if self._probe is None:
+            return False
+        self._probe_since = min(self._probe_since, now)
+        return now - self._probe_since < self._probe_lease()
+
+    def _probe_lease(self) -> float:
+        return self._next_wait if self._lease is None else self._lease
+
+    def _trip(self, reason: str) -> BreakerEvent | None:
+        now = self._clock()
+        if self._state is _CLOSED:
+            self._next_wait = self._reset_after
+        event = self._change(_OPEN, reason, now)
+        self._open_at(now, self._next_wait)
+        self._next_wait = min(self._max_reset_after, 2 * self._next_wait)
+        return event
+
+    def _change(self, state: State, reason: str, now: float | None = None) -> BreakerEvent | None:
+        at = self._clock() if now is None else now
+        before, self._state = self._state, state
+        self._generation += 1
+        self._changed_at, self._probe = at, None
+        if state is _CLOSED:
+            self._failures = 0
+            self._opened_by = ""
+        elif state is _OPEN:
+            self._opened_by = reason
+        return BreakerEvent(self.name, before, state, reason, at) if before is not state else None
+
+    def _notify(self, event: BreakerEvent | None) -> None:
+        if event is None:
+            return
+        logger.debug(
+            "breaker=<%s>, before=<%s>, after=<%s> | breaker changed: %s",
+            event.name,
+            event.before,
+            event.after,
+            event.reason,
+        )
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception as error:
+                logger.warning("breaker=<%s>, error=<%s> | a listener of the breaker raised", self.name, type(error).__name__)
+                logger.debug("breaker=<%s> | a listener of the breaker raised", self.name, exc_info=True)
+
+    def __repr__(self) -> str:
+        return f"CircuitBreaker({self.name!r}, state='{self.state}', failures={self._failures})"
