@@ -18,7 +18,7 @@ from strands_manga_memory.conversation.message_truncation import is_truncated, r
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
-from strands_manga_memory.language.search import Embed, LexicalIndex, dot, embed_texts
+from strands_manga_memory.language.search import Embed, LexicalIndex, dot, embed_texts, without_field_names
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
 from strands_manga_memory.messages.injection import is_quote, message_text
 from strands_manga_memory.messages.json_text import describe_json, find_json
@@ -34,9 +34,6 @@ _SMALL_TALK_CHARACTERS = 120
 _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
 _EMBEDDED_AT_ONCE = 64
-_COMMON_SHARE, _FEW_MESSAGES = 0.05, 5
-"""A term in more than this share of the messages, and in more than so many, tells nothing about one of them."""
-
 _OTHER_WEIGHT = 0.25
 """Weight of the scores of another retriever beside those of BM25."""
 
@@ -59,6 +56,11 @@ class ArchivedMessage:
     speaker: str
     text: str
     at: float | None = None
+
+    @property
+    def searched(self) -> str:
+        """Text to search: of a tool result the values alone, as names of fields are in every result."""
+        return without_field_names(self.text) if self.speaker == "tool" else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class MessageIndex:
                 del self._numbers[self._messages.pop(number).id]
                 changed.pop(number, None)
             self._index.remove(gone)
-            self._index.put((number, message.text, "") for number, message in changed.items())
+            self._index.put((number, message.searched, "") for number, message in changed.items())
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
         """Return up to ``limit`` messages that fit the question, the best first; the score of the best is 1."""
@@ -205,14 +207,6 @@ class Bm25Retriever(MessageIndex):
 
     def __init__(self, *, most: int = 50_000) -> None:
         super().__init__(most, LexicalIndex[int], by_words=True)
-
-    def telling_terms(self, terms: Iterable[str]) -> frozenset[str]:
-        """Return the terms that tell messages apart: those in few messages, or all if every known one is in many."""
-        with self._lock:
-            most = max(_FEW_MESSAGES, int(_COMMON_SHARE * len(self)))
-            found = {term: self._index.frequency(term) for term in terms}
-        known = [term for term, number in found.items() if number]
-        return frozenset(term for term in known if found[term] <= most) or frozenset(known)
 
     @property
     def index_bytes(self) -> int:
@@ -304,9 +298,9 @@ class FusedRetriever:
                 found[number] = RecallHit(number, hit.message, before + _OTHER_WEIGHT * hit.score)
         return sorted(found.values(), key=lambda hit: (-hit.score, -hit.number))[:limit]
 
-    def telling_terms(self, terms: Iterable[str]) -> frozenset[str]:
-        """Return the terms that tell messages apart, as BM25 knows them."""
-        return self._words.telling_terms(terms)
+    def number_of(self, id_: str) -> int | None:
+        """Return the number of a message in the order of speech; None if the message is not known."""
+        return self._words.number_of(id_)
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
         """Return the two messages before and the two after a message, by number."""
@@ -420,13 +414,20 @@ class ArchiveIndexer:
 def archived_messages(messages: Iterable[TimedMessage]) -> Iterator[ArchivedMessage]:
     """Return messages as the archive keeps them, without identifiers such as card numbers, which must not be quoted.
 
-    Placeholders, summaries, truncated messages, quotes, small talk and failed tool results are left out.
+    Placeholders, summaries, truncated messages, quotes, small talk, failed tool results and answers that report such a failure
+    are left out.
     """
+    has_failed = False
     for message, at in messages:
+        results = list(results_of(message))
+        is_report = has_failed and message["role"] == "assistant"
+        has_failed = bool(results) and all(result.get("status") == "error" for result in results)
+        if is_report:
+            continue
         if is_synthesized(message) or is_truncated(message):
             continue
         if tool_result_ids(message):
-            speaker, text = "tool", "\n".join(filter(None, map(_result_values, results_of(message))))
+            speaker, text = "tool", "\n".join(filter(None, map(_result_values, results)))
         else:
             speaker, text = message["role"], message_text(message)
         if text and not is_quote(text) and not _is_small_talk(text, speaker):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from strands_manga_memory.conversation.archive import ArchivedMessage, RecallHit
@@ -33,7 +34,10 @@ _MOST_MISSES = 40
 """After so many messages that did not fit no further quote is looked for."""
 
 _SHORT_REPLY = 40
-"""A passage of fewer characters is repeated, since it means something else after another question."""
+"""A passage of fewer bytes is repeated, since it means something else after another question."""
+
+_NUMBER = re.compile(r"(?<![A-Za-z0-9-])\d[\d.,]*(?![A-Za-z0-9-])")
+"""A number that is no part of an identifier."""
 
 _CACHED_SIZES = 100_000
 _SECONDS_A_DAY = 86_400
@@ -61,18 +65,22 @@ class QuoteFormatter:
         for message in messages:
             self._size(message)
 
-    def format(self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Iterable[str] = ()) -> str:
+    def format(
+        self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Mapping[str, int | None] | None = None
+    ) -> str:
         """Return the quotes that fit the budget, in the order of speech; an empty text if there are none.
 
         Args:
             hits: The messages to quote, the best first. A passage that several messages contain is quoted once.
             asked: Terms of the question; they choose the passages of long messages.
-            shown: Texts that the request contains anyway. Their passages are not quoted.
+            shown: Texts that the request contains anyway, each with its number in the order of speech if that is known. Their
+                passages are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
-        shown = tuple(shown)
+        shown = shown or {}
+        latest = LatestPassages(hits, shown)
         text, left = "", self.max_tokens - self._frame()
-        while more := self._choose([hit for hit in hits if hit not in chosen], left, chosen, asked, shown):
+        while more := self._choose([hit for hit in hits if hit not in chosen], left, chosen, asked, shown, latest):
             longer, rest = self._render({**chosen, **more})
             while rest < 0 and more:  # the whole may count more tokens than its lines
                 more.popitem()
@@ -90,6 +98,7 @@ class QuoteFormatter:
         quoted: Mapping[RecallHit, str],
         asked: Collection[str],
         shown: Iterable[str],
+        latest: LatestPassages,
     ) -> dict[RecallHit, str]:
         """Return the best hits that fit into ``left`` tokens, with the text to quote of each."""
         chosen: dict[RecallHit, str] = {}
@@ -99,11 +108,12 @@ class QuoteFormatter:
         for hit in hits:
             if left < self.max_tokens // _LEAST_ROOM or misses > _MOST_MISSES:
                 break
-            if not known.lacks(hit.message.text):
+            omitted = functools.partial(_is_known, hit, known, latest)
+            if all(map(omitted, split_passages(hit.message.text))):
                 continue
             day = _day(hit.message)
             room = left - (self._day() if day and day not in days else 0)
-            text, size = self._quote(hit, hits, room, asked, known)
+            text, size = self._quote(hit, hits, room, asked, omitted)
             if size > room:
                 misses += 1
                 continue
@@ -114,20 +124,28 @@ class QuoteFormatter:
         return chosen
 
     def _quote(
-        self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], known: ShownText
+        self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], omitted: Callable[[str], bool]
     ) -> tuple[str, int]:
-        """Return the text to quote of a message and its tokens: a short message whole, of a long one the best passages."""
+        """Return the text to quote of a message and its tokens: a short message whole, else the passages that fit."""
         text, size = hit.message.text, self._size(hit.message)
-        if size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE):
+        is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
+        is_result = hit.message.speaker == "tool"
+        if is_whole and not (is_result and "\n" in text) and not any(map(omitted, split_passages(text))):
             return text, size
         best = sum(other.score for other in hits[:_COMPARED]) or 1.0
         share = min(_MOST_EXCERPT, max(_LEAST_EXCERPT, hit.score / best))
         most = min(room, int(self.max_tokens * share))
         frame = self._tokens(_line(hit.message, ""))
-        if size > most:
-            text = excerpt_for_query(text, asked, most - frame, lambda part: self._tokens(_escaped(part)), known.contains)
-            size = frame + self._tokens(_escaped(text)) if text else room + 1
-        return text, size
+        text = excerpt_for_query(
+            text,
+            asked,
+            most - frame,
+            lambda part: self._tokens(_escaped(part)),
+            omitted,
+            records=is_result,
+            follows=not is_whole,
+        )
+        return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
     def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
         """Return the quotes in the order of speech, and the tokens that are left."""
@@ -147,6 +165,49 @@ class QuoteFormatter:
         return tokens_of(self._counter, text)
 
 
+class LatestPassages:
+    """Passages that were said again later with other numbers, such as a new price: the earlier ones are not quoted.
+
+    Passages of the user are never replaced: "I bought volume 1" and "I bought volume 2" are both true.
+
+    Args:
+        hits: Messages that may be quoted.
+        shown: Texts that the request contains, each with its number in the order of speech; None: not known.
+    """
+
+    def __init__(self, hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> None:
+        self._latest: dict[str, int] = {}
+        texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
+        texts += [(text, number) for text, number in shown.items() if number is not None]
+        for text, number in texts:
+            for key in _keys(text):
+                self._latest[key] = max(number, self._latest.get(key, 0))
+
+    def replace(self, hit: RecallHit, passage: str) -> bool:
+        """Return whether a later passage replaces one of a hit."""
+        return hit.message.speaker != "user" and self._latest.get(_without_numbers(passage), 0) > hit.number
+
+
+def _is_known(hit: RecallHit, known: ShownText, latest: LatestPassages, passage: str) -> bool:
+    return known.contains(passage) or latest.replace(hit, passage)
+
+
+def _is_long(passage: str) -> bool:
+    return len(passage.encode(errors="replace")) >= _SHORT_REPLY
+
+
+@functools.lru_cache(maxsize=4_096)
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(_without_numbers, split_passages(text)))) if _NUMBER.search(text) else ()
+
+
+def _without_numbers(passage: str) -> str:
+    """Return a passage with a sign for each number; an empty text for a short passage and for one without a number."""
+    plain = passage.strip()
+    key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
+    return key if found else ""
+
+
 class ShownText:
     """Texts that the request contains already."""
 
@@ -160,11 +221,7 @@ class ShownText:
     def contains(self, passage: str) -> bool:
         """Return whether a passage is in the texts; False for a short one."""
         plain = passage.strip()
-        return len(plain) >= _SHORT_REPLY and plain in self._text
-
-    def lacks(self, text: str) -> bool:
-        """Return whether a text has a passage that is not in the texts."""
-        return not all(map(self.contains, split_passages(text)))
+        return _is_long(plain) and plain in self._text
 
 
 def _day(message: ArchivedMessage) -> int:

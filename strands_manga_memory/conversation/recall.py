@@ -35,7 +35,7 @@ from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.request_tokens import without_added
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
-from strands_manga_memory.language.search import Days, content_terms, parse_days, query_terms, search_terms
+from strands_manga_memory.language.search import Days, content_terms, evidence_terms, parse_days, query_terms
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import message_text, with_turn_text
@@ -55,6 +55,7 @@ _NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
 _QUESTION_WORTH = 0.7
 """Factor of a message that asks: a question seldom answers one."""
 
+_HAS_DIGIT = re.compile(r"\d")
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
@@ -224,9 +225,8 @@ class HistoryRecall(Plugin):
     def _recall(self, question: str, agent: Any) -> str:
         history = list(agent.messages)
         self._indexer.update(history)
-        if dialogue_act(question, "user") in SMALL_TALK_ACTS:
-            return ""
-        return self.quote(without_answer_format(complete_question(question, history)), history)
+        question = without_asides(question)
+        return self.quote(complete_question(question, history), history) if question else ""
 
     def quote(self, question: str, history: Sequence[Message]) -> str:
         """Return the quotes for a question, without messages and passages that a history contains whole.
@@ -238,7 +238,10 @@ class HistoryRecall(Plugin):
         shown = list(archived_messages(TimedMessage(message, 0.0) for message in history))
         ids = {message.id for message in shown}
         hits = [hit for hit in self.search(question) if hit.message.id not in ids]
-        return self._quotes.format(hits, content_terms(question), shown=[message.text for message in shown])
+        numbers = getattr(self.retriever, "number_of", lambda _: None)  # a retriever of the user may have none
+        return self._quotes.format(
+            hits, content_terms(question), shown={message.text: numbers(message.id) for message in shown}
+        )
 
     def search(self, question: str, *, leave_out: Iterable[str] = ()) -> list[RecallHit]:
         """Return the messages that fit a question, the best first.
@@ -266,8 +269,8 @@ class RecallSearch:
         """Return the messages that fit a question, the best first.
 
         The neighbours of a message add to its score. Each message shares a content word with the question, or was found by
-        its meaning; a tool result shares a word that is in few messages. Messages that fit much worse than the best follow in
-        the order of the first search.
+        its meaning; of a tool result the names of its fields do not count. Messages that fit much worse than the best follow
+        in the order of the first search.
         """
         question = head_and_tail(question)
         first = self._retriever.search(question, _CANDIDATES)
@@ -275,7 +278,6 @@ class RecallSearch:
             return []
         scores, found = self._expand(question, first)
         asked = content_terms(question)
-        telling = self._telling_terms(asked)
         by_meaning = {hit.number for hit in first if not hit.by_words}
         unwanted = frozenset(leave_out)
         fit = _spread(scores, found)
@@ -283,18 +285,10 @@ class RecallSearch:
         hits = [
             RecallHit(number, message, fit[number] * _worth(message, days))
             for number, message in found.items()
-            if message.id not in unwanted
-            and message.text
-            and (number in by_meaning or _shares_a_term(message, telling if message.speaker == "tool" else asked))
+            if message.id not in unwanted and message.text and (number in by_meaning or _is_relevant(message, asked))
         ]
         hits.sort(key=lambda hit: (-hit.score, -hit.number))
         return _strong_first(hits, [hit.number for hit in first])
-
-    def _telling_terms(self, asked: frozenset[str]) -> frozenset[str]:
-        """Return the terms of which a quoted tool result must share one: names of fields are in every result."""
-        if isinstance(self._retriever, Bm25Retriever | FusedRetriever):
-            return self._retriever.telling_terms(asked)
-        return asked
 
     def _expand(self, question: str, first: Sequence[RecallHit]) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
         """Return the scores of both searches, and their messages with the neighbours of the best."""
@@ -309,8 +303,16 @@ class RecallSearch:
         return scores, found
 
 
-def _shares_a_term(message: ArchivedMessage, asked: frozenset[str]) -> bool:
-    return not asked.isdisjoint(search_terms(message.text))
+def _is_relevant(message: ArchivedMessage, asked: frozenset[str]) -> bool:
+    """Return whether a message shares a term with a question, and does not only ask, which answers nothing."""
+    return not asked.isdisjoint(evidence_terms(message.searched)) and not _only_asks(message)
+
+
+def _only_asks(message: ArchivedMessage) -> bool:
+    """Return whether the user only asks in a message, without an identifier or a number."""
+    if message.speaker != "user" or not message.text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(message.text):
+        return False
+    return all(sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(message.text))
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
@@ -343,10 +345,18 @@ def _day(at: float) -> date:
     return datetime.fromtimestamp(at, UTC).date()
 
 
-def without_answer_format(question: str) -> str:
-    """Return a question without its sentences that only say how to answer: "Answer in number of semesters."."""
-    asks = [sentence for sentence in split_sentences(question) if _ANSWER_FORMAT.search(sentence) is None]
-    return " ".join(asks) or question
+def without_asides(question: str) -> str:
+    """Return a question without small talk and without sentences that only say how to answer.
+
+    "Thanks! How long was my course? Answer in number of semesters." asks "How long was my course?".
+    """
+    if dialogue_act(question, "user") in SMALL_TALK_ACTS:
+        return ""
+    return " ".join(
+        sentence
+        for sentence in split_sentences(question)
+        if _ANSWER_FORMAT.search(sentence) is None and dialogue_act(sentence, "user") not in SMALL_TALK_ACTS
+    )
 
 
 def complete_question(question: str, history: Sequence[Message]) -> str:

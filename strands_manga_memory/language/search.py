@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from strands_manga_memory.language.packs import EN, JA, PACKS
+from strands_manga_memory.language.packs import EN, JA, PACKS, any_language
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 
 _STOP = EN.words("search.stop_words")
@@ -25,7 +25,12 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
 _JAPANESE = re.compile(rf"[{_JAPANESE_SIGNS}]+")
 _HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
-_GRAMMAR = re.compile(r"[はがをにへとのもでやかだ]|何")
+_KATAKANA_WORD = re.compile(r"[\u30a1-\u30fa\u30fc]{3,}")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_REQUEST_WORDS = any_language("search.request_words")
+_GRAMMAR = any_language("search.grammar")
+_ASKS_OF_SPEAKERS = any_language("search.asks_of_speakers")
+_ONE_KANJI_NOUN = JA.pattern("search.one_kanji_nouns")
 _READ = 8_000
 """Of a longer text only so many characters are indexed."""
 
@@ -61,7 +66,7 @@ def content_words(text: str) -> list[str]:
 
 def _split(text: str) -> tuple[str, list[str]]:
     """Return the text in plain form, and its words that have spaces between them, without stop words."""
-    text = text[:_READ]
+    text = _THOUSANDS.sub("", text[:_READ])
     if text.isascii():
         plain = text.lower()
         return plain, [word for word in _ASCII_WORD.findall(plain) if word not in _STOP]
@@ -81,14 +86,46 @@ def query_terms(text: str) -> list[str]:
     return list(found)
 
 
-def content_terms(text: str) -> frozenset[str]:
-    """Return the terms of a question of which a relevant text shares one.
+def content_terms(question: str) -> frozenset[str]:
+    """Return the terms of a question of which a relevant text has one among its ``evidence_terms``.
 
-    A single kanji is no evidence: 送 is in 送料 and in 送り先. Without longer terms, and for runs of hiragana alone, all count.
+    Words of every request ("recommend", "again"), single digits, grammar, and a single kanji that is no noun of its own (送 is
+    in 送料 and in 送り先) are no evidence. Where a question about one of the speakers has nothing else they count, grammar
+    aside: "What do I love?", but not "She loved it.".
     """
-    found = query_terms(text)
-    telling = frozenset(term for term in found if term.isascii() or (len(term) > 1 and not _GRAMMAR.search(term)))
-    return telling or frozenset(found)
+    question = unicodedata.normalize("NFKC", question[:_READ]).lower()
+    stripped = _REQUEST_WORDS.sub(" ", question)
+    subject = _evidence_of_question(stripped)
+    telling = frozenset(term for term in subject if len(term) > 1).union(_ONE_KANJI_NOUN.findall(stripped))
+    if telling or not _ASKS_OF_SPEAKERS.search(question):
+        return telling
+    return frozenset(subject or _evidence_of_question(question))
+
+
+def _evidence_of_question(question: str) -> set[str]:
+    found = set(evidence_terms(question))
+    for group in _SYNONYMS:
+        if any(word in question for word in group):
+            found |= {term for word in group for term in evidence_terms(word) if len(term) > 1}
+    return {term for term in found if not _GRAMMAR.search(term)}
+
+
+@lru_cache(maxsize=4_096)
+def evidence_terms(text: str) -> frozenset[str]:
+    """Return the terms by which a text can be relevant to a question: a katakana word counts in threes, not in pairs.
+
+    カード and ハードカバー share a pair, but no three characters. Pairs of a hiragana and what follows it cross two words.
+    """
+    found = set(search_terms(text))
+    if text.isascii():
+        return frozenset(found)
+    words = _KATAKANA_WORD.findall(unicodedata.normalize("NFKC", text[:_READ]))
+    found -= {first + second for word in words for first, second in pairwise(word)}
+    found |= {word[at : at + 3] for word in words for at in range(len(word) - 2)}
+    return frozenset(term for term in found if len(term) != 2 or not _CROSSES_WORDS.match(term))
+
+
+_CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 
 
 def _pairs(run: str) -> list[str]:
@@ -166,7 +203,14 @@ def _pieces(passage: str) -> list[str]:
 
 
 def excerpt_for_query(
-    text: str, asked: Collection[str], most: int, count: Callable[[str], int], known: Callable[[str], bool] | None = None
+    text: str,
+    asked: Collection[str],
+    most: int,
+    count: Callable[[str], int],
+    known: Callable[[str], bool] | None = None,
+    *,
+    records: bool = False,
+    follows: bool = True,
 ) -> str:
     """Return the passages of a text that fit a question best, in their order, in at most ``most`` tokens.
 
@@ -175,16 +219,19 @@ def excerpt_for_query(
 
     Args:
         text: The quoted text.
-        asked: The terms of the question (``language.search.query_terms``).
+        asked: The terms of the question (``content_terms``).
         most: Largest number of tokens of the result.
         count: Counts the tokens of a text.
         known: Returns True for passages to omit in any case. Default: none.
+        records: Whether each line is a record of its own, with names of fields, which are no evidence.
+        follows: Whether a passage that follows one that fits is worth quoting too.
     """
     parts = split_passages(text)
     gap = count(GAP)
     left, misses = most - gap, 0
     chosen: set[int] = set()
-    for at in _ranked(parts, frozenset(asked)):
+    searched = [without_field_names(part) for part in parts] if records else parts
+    for at in _ranked(searched, asked, _CONTEXT if follows and not records else 0.0):
         if known is not None and known(parts[at]):
             continue
         size = count(parts[at]) + gap * (2 - (at - 1 in chosen) - (at + 1 in chosen))
@@ -193,26 +240,39 @@ def excerpt_for_query(
             chosen.add(at)
         elif (misses := misses + 1) > _MOST_MISSES:
             break
-    return _joined(parts, sorted(chosen))
+    return _listed(parts, sorted(chosen)) if records else _joined(parts, sorted(chosen))
 
 
-def _ranked(parts: Sequence[str], asked: frozenset[str]) -> list[int]:
+_FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
+
+
+def without_field_names(text: str) -> str:
+    """Return a JSON value in words without the names of its fields: they are in every result, and answer no question."""
+    return _FIELD_NAME.sub("", text)
+
+
+def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
     """Return the positions of the passages worth quoting, the best first."""
-    shared = [asked.intersection(search_terms(part)) for part in parts]
+    shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
     worth = {term: math.log1p(len(parts) / number) for term, number in in_passages.items()}
     own = [sum(worth[term] for term in sorted(found)) for found in shared]
-    fit = [score + _CONTEXT * (own[at - 1] if at else 0.0) for at, score in enumerate(own)]
+    fit = [score + context * (own[at - 1] if at else 0.0) for at, score in enumerate(own)]
     if not any(own):
         return list(range(len(parts)))
     return sorted((at for at, score in enumerate(fit) if score > 0), key=lambda at: -fit[at])
+
+
+def _listed(lines: Sequence[str], chosen: Sequence[int]) -> str:
+    text = "\n".join(lines[at].strip() for at in chosen)
+    return text + GAP.rstrip() if 0 < len(chosen) < len(lines) else text
 
 
 def _joined(parts: Sequence[str], chosen: Sequence[int]) -> str:
     text, end = "", 0
     for at in chosen:
         if at != end:
-            text = text.rstrip() + GAP
+            text = (text.rstrip() + GAP).lstrip()
         text += parts[at]
         end = at + 1
     return text.rstrip() + (GAP.rstrip() if 0 < end < len(parts) else "")

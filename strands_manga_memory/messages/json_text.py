@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strands_manga_memory.messages.tokens import shorten_line
+
 _FAILURES = 200
 _WASTE = 8
 """Characters read in vain for each character of a text; beyond that the rest is taken for prose."""
@@ -28,6 +30,7 @@ _PYTHON_TOKEN = re.compile(
     r"'(?:[^'\\\n]|\\.)*+'|\"(?:[^\"\\\n]|\\.)*+\"|\b(?:None|True|False)\b|(?<![\w.])[A-Za-z_][\w.]*+\(|[()]"
 )
 _PYTHON_WORDS = {"None": "null", "True": "true", "False": "false", ")": "]", "(": "["}
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(['\"\\])|(.))")
 
 
@@ -165,17 +168,51 @@ def _quoted(value: Any) -> str:
     return written
 
 
-def describe_json(value: Any) -> str:
-    """Return a value in words for a reader: ``order_id: ORD-1, items: title: Uzumaki, price: 19.90``.
+_ECHO = "query"
+"""Member of a search result that only repeats the arguments of the call."""
 
-    Members without a value are left out; records of a list are separated by semicolons.
+_LONG_STRING = 100
+"""A longer string in a JSON value is shortened in its description."""
+
+
+def describe_json(value: Any) -> str:
+    """Return a value in words for a reader, one record a line: ``order_id: ORD-1``, then ``title: Uzumaki, price: 19.90``.
+
+    Members without a value are left out. A long string loses repeated sentences and its end.
     """
+    return "\n".join(_record_lines(value))
+
+
+def _record_lines(value: Any) -> Iterator[str]:
+    """Yield a line for the plain members of a document, and a line for each record of its lists."""
+    if isinstance(value, list) and _holds_records(value):
+        yield from filter(None, map(_described, value))
+    elif isinstance(value, dict):
+        nested = [member for member in value.values() if _holds_records(member)]
+        echo = _ECHO if nested else None
+        if line := _described({key: member for key, member in value.items() if key != echo and not _holds_records(member)}):
+            yield line
+        for member in nested:
+            yield from _record_lines(member)
+    elif line := _described(value):
+        yield line
+
+
+def _holds_records(value: Any) -> bool:
+    members = value.values() if isinstance(value, dict) else ()
+    return any(map(_holds_records, members)) or (isinstance(value, list) and any(isinstance(item, dict) for item in value))
+
+
+def _described(value: Any) -> str:
     if isinstance(value, dict):
-        described = ((key, describe_json(member)) for key, member in value.items())
+        described = ((key, _described(member)) for key, member in value.items())
         return ", ".join(f"{key}: {text}" for key, text in described if text)
     if isinstance(value, list):
-        parts = [text for item in value if (text := describe_json(item))]
-        return ("; " if any(isinstance(item, dict | list) for item in value) else ", ").join(parts)
+        parts = [text for item in value if (text := _described(item))]
+        return ("; " if _holds_records(value) else ", ").join(parts)
+    if isinstance(value, str) and not isinstance(value, Number):
+        sentences = dict.fromkeys(map(str.strip, _SENTENCE_END.split(value)))
+        return shorten_line(" ".join(sentences), _LONG_STRING)
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -65,18 +65,84 @@ def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
 
 
 def test_json_results_are_quoted_as_values() -> None:
-    """A quote of a JSON result names fields and values, without braces and quotation marks."""
+    """A quote of a JSON result has the records that fit, as names and values without braces; prose loses repetitions."""
 
     @tool
     def stock() -> dict[str, Any]:
         """Look up the stock."""
-        titles = [{"title": "Uzumaki", "shelf": 12, "price": 19.5, "note": None}, {"title": "Monster", "shelf": 7}]
-        return {"status": "success", "content": [{"json": {"titles": titles}}]}
+        titles = [{"title": "Uzumaki", "shelf": 12, "price": 19.5, "note": None, "about": "A spiral. " * 40}]
+        titles += [{"title": "Monster", "shelf": 7}]
+        return {"status": "success", "content": [{"json": {"query": "Uzumaki", "total": 2, "titles": titles}}]}
 
     agent = build_agent([call(1), *["Done."] * 9], stock)
     for text in ["Please check.", *["Tell me about the weather."] * 4, "On which shelf is Uzumaki?"]:
         agent(text)
-    assert "title: Uzumaki, shelf: 12, price: 19.5; title: Monster, shelf: 7" in quotes_of(agent)
+    lines = [line for line in quotes_of(agent).splitlines() if line.startswith(("[", "  "))]
+    assert [line.partition("] ")[2] for line in lines] == ["title: Uzumaki, shelf: 12, price: 19.5, about: A spiral. [...]"]
+
+
+def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
+    """After the tool answers again, nothing says any more that it does not."""
+
+    @tool
+    def stock() -> dict[str, Any]:
+        """Look up the stock."""
+        return {"status": "error", "content": [{"text": "timed out"}]}
+
+    agent = build_agent([call(1), "I cannot reach the order system.", *["Fine weather."] * 9], stock)
+    for text in ["Where is my order ORD-12345?", *["Tell me about the weather."] * 4, "What was the order number again?"]:
+        agent(text)
+    lines = [line.partition("] ")[2] for line in quotes_of(agent).splitlines() if line.startswith("[")]
+    assert lines == ["Where is my order ORD-12345?"]
+
+
+@pytest.mark.parametrize(
+    ("said", "question"),
+    [
+        ("One copy of it costs 2,800 yen.", "She already has volume 1. What about volume 2 of Natsume?"),
+        ("Volume 2 will be wrapped.", "Put volume 1 of PTSD Radio on my wish list."),
+        ("We still have it, sorry, if you need it again.", "I still need an answer about shipping again, please."),
+        ("I could recommend something like Uzumaki.", "Recommend a cookbook with soups."),
+        ("I love horror manga.", "She loved it. What does she get next?"),
+        ("カード番号はチャットに送らないでください。", "ハードカバーではなくペーパーバックがいいです。"),
+        ("カード番号はチャットに送らないでください。", "注文番号は何でしたっけ？"),
+        ("システムに接続できません。", "ホラーはもういいです。今はミステリーが好きです。"),
+        ("予算は3000円です。", "いくらですか？"),
+        ("「うずまき」2冊にします。", "それにします。ありがとう、さようなら。"),
+    ],
+)
+def test_words_of_every_request_bring_no_quotes(said: str, question: str) -> None:
+    """A number, a word such as "again", and a part of a katakana word are no evidence that a message answers a question."""
+    agent = build_agent(["Noted."] * 9)
+    for text in [said, *["Tell me about the weather."] * 4, question]:
+        agent(text)
+    assert quotes_of(agent) == ""
+
+
+def test_a_passage_that_was_said_again_with_another_number_is_not_quoted() -> None:
+    """Of the prices that the assistant named one after another only the latest is quoted; the user's statements all are."""
+    prices = [f"The printed edition of Uzumaki costs {price} yen a volume here." for price in (2800, 2900, 3100)]
+    agent = build_agent([*prices, *["Fine weather."] * 9])
+    for text in [
+        *(f"I bought volume {number} of Uzumaki in the shop at the station." for number in (1, 2, 3)),
+        *["Tell me about the weather."] * 4,
+        "How much is a printed Uzumaki?",
+    ]:
+        agent(text)
+    quotes = quotes_of(agent)
+    assert quotes.count("costs") == 1
+    assert "costs 3100 yen" in quotes
+    assert quotes.count("I bought volume") == 3
+
+
+def test_questions_of_the_user_are_not_quoted() -> None:
+    """A question answers nothing, unless it holds an identifier or a number."""
+    agent = build_agent(["Noted."] * 9)
+    for text in ["Do you sell Uzumaki?", "Is Uzumaki B07X1234?", *["Tell me about the weather."] * 4, "What of Uzumaki?"]:
+        agent(text)
+    quotes = quotes_of(agent)
+    assert "Do you sell" not in quotes
+    assert "B07X1234" in quotes
 
 
 def test_small_talk_and_neighbours_without_a_word_of_the_question_are_not_quoted() -> None:

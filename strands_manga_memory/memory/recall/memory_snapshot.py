@@ -10,7 +10,7 @@ from typing import Any
 
 from strands.memory import MemoryEntry
 
-from strands_manga_memory.language.search import Embed, LexicalIndex, content_terms, dot, embed_texts, search_terms
+from strands_manga_memory.language.search import Embed, LexicalIndex, content_terms, dot, embed_texts, evidence_terms
 from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, MOST_TOKENS
 from strands_manga_memory.memory.recall.ranking import RankingWeights, score
 from strands_manga_memory.memory.recall.wanted import Wanted
@@ -127,7 +127,7 @@ class Snapshot:
                 hits = [Hit(record, record.content, self._score(record, now, None)) for record in candidates.values()]
             else:
                 similar = self._similar(query)
-                asked = frozenset() if self._embed else content_terms(query)
+                asked = None if self._embed else content_terms(query)
                 hits = [
                     Hit(record, self._texts[name].own, self._score(record, now, similar.get(name, 0.0)))
                     for id_, record in candidates.items()
@@ -144,11 +144,11 @@ class Snapshot:
             record, now=now, half_life=half_life, weights=self._weights, uses=uses, used_at=used_at, similarity=similarity
         )
 
-    def _shares(self, name: str, asked: frozenset[str]) -> bool:
-        """Tell whether a text shares a term with the query; where vectors decide, and for a query without terms, always."""
+    def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
+        """Tell whether a text shares a term with the query; always where vectors decide."""
         text = self._texts[name]
         is_passage = text.record.type == MemoryType.EPISODE
-        return not asked or not asked.isdisjoint(search_terms(text.own if is_passage else f"{text.own} {text.near}"))
+        return asked is None or not asked.isdisjoint(evidence_terms(text.own if is_passage else f"{text.own} {text.near}"))
 
     def _similar(self, query: str) -> dict[str, float]:
         if self._index is None:

@@ -91,8 +91,8 @@ def test_of_long_results_that_share_passages_each_passage_is_quoted_once() -> No
 
 def test_what_is_shown_anyway_is_not_quoted_of_another_message() -> None:
     quoting = QuoteFormatter(1_000, default_counter())
-    assert quoting.format(hits(STOCK), ASKED, shown=[f"Here it is: {STOCK}"]) == ""
-    assert quoting.format(hits(STOCK), ASKED, shown=["Here it is."]).count(STOCK) == 1
+    assert quoting.format(hits(STOCK), ASKED, shown={f"Here it is: {STOCK}": None}) == ""
+    assert quoting.format(hits(STOCK), ASKED, shown={"Here it is.": None}).count(STOCK) == 1
 
 
 def test_a_short_reply_is_quoted_as_often_as_it_was_given() -> None:
