@@ -176,8 +176,11 @@ class Conversation:
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
-    def flush(self) -> None:
+    def flush(self, *, writes_hot: bool = True) -> None:
         """Put the unlogged turns into the log, then the head, then note in the hot tier which turns are logged.
+
+        Args:
+            writes_hot: A sweeper leaves the hot tier as it is: a write would restart its time to live.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer.
@@ -188,7 +191,7 @@ class Conversation:
         self._revalidate()
         with self._durable_io:
             for attempt in range(TRIES):
-                if self._flush_once():
+                if self._flush_once(writes_hot=writes_hot):
                     return
                 self._pause(attempt)
         raise OvertakenError(f"the durable head was replaced {TRIES} times by others; the turns are kept")
@@ -242,15 +245,18 @@ class Conversation:
         self._save_head()
         self._fill_hot()
 
-    def close(self) -> None:
+    def close(self, *, writes_hot: bool = True) -> None:
         """Flush, and note in the durable head that it has everything, until the next change.
+
+        Args:
+            writes_hot: As for ``flush``.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer.
         """
         if self.hot is not None and self.durable is not None:
             self.local.close()
-        self.flush()
+        self.flush(writes_hot=writes_hot)
 
     def _write_hot(self, record: Record) -> bool:
         hot = self._hot()
@@ -305,10 +311,10 @@ class Conversation:
             if record.incarnation and self.local.head_copy is not None and self.local.head_copy.version == record.version:
                 self._attempt(lambda: self._write_hot(record))
 
-    def _flush_once(self) -> bool:
+    def _flush_once(self, *, writes_hot: bool) -> bool:
         durable = self._durable()
         self.read_head()
-        if self.hot is not None:
+        if self.hot is not None and writes_hot:
             self._try_hot()
         with self.local.lock:
             record, known = self.local.draft(), durable.record
@@ -322,22 +328,14 @@ class Conversation:
                 record = replace(record, version=record.version.marked())
         self._redact_log(record, known)
         left = self._put_turns(record, missing)
-        head = self._with_proven_turns(head_record(record, left, known), record)
+        head = durable.with_proven_turns(head_record(record, left, known), record)
         if not durable.put_head(head):
             return False
         self.local.head_copy = head
         self.local.note_stored(replace(record, unlogged=left))
-        self._note_logged_in_hot(left)
+        if writes_hot:
+            self._note_logged_in_hot(left)
         return True
-
-    def _with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return a head that claims further seen turns which the log has: after a table was restored nobody may hold them."""
-        unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
-        if not unproven:
-            return head
-        turns = self._durable().get_turns(record.incarnation, unproven)
-        proven = {key: min(len(turn.messages), record.seen[key]) for key, turn in turns.items()}
-        return replace(head, seen={**head.seen, **proven})
 
     def _note_logged_in_hot(self, left: Mapping[TurnKey, int]) -> None:
         """Take turns that the log has off the hot tier's list of unlogged ones; the next save does so if this fails."""
@@ -503,38 +501,41 @@ class Conversation:
 
     def _write_tombstone(self, record: Record) -> bool:
         hot = self._hot()
-        if not hot.is_known:
+        if not hot.is_known or not hot.write(record, ttl=self._ttl(record)):
             return False
-        written = hot.write(record, ttl=self._ttl(record))
-        if written:
-            self.local.hot_copy = record
-        return written
+        self.local.hot_copy = record
+        return True
 
     def sweep(self) -> None:
         """Store in the durable tier what only the hot tier has, and empty the hot tier if nobody has written meanwhile.
 
-        An empty record stays for an hour, so that a write which is still on its way is refused.
-
         Raises:
             StoreUnavailableError: A tier does not answer; nothing is lost.
         """
-        hot, durable = self._hot(), self._durable()
         self.read_hot(touch=False)
-        self.close()
+        self.close(writes_hot=False)
+        if self.empty_hot():
+            self.purge_ended()
+
+    def empty_hot(self) -> bool:
+        """Replace the flushed hot record by an empty one, which refuses late writes for an hour.
+
+        Returns:
+            False if there was no record, or somebody has written since it was read.
+        """
+        hot, durable = self._hot(), self._durable()
         with self._hot_io:
             found, head = hot.record if hot.is_known else None, durable.record
-            if found is None or not found.incarnation or head is None or found.version[:2] != head.version[:2]:
-                return
-            if not found.unlogged.keys() - head.seen.keys():
-                hot.write(Record(version=found.version.marked()), ttl=EMPTY_SECONDS)
-        self.purge_ended()
+            if found is None or not found.incarnation or head is None or head.incarnation != found.incarnation:
+                return False
+            if head.version < found.version or found.unlogged.keys() - head.seen.keys():
+                return False
+            return hot.write(Record(version=found.version.marked()), ttl=EMPTY_SECONDS)
 
     def purge_ended(self) -> None:
         """Delete the logs of earlier incarnations."""
         if self.durable is not None:
-            with self.local.lock:
-                incarnation = self.local.base.incarnation
-            self._durable().purge(incarnation)
+            self.durable.purge(self.local.base.incarnation)
 
     # Inside
 

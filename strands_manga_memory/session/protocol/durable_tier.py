@@ -300,6 +300,22 @@ class DurableTier:
         found = Record(incarnation=head.incarnation, window=window, seen=lengths, turns=turns, unlogged=unlogged)
         return join(head, found)
 
+    def with_proven_turns(self, head: Record, record: Record) -> Record:
+        """Return a head that claims further seen turns which the log has: after a table was restored nobody may hold them."""
+        unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
+        if not unproven:
+            return head
+        turns = self.get_turns(record.incarnation, unproven)
+        proven = {key: min(len(turn.messages), record.seen[key]) for key, turn in turns.items()}
+        return replace(head, seen={**head.seen, **proven})
+
+    def incarnations(self) -> list[int]:
+        """Return the incarnations of which the log has turns, the earliest first."""
+        before = f"{self._member}#TURN#"
+        rows = self._table.query(self._session, first=before, last=f"{before}\U0010ffff", attributes=[])
+        found = {str(row[self._table.schema.sort]).removeprefix(before).partition("#")[0] for row in rows}
+        return sorted(int(number) for number in found if number.isdecimal())
+
     def purge(self, below: int) -> None:
         """Delete the logs of incarnations lower than ``below``."""
         first, last = f"{self._member}#TURN#", self._prefix(below)

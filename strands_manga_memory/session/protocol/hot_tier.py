@@ -387,6 +387,12 @@ class HotTier:
         return f"{self._name}#{name}"
 
 
+def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
+    """Return the state of a conversation's hot copy without its content; None if there is none, or only a tombstone."""
+    found = store.load(name, [_HEAD_FIELD], touch=False)
+    return None if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields else found
+
+
 def _front_of(data: bytes) -> tuple[TurnKey, int] | None:
     """Return the key and length of a turn whose field is damaged; None if they cannot be read either."""
     front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
