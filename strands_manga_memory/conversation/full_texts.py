@@ -11,6 +11,7 @@ from strands import tool
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.message_truncation import is_any_named, name_of, result_text, results_of
+from strands_manga_memory.messages import spoken_text
 from strands_manga_memory.messages.injection import READER
 from strands_manga_memory.stores.encoding.values import as_json
 
@@ -135,8 +136,8 @@ def _text_of(message: Message) -> str:
             found.append(as_json(block["toolUse"]["input"]))
         elif "toolResult" in block:
             found.append(result_text(block["toolResult"]))
-        elif "guardContent" in block:
-            found.append(block["guardContent"]["text"]["text"])
+        elif text := spoken_text(block):
+            found.append(text)
     return "\n".join(found)
 
 

@@ -14,7 +14,7 @@ from strands_manga_memory.conversation.truncation import CUT_MARKER, cut_marker,
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.search import split_passages
 from strands_manga_memory.language.text_features import TextFeatures, text_features
-from strands_manga_memory.messages import blocks_of, result_texts
+from strands_manga_memory.messages import blocks_of, result_texts, spoken_text
 from strands_manga_memory.messages.injection import LEFT_OUT, READER
 from strands_manga_memory.messages.media_limits import media_kind, media_note
 from strands_manga_memory.messages.placeholders import PLACEHOLDER
@@ -157,11 +157,7 @@ def _text_of(kind: str, block: dict[str, Any]) -> str:
         return result_text(block["toolResult"])
     if kind == "toolUse":
         return as_json(block["toolUse"]["input"])
-    if "guardContent" in block:
-        return str(block["guardContent"]["text"]["text"])
-    if "citationsContent" in block:
-        return "".join(item.get("text", "") for item in block["citationsContent"].get("content", []))
-    return str(block["text"])
+    return spoken_text(block) or ""
 
 
 def _cut_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:

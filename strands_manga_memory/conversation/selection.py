@@ -203,7 +203,8 @@ def _positions_of(messages: Sequence[Message], ids: Collection[str]) -> Iterator
 def is_pinned(message: Message) -> bool:
     """Tell whether a message has Strands' pin, ``metadata.custom.pinned``."""
     metadata = message.get("metadata")
-    return bool(metadata) and ((metadata or {}).get("custom") or {}).get("pinned") is True
+    custom = metadata.get("custom") if isinstance(metadata, dict) else None
+    return isinstance(custom, dict) and custom.get("pinned") is True
 
 
 def _required(messages: Sequence[Message], parts: Sequence[_TurnParts], first: frozenset[int]) -> dict[int, str]:

@@ -33,7 +33,7 @@ from strands_manga_memory.language.summary_facts import (
 )
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
-from strands_manga_memory.messages import id_of, is_turn_start, turns
+from strands_manga_memory.messages import id_of, is_turn_start, spoken_text, turns
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.model_calls import ModelErrorLog, ask_structured, model_setting
 from strands_manga_memory.messages.tokens import prompt_tokens
@@ -170,12 +170,8 @@ def _lines(message: Message, most: int | None) -> Iterator[str]:
     speaker = _SPEAKERS[message["role"]]
     names = {}
     for block in message["content"]:
-        if "text" in block:
-            yield f"{speaker}: {block['text']}"
-        elif "guardContent" in block:
-            yield f"{speaker}: {block['guardContent']['text']['text']}"
-        elif "citationsContent" in block:
-            yield f"{speaker}: {''.join(item.get('text', '') for item in block['citationsContent'].get('content', []))}"
+        if (text := spoken_text(block)) is not None:
+            yield f"{speaker}: {text}"
         elif "toolUse" in block:
             use = block["toolUse"]
             names[use["toolUseId"]] = use["name"]

@@ -13,6 +13,7 @@ from typing import Any, cast
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message, SystemContentBlock
 
+from strands_manga_memory.messages.message_parts import spoken_text
 from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
 from strands_manga_memory.messages.text_excerpts import map_stretches
 from strands_manga_memory.messages.tokens import shorten_line
@@ -153,12 +154,5 @@ def strip_placeholders(text: str) -> str:
 
 def message_text(message: Message) -> str:
     """Return the texts of a message, guarded and cited ones too, one a line, without placeholders."""
-    texts: list[Any] = []
-    for block in message["content"]:
-        if "text" in block:
-            texts.append(block["text"])
-        elif "guardContent" in block:
-            texts.append(block["guardContent"]["text"]["text"])
-        elif "citationsContent" in block:
-            texts += [item["text"] for item in block["citationsContent"].get("content", []) if "text" in item]
-    return strip_placeholders("\n".join(text for text in texts if isinstance(text, str)))  # blocks may be of any shape
+    texts = (spoken_text(block) for block in message["content"])
+    return strip_placeholders("\n".join(text for text in texts if text))

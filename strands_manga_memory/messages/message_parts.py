@@ -45,6 +45,29 @@ def is_of_tools(message: Mapping[str, Any]) -> bool:
     return False
 
 
+def spoken_text(block: Mapping[str, Any]) -> str | None:
+    """Return the text of a block of plain, guarded or cited text, and None for other blocks.
+
+    A block whose parts are malformed has an empty text.
+    """
+    if "text" in block:
+        return _string(block["text"])
+    if "guardContent" in block:
+        guarded = block["guardContent"]
+        return _string(guarded.get("text")) if isinstance(guarded, dict) else ""
+    if "citationsContent" in block:
+        cited = block["citationsContent"]
+        parts = cited.get("content") if isinstance(cited, dict) else None
+        return "".join(map(_string, parts)) if isinstance(parts, list) else ""
+    return None
+
+
+def _string(value: Any) -> str:
+    """Return a text, or the text in a part such as ``{"text": ...}``; an empty text for other values."""
+    text = value.get("text") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else ""
+
+
 def blocks_of(content: Any) -> list[dict[str, Any]]:
     """Return the blocks of what a tool says, whatever it is: a text is a block of text, anything else but None one of JSON."""
     return [

@@ -21,7 +21,7 @@ from typing import Any, cast
 from strands.types.content import Message
 
 from strands_manga_memory.messages.media_limits import within_limits
-from strands_manga_memory.messages.message_parts import blocks_of, is_turn_start, text_of
+from strands_manga_memory.messages.message_parts import blocks_of, is_turn_start, spoken_text, text_of
 from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, PLACEHOLDER
 
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
@@ -90,23 +90,14 @@ def _valid_block(block: Any, role: str) -> Any:
         return _valid_result(block) if role == "user" else None
     if "reasoningContent" in block:
         return block if role == "assistant" else None
-    if "guardContent" in block and "text" in block["guardContent"]:
-        return block if _is_said(_inner_text(block["guardContent"]["text"])) else None
-    if "citationsContent" in block:
-        return block if _is_said("".join(map(_inner_text, blocks_of(_content_of(block["citationsContent"]))))) else None
-    if "text" in block:
-        return block if _is_said(block["text"]) else None
-    return block
+    if "guardContent" in block and _has_only_image(block["guardContent"]):
+        return block
+    text = spoken_text(block)
+    return block if text is None or _is_said(text) else None
 
 
-def _inner_text(value: Any) -> str:
-    """Return the text of a part of a block; an empty text if it has none."""
-    text = value.get("text") if isinstance(value, dict) else value
-    return text if isinstance(text, str) else ""
-
-
-def _content_of(value: Any) -> Any:
-    return value.get("content") if isinstance(value, dict) else None
+def _has_only_image(guarded: Any) -> bool:
+    return isinstance(guarded, dict) and bool(guarded) and "text" not in guarded
 
 
 def _is_said(text: Any) -> bool:

@@ -57,12 +57,16 @@ def test_what_an_agent_lives_with_is_restored(name: str, tmp_path: Path) -> None
     played(CASES[name], embedded(tmp_path / "m.sqlite3"))
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("step", [60, pytest.param(3, marks=pytest.mark.long)])
-def test_an_agent_lives_with_whatever_is_a_message_and_is_not_given_what_is_none(step: int, tmp_path: Path) -> None:
+def test_an_agent_lives_with_whatever_is_a_message_and_is_not_given_what_is_none(
+    step: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     memory = embedded(tmp_path / "m.sqlite3")()
     accepted = [lived(at, value, memory, max_tokens=600) for at, value in shapes(step=step)]
     assert len(accepted) > 4_000 / step
     assert 0.1 < sum(accepted) / len(accepted) < 0.9
+    assert "could not be trimmed" not in caplog.text
     memory.close()
 
 

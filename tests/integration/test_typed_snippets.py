@@ -16,6 +16,8 @@ from tests.unit.test_readme import ROOT, SNIPPETS
 @pytest.mark.timeout(400)  # without a cache of an earlier run everything that is imported is read
 def test_its_python_is_typed(tmp_path: Path) -> None:
     for snippet in SNIPPETS:
+        if "troubleshooting" in str(snippet.id):
+            continue  # its snippets show mistakes
         name = re.sub(r"\W", "_", str(snippet.id))
         (tmp_path / f"{name}.py").write_text(f"from strands.models import Model\nmodel: Model\n{snippet.values[0]}", "utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml")]
