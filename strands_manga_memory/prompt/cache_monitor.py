@@ -1,4 +1,4 @@
-"""PromptCacheMonitor: how much of the prompts came from the provider's cache, and why it did not."""
+"""Plugin that measures the hit rate of the provider's prompt cache and names the cause of each drop."""
 
 from __future__ import annotations
 
@@ -19,39 +19,51 @@ from strands.plugins import Plugin
 from strands_manga_memory.messages.model_calls import model_setting
 from strands_manga_memory.messages.tokens import prompt_tokens
 from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheStats, CacheUse, Cause, Drop, Prices
-from strands_manga_memory.prompt.prefix import Mark, fingerprint, marks, repeated_tokens, shared
+from strands_manga_memory.prompt.prefix import (
+    MessageFingerprint,
+    count_repeated_tokens,
+    count_shared_messages,
+    fingerprint,
+    fingerprint_messages,
+)
 
 logger = logging.getLogger(__name__)
 
 _HOUR, _DAY = 3600, 86_400
-_MOST_HOURS = 31 * 24
-_MOST_CHANGES = 200
-
-
-_MOST_CONVERSATIONS = 10_000
+_MAX_HOURS = 31 * 24
+_MAX_DROPS = 200
+_MAX_CONVERSATIONS = 10_000
 _HIT = 0.5
-"""A call that read at least this share of its prompt from the cache was no miss."""
+"""Share of the prompt that a call must read from the cache to count as a hit."""
 
 
 @dataclass
-class _Seen:
-    """What the last call of a conversation looked like."""
+class _Request:
+    """Fingerprints of a conversation's last request."""
 
     parts: Mapping[Cause, str]
-    messages: Sequence[Mark]
+    messages: Sequence[MessageFingerprint]
     at: float
     model_class: type
 
 
 class PromptCacheMonitor(Plugin):
-    """Watches the prompt cache of any number of agents: ``Agent(plugins=[monitor])``. It changes nothing.
+    """Measures the prompt cache of one or more agents without changing their requests.
 
-    The prefix of each request is compared part by part with that of the conversation's last one, so a drop of the hit rate has
-    a name. The numbers come from the usage the provider reports. One monitor may serve all agents of a process.
+    The monitor compares the prefix of each request with the previous request of the conversation, part by part, to find the
+    cause of a drop in the hit rate. Token counts come from the usage that the provider reports.
+
+    Example:
+        ```
+        monitor = PromptCacheMonitor()  # one for all agents of the process
+        agent = Agent(plugins=[monitor])
+        agent("Hello")
+        print(monitor.report())
+        ```
 
     Args:
-        lifetime: Seconds a provider keeps a prefix after its last use. Default 300.
-        prices: What cached tokens cost.
+        lifetime: Seconds a provider caches a prefix after its last use. Default 300.
+        prices: Prices of cached tokens.
         variant: Name of the prompt variant in use, or a function that returns it.
         clock: Seconds since 1970.
 
@@ -77,94 +89,103 @@ class PromptCacheMonitor(Plugin):
         self._variant = variant
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
+        self._last_requests: OrderedDict[tuple[str, str], _Request] = OrderedDict()
         self._pending: dict[tuple[str, str], tuple[Cause, ...]] = {}
         self._hours: dict[int, list[int]] = {}
-        self._drops: deque[Drop] = deque(maxlen=_MOST_CHANGES)
+        self._drops: deque[Drop] = deque(maxlen=_MAX_DROPS)
         self._causes: Counter[Cause] = Counter()
         self._compared = self._changed = self._whole = self._uncached = 0
 
     def init_agent(self, agent: Agent) -> None:
-        """Listen to the agent's model calls."""
-        # Wrap handlers see the request as all Input handlers have left it, whenever those were registered.
-        agent.add_middleware(InvokeModelStage, self._asked)
-        agent.add_hook(self._answered, AfterModelCallEvent)
+        """Register the middleware and the hook for the agent's model calls."""
+        # Wrap handlers run after all Input handlers, so they see the request with everything that those added.
+        agent.add_middleware(InvokeModelStage, self._compare_request)
+        agent.add_hook(self._record_response, AfterModelCallEvent)
 
-    async def _asked(
+    async def _compare_request(
         self, context: InvokeModelContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
         try:
             self.compare(context)
-        except Exception as error:  # who watches a request must not be what it fails by
-            logger.warning("error=<%s> | the request could not be compared with the one before", type(error).__name__)
-            logger.debug("the request could not be compared with the one before", exc_info=True)
+        except Exception as error:  # monitoring must not fail the request
+            logger.warning("error=<%s> | comparing the request with the previous one failed", type(error).__name__)
+            logger.debug("comparing the request with the previous one failed", exc_info=True)
         async for event in next_fn(context):
             yield event
 
     def compare(self, context: InvokeModelContext) -> tuple[Cause, ...]:
-        """Compare a request with the conversation's one before; return why its prefix cannot come from the cache."""
+        """Compare a request with the previous one of its conversation.
+
+        Returns:
+            Causes why the provider cannot read the prefix from its cache; empty if it can.
+        """
         now = self._clock()
         key = _key(context.agent)
-        seen = _Seen(self._parts(context), marks(context), now, type(context.model))
+        request = _Request(self._fingerprint_parts(context), fingerprint_messages(context), now, type(context.model))
         with self._lock:
-            before = self._seen.get(key)
-            self._seen[key] = seen
-            self._seen.move_to_end(key)
-            if len(self._seen) > _MOST_CONVERSATIONS:
-                self._pending.pop(self._seen.popitem(last=False)[0], None)
+            previous = self._last_requests.get(key)
+            self._last_requests[key] = request
+            self._last_requests.move_to_end(key)
+            if len(self._last_requests) > _MAX_CONVERSATIONS:
+                self._pending.pop(self._last_requests.popitem(last=False)[0], None)
             causes: list[Cause] = []
-            if before is None:
-                # A conversation that goes on in a process that has not served it: after a deploy, or on another worker.
+            if previous is None:
+                # An old conversation that is new to this process: after a deployment, or on another worker.
                 causes = [Cause.DEPLOY] if any(message["role"] == "assistant" for message in context.messages) else []
             else:
-                causes = [cause for cause, mark in seen.parts.items() if before.parts[cause] != mark]
+                causes = [cause for cause, part in request.parts.items() if previous.parts[cause] != part]
                 self._compared += 1
                 self._changed += bool(causes)
-                same = shared(before.messages, seen.messages)
-                self._uncached += repeated_tokens(context, seen.messages, before.messages, same)
-                if same == len(before.messages):
+                shared = count_shared_messages(previous.messages, request.messages)
+                self._uncached += count_repeated_tokens(context, request.messages, previous.messages, shared)
+                if shared == len(previous.messages):
                     self._whole += 1
                 else:
                     causes.append(Cause.HISTORY)
-                if now - before.at > self._lifetime:
+                if now - previous.at > self._lifetime:
                     causes.append(Cause.GAP)
             self._pending[key] = tuple(causes)
             return tuple(causes)
 
-    def _parts(self, context: InvokeModelContext) -> dict[Cause, str]:
-        told = context.system_prompt
-        whole = [{"text": told}] if isinstance(told, str) else list(told or ())
-        kept = list(cast("Agent", context.agent).system_prompt_content or ())
-        added = [block for block in whole if block not in kept]
+    def _fingerprint_parts(self, context: InvokeModelContext) -> dict[Cause, str]:
+        prompt = context.system_prompt
+        blocks = [{"text": prompt}] if isinstance(prompt, str) else list(prompt or ())
+        own = list(cast("Agent", context.agent).system_prompt_content or ())
+        added = [block for block in blocks if block not in own]
         variant = self._variant() if callable(self._variant) else self._variant
         return {
-            Cause.PROMPT: fingerprint([block for block in whole if block in kept]),
+            Cause.PROMPT: fingerprint([block for block in blocks if block in own]),
             Cause.CONSTRAINTS: fingerprint(added),
             Cause.TOOLS: fingerprint(context.tool_specs),
             Cause.VARIANT: fingerprint([model_setting(context.model, "model_id"), variant]),
         }
 
-    def _answered(self, event: AfterModelCallEvent) -> None:
+    def _record_response(self, event: AfterModelCallEvent) -> None:
         if event.stop_response is not None:
             metadata = event.stop_response.message.get("metadata") or {}
             self.record(event.agent, metadata.get("usage") or {})
 
     def record(self, agent: Any, usage: Mapping[str, Any]) -> None:
-        """Take the usage a provider reported for the agent's last request."""
+        """Record the usage that a provider reported for the agent's last request.
+
+        Args:
+            agent: Agent that made the call.
+            usage: Token counts in the format of Strands, such as ``inputTokens`` and ``cacheReadInputTokens``.
+        """
         read, write = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
         now = self._clock()
         with self._lock:
-            known = self._seen.get(_key(agent))
-            total = prompt_tokens(usage, type(agent.model) if known is None else known.model_class)
+            request = self._last_requests.get(_key(agent))
+            total = prompt_tokens(usage, type(agent.model) if request is None else request.model_class)
             hour = self._hours.setdefault(int(now // _HOUR), [0, 0, 0, 0])
             for at, amount in enumerate((1, total, read, write)):
                 hour[at] += amount
-            while len(self._hours) > _MOST_HOURS:
+            while len(self._hours) > _MAX_HOURS:
                 del self._hours[min(self._hours)]
             causes = self._pending.pop(_key(agent), ())
-            if read >= _HIT * total:  # whatever happened in between, the prompt came from the cache
+            if read >= _HIT * total:  # a hit: changes of the history or a gap did no harm
                 causes = tuple(cause for cause in causes if cause in OF_PREFIX)
-            elif not causes and write and known is not None and len(known.messages) > 1:
+            elif not causes and write and request is not None and len(request.messages) > 1:
                 causes = (Cause.UNKNOWN,)
             if causes:
                 self._causes.update(causes)
@@ -172,12 +193,12 @@ class PromptCacheMonitor(Plugin):
 
     @property
     def drops(self) -> list[Drop]:
-        """The last 200 drops, the older first."""
+        """Last 200 drops, oldest first."""
         with self._lock:
             return list(self._drops)
 
     def stats(self) -> CacheStats:
-        """Return what is known."""
+        """Return the statistics of all calls."""
         with self._lock:
             hours = {hour: list(counts) for hour, counts in sorted(self._hours.items())}
             causes, compared, changed = dict(self._causes), self._compared, self._changed
@@ -205,15 +226,15 @@ class PromptCacheMonitor(Plugin):
         )
 
     def report(self) -> str:
-        """Return it as a few lines."""
+        """Format the statistics as a few lines of text."""
         stats = self.stats()
         lines = [
             f"prompt cache: {stats['hit_rate']:.0%} of {stats['input_tokens']:,} input tokens read, in {stats['calls']} calls",
             f"saved: {stats['saved_tokens']:,.0f} tokens"
             + (f", {stats['saved_dollars']:.4f} US dollars" if stats["saved_dollars"] is not None else ""),
-            f"prefix: the same in {stats['prefix_stability']:.1%} of the calls",
-            f"requests that begin with the whole one before: {stats['whole_prefixes']:.1%}; "
-            f"history not in the cache: {stats['uncached_history_tokens']:,.0f} tokens a call",
+            f"prefix: unchanged in {stats['prefix_stability']:.1%} of the calls",
+            f"requests that begin with the whole previous one: {stats['whole_prefixes']:.1%}; "
+            f"uncached history: {stats['uncached_history_tokens']:,.0f} tokens a call",
         ]
         if stats["worst_day"] is not None:
             lines.append(f"worst day: {stats['worst_day'][0]}, {stats['worst_day'][1]:.0%}; plan costs with it")
@@ -225,7 +246,7 @@ class PromptCacheMonitor(Plugin):
 
 
 def _key(agent: Any) -> tuple[str, str]:
-    """Return the conversation an agent holds: one that is built anew for each request goes on with it."""
+    """Return the key of the agent's conversation, equal for all agents that are built for one session."""
     return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 

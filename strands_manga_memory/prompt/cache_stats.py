@@ -1,4 +1,4 @@
-"""CacheStats: what is known of the prompts that a provider's cache had, and why it did not have the others."""
+"""Statistics of a provider's prompt cache, and the causes of its misses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypedDict
 
 
 class Cause(StrEnum):
-    """Why a prompt could not come from the cache."""
+    """Cause of a prompt that the cache could not serve."""
 
     PROMPT = "prompt changed"
     CONSTRAINTS = "constraints changed"
@@ -21,18 +21,18 @@ class Cause(StrEnum):
 
 
 OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIANT})
-"""Causes that are changes of the prefix."""
+"""Causes that change the prefix."""
 
 
 @dataclass(frozen=True)
 class Drop:
-    """A call whose prompt should have come from the cache and did not, or whose prefix changed.
+    """Model call that missed the cache, or whose prefix changed.
 
     Attributes:
         at: Seconds since 1970.
-        agent_id: Whose call it was.
-        causes: Why, all that apply.
-        tokens: Input tokens that were not read from the cache.
+        agent_id: Id of the calling agent.
+        causes: All causes that apply.
+        tokens: Input tokens that the cache did not serve.
     """
 
     at: float
@@ -43,12 +43,12 @@ class Drop:
 
 @dataclass(frozen=True)
 class Prices:
-    """What input tokens cost, as multiples of an uncached one, and what that costs.
+    """Prices of input tokens, as multiples of the price of an uncached token.
 
     Attributes:
-        read: A token read from the cache. Default 0.1.
-        write: A token written to it. Default 1.25.
-        per_million: US dollars for a million uncached input tokens; None: only tokens are reported.
+        read: Price of a token read from the cache. Default 0.1.
+        write: Price of a token written to the cache. Default 1.25.
+        per_million: US dollars for a million uncached input tokens. With None, the statistics have no dollars.
     """
 
     read: float = 0.1
@@ -57,7 +57,7 @@ class Prices:
 
 
 class CacheUse(TypedDict):
-    """Input tokens of some calls: all of them, those read from the cache and written to it, and the share that was read."""
+    """Input tokens of a group of calls: total, read from the cache, written to the cache, and the share that was read."""
 
     calls: int
     input_tokens: int
@@ -67,20 +67,19 @@ class CacheUse(TypedDict):
 
 
 class CacheStats(CacheUse):
-    """What is known of all calls.
+    """Statistics of all calls.
 
     Attributes:
         by_hour: Use by hour, UTC, such as ``2026-11-03 14:00``; the last 31 days.
-        worst_day: Day and hit rate of the day that was worst; None before there is one.
-        saved_tokens: What caching saved, in uncached input tokens; negative if writing cost more than reading saved.
-        saved_dollars: The same in US dollars; None without a price.
-        drops: How often each cause was seen.
-        prefix_changes: How often a prefix changed within a session, of all calls that could tell.
-        prefix_stability: Share of those calls whose prefix was the one before; 1 before there are any.
-        whole_prefixes: Share of the calls whose request began with the whole one before, of all that could tell; 1 before
-            there are any. What a plugin adds behind the cache point of the last message is no part of that.
-        uncached_history_tokens: Tokens, by estimate, of a call's history behind what it shares with the request before, its
-            new messages aside; on average over the calls that could tell.
+        worst_day: Day with the lowest hit rate, and that rate; None without calls.
+        saved_tokens: Savings in uncached input tokens; negative if writing cost more than reading saved.
+        saved_dollars: Savings in US dollars; None without a price.
+        drops: Number of drops by cause.
+        prefix_changes: Number of changed prefixes, among calls with a previous request.
+        prefix_stability: Share of those calls with an unchanged prefix; 1 without calls.
+        whole_prefixes: Share of those calls that began with the whole previous request; 1 without calls. Text that plugins
+            add after the cache point of the last message does not count.
+        uncached_history_tokens: Estimated tokens of old messages after the shared beginning, on average over those calls.
     """
 
     by_hour: dict[str, CacheUse]

@@ -1,4 +1,4 @@
-"""The common beginning of two requests to a model, which a provider's prompt cache can have. Pure."""
+"""Common beginning of two requests to a model, which a provider's prompt cache can serve. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,49 +15,67 @@ from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import injected_count
 
 
-class Mark(NamedTuple):
-    """What tells a message of a request from others: what it says, and its tracking id."""
+class MessageFingerprint(NamedTuple):
+    """Content hash and tracking id of a message in a request.
 
-    said: int
-    id: str
-
-
-def marks(context: InvokeModelContext) -> list[Mark]:
-    """Return a mark for each message of a request; what it says is the same number as long as the message says the same.
-
-    Blocks that were added for this request do not count.
+    Attributes:
+        content: Hash of the role and the stored blocks, without blocks that were added for one request.
+        tracking_id: Strands' id of the message, or an empty string.
     """
+
+    content: int
+    tracking_id: str
+
+
+def fingerprint_messages(context: InvokeModelContext) -> list[MessageFingerprint]:
+    """Return the fingerprint of each message of a request."""
     return [
-        Mark(hash((message["role"], *map(_text, _lasting(context, at)))), message.get("tracking_id") or "")
+        MessageFingerprint(
+            hash((message["role"], *map(_block_text, _stored_blocks(context, at)))), message.get("tracking_id") or ""
+        )
         for at, message in enumerate(context.messages)
     ]
 
 
-def shared(before: Sequence[Mark], now: Sequence[Mark]) -> int:
-    """Return with how many messages that say the same both requests begin."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0].said == pair[1].said, zip(before, now, strict=False)))
+def count_shared_messages(previous: Sequence[MessageFingerprint], current: Sequence[MessageFingerprint]) -> int:
+    """Count the messages of equal content at the beginning of two requests."""
+    pairs = zip(previous, current, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].content == pair[1].content, pairs))
 
 
-def repeated_tokens(context: InvokeModelContext, now: Sequence[Mark], before: Sequence[Mark], same: int) -> int:
-    """Return the tokens, by estimate, of the history of before this call that is no part of the common beginning."""
-    known = {mark.id for mark in before}
-    end = next((at + 1 for at in reversed(range(same, len(now))) if now[at].id in known), same)
-    return sum(estimate_tokens(_text(block)) for at in range(same, end) for block in _lasting(context, at))
+def count_repeated_tokens(
+    context: InvokeModelContext,
+    current: Sequence[MessageFingerprint],
+    previous: Sequence[MessageFingerprint],
+    shared: int,
+) -> int:
+    """Estimate the tokens of old messages after the shared beginning of two requests.
+
+    Args:
+        context: Current request.
+        current: Fingerprints of its messages.
+        previous: Fingerprints of the previous request's messages.
+        shared: Number of messages in the shared beginning.
+    """
+    known = {message.tracking_id for message in previous}
+    end = next((at + 1 for at in reversed(range(shared, len(current))) if current[at].tracking_id in known), shared)
+    return sum(estimate_tokens(_block_text(block)) for at in range(shared, end) for block in _stored_blocks(context, at))
 
 
 def fingerprint(value: Any) -> str:
-    """Return a short text that tells one value from others, the same in each process."""
+    """Return a short hash of a value, equal in every process."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
-def _lasting(context: InvokeModelContext, at: int) -> Sequence[ContentBlock]:
+def _stored_blocks(context: InvokeModelContext, at: int) -> Sequence[ContentBlock]:
+    """Return the blocks of a message without those that were added for this request."""
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]
 
 
-def _text(block: ContentBlock) -> str:
-    if "text" in block:  # the very object from call to call as long as the message stays, so its hash is known
+def _block_text(block: ContentBlock) -> str:
+    if "text" in block:  # the same object in every call, so Python has cached its hash
         return block["text"]
     return json.dumps(block, sort_keys=True, ensure_ascii=False, default=repr)

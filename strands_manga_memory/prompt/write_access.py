@@ -1,4 +1,4 @@
-"""Write access: whether this process can change what a path leads to."""
+"""Check of whether this process can change the file at a path."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What this process may do with a file or a folder.
+    """Permissions of this process on a file or a folder.
 
     Attributes:
-        writable: Whether it may write to it; to a folder: make, rename and remove what is in it.
-        owned: Whether it is its own, so that it may make it writable.
-        sticky: Whether a folder lets others' entries be renamed and removed by nobody but their owners.
+        writable: Whether the process may write to the file, or create, rename and remove entries of the folder.
+        owned: Whether the process owns the file or folder, so that it may make it writable.
+        sticky: Whether only owners may rename and remove the entries of the folder.
     """
 
     writable: bool = False
@@ -26,25 +26,29 @@ class Access:
 
 
 def access_of(path: Path) -> Access:
-    """Return what this process may do with ``path``; a file system that is mounted to be read gives nothing away.
+    """Return the permissions of this process on ``path``. Nothing is writable on a read-only file system.
 
     Raises:
-        OSError: It cannot be looked at.
+        OSError: The path cannot be inspected.
     """
-    found = path.stat()
+    status = path.stat()
     writable = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
     if sys.platform == "win32" or not hasattr(os, "geteuid"):
         return Access(writable=writable)
     is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    owned = found.st_uid == os.geteuid() and not is_read_only
-    return Access(writable=writable, owned=owned, sticky=bool(found.st_mode & stat.S_ISVTX) and os.geteuid() != 0)
+    owned = status.st_uid == os.geteuid() and not is_read_only
+    return Access(writable=writable, owned=owned, sticky=bool(status.st_mode & stat.S_ISVTX) and os.geteuid() != 0)
 
 
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
-    """Tell whether this process can change the file at an absolute path, or put another in its place.
+    """Return whether this process can change or replace the file at an absolute path.
 
-    It can if it may write to the file, to its folder or to a folder above it, or owns one of them. What cannot be looked at
-    counts as changeable.
+    The process can if it may write to the file, its folder or a folder above, or owns one of them. Paths that cannot be
+    inspected count as changeable.
+
+    Args:
+        path: Absolute path of the file.
+        look: Function that returns the permissions on a path.
     """
     try:
         file, *folders = map(look, (path, *path.parents))

@@ -1,7 +1,7 @@
-"""Agent Squad: agents whose history belongs to their Strands session, and one history for the whole squad [extra: squad]."""
+"""Agents and chat storage for Agent Squad, based on Strands sessions. Needs the extra ``squad``."""
 
 try:
-    import agent_squad.agents  # noqa: F401 - tells whether the extra is there before anything else needs it
+    import agent_squad.agents  # noqa: F401 - fails here, with the name of the extra, if it is not installed
 except ImportError as error:
     raise ImportError("strands_manga_memory.squad needs Agent Squad: pip install 'strands-manga-memory[squad]'") from error
 

@@ -1,4 +1,4 @@
-"""SessionStrandsAgent: an Agent Squad agent whose history belongs to its Strands session."""
+"""Agent for Agent Squad whose history is its Strands session."""
 
 from __future__ import annotations
 
@@ -28,41 +28,47 @@ from strands_manga_memory.stores import HotStore
 logger = logging.getLogger(__name__)
 
 _ASSISTANT: Any = ParticipantRole.ASSISTANT.value
-"""The role as Agent Squad's own agents write it: the text, where the annotation says the enumeration."""
+"""Role as a string, as in Agent Squad's own agents. Their annotation demands the enumeration."""
 
 _Emit = Callable[[AgentStreamResponse | None], None]
 
 
 class SessionStrandsAgent(SquadAgent):
-    """Answers each request with a Strands agent of its own, built for the conversation and restored by its session manager.
+    """Agent for Agent Squad that answers each request with a new Strands agent, restored by its session manager.
 
-    Agent Squad's chat history is not used, and nothing is written to its storage: the session is the only history, with tool
-    calls and results. Requests of one conversation have their turns one after the other; those of different ones run side by
-    side, on any event loop. Tools find ``user_id``, ``session_id``, ``agent_id`` and ``tenant`` in their invocation state; a
-    caller's ``additional_params`` are there too and cannot replace them. A request that fails is answered with
-    ``failed_text``; what went wrong is logged.
+    The session is the only history, with tool calls and results: the agent neither reads Agent Squad's chat history nor
+    writes to its storage. Requests of one conversation run one after another, those of different conversations in parallel,
+    on any event loop. The invocation state of tools has ``user_id``, ``session_id``, ``agent_id`` and ``tenant``, which
+    ``additional_params`` cannot replace. A failed request is answered with ``failed_text``, and the error is logged.
 
     If a tool or hook interrupts the turn, its reason is the answer, and the user's next message is the response to it.
 
-    A stream that is closed, or a request that is cancelled, cancels the turn; one that is only forgotten ends by itself. Either
-    way the conversation is free for its next request. Streams do no work before they are first iterated.
+    Closing a stream or cancelling a request cancels the turn; an abandoned stream ends by itself. Both free the
+    conversation for its next request. Streams do no work before their first iteration.
+
+    Example:
+        ```
+        def build(scope: ConversationScope) -> Agent:
+            return memory.agent(model, **vars(scope))
+
+        squad.add_agent(SessionStrandsAgent(AgentOptions(name="Orders", description="order status"), build))
+        ```
 
     Args:
         options: Name, description and callbacks. ``save_chat`` is always off.
-        build: Returns a new Strands agent for a scope, with the scope's ``agent_id`` and managers of its own:
-            ``Agent(model=model, **memory.agent_kwargs(**vars(scope)))``. Called on a thread, for each request.
-        streaming: Whether responses are streamed. Default False.
-        hot: Where turns are leased, so that other processes wait for them; None (default): only requests of this process wait
-            for one another, and what two processes save is merged by their session managers.
-        handoffs: Where other agents leave what this one is to know; costs one read a request. Default none.
-        tenant: The tenant of all users; None is a tenant of its own.
+        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with managers of
+            its own. Called on a thread for each request.
+        streaming: Whether to stream responses. Default False.
+        hot: Hot store in which a turn holds a lease, so that other processes wait. With None (default), only requests of this
+            process wait, and the session managers merge turns that two processes save.
+        handoffs: Notes of other agents for this one; costs one read per request. Default none.
+        tenant: Tenant of all users; None is a tenant of its own.
         wait: Seconds a request waits for earlier ones of its conversation. Default 30.
-        lease: Seconds after which others no longer wait for a process that died in the middle of a turn; the lease is prolonged
-            while it lives. A process that is cut off for longer is not waited for either; what both save is merged. Default 2.
-        grace: Seconds a cancelled turn has to end by itself. Default 5.
-        failed_text: The answer to a request that failed.
-        busy_text: The answer to a request whose turn did not come in time; nothing of it is kept.
-        cancelled_text: What the session has for an answer to a request that was cancelled before there was one.
+        lease: Seconds until the lease of a dead or disconnected process expires. Live processes renew it. Default 2.
+        grace: Seconds that a cancelled turn has to end by itself. Default 5.
+        failed_text: Answer to a request that failed.
+        busy_text: Answer to a request that waited too long; the request is not stored.
+        cancelled_text: Answer stored in the session for a request that was cancelled before its answer.
 
     Raises:
         ValueError: An argument is out of range.
@@ -109,7 +115,7 @@ class SessionStrandsAgent(SquadAgent):
         self._running: set[asyncio.Task[None]] = set()
 
     def is_streaming_enabled(self) -> bool:
-        """Tell whether responses are streamed."""
+        """Return whether responses are streamed."""
         return self._streaming
 
     async def process_request(
@@ -123,11 +129,14 @@ class SessionStrandsAgent(SquadAgent):
         """Answer a request.
 
         Args:
-            input_text: What the user says.
-            user_id: The user; from whoever authenticated him.
-            session_id: The session, unique within the user.
+            input_text: Message of the user.
+            user_id: Authenticated id of the user.
+            session_id: Id of the session, unique within the user.
             chat_history: Not used.
-            additional_params: Go into the invocation state of the agent's tools and hooks.
+            additional_params: Values for the invocation state of the agent's tools and hooks.
+
+        Returns:
+            The answer, or with ``streaming`` the chunks of the answer and the final message.
         """
         replies = self._replies(input_text, user_id, session_id, additional_params or {})
         if self._streaming:
@@ -141,7 +150,7 @@ class SessionStrandsAgent(SquadAgent):
     async def _replies(
         self, text: str, user_id: str, session_id: str, params: dict[str, Any]
     ) -> AsyncGenerator[AgentStreamResponse, None]:
-        """Yield what the turn says. It runs in a task of its own, so that nobody holds it up who forgets to listen."""
+        """Yield the chunks of a turn. The turn runs in a task of its own, so that an abandoned stream does not block it."""
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
         turn = asyncio.create_task(self._answer(text, user_id, session_id, params, channel.put_nowait, gone))
@@ -162,37 +171,37 @@ class SessionStrandsAgent(SquadAgent):
         try:
             scope = ConversationScope(user_id, session_id, self.id, tenant=self._tenant)
             async with self._turns.hold(scope, wait=self._wait):
-                if gone.is_set():  # nobody waits for it any more, and nothing of it has happened
+                if gone.is_set():  # cancelled before its turn began
                     return
                 final = await self._turn(scope, text, params, emit, gone)
         except BusyError:
-            logger.warning("agent=<%s>, wait=<%s> | a request waited too long for earlier ones", self.id, self._wait)
-            self._apologize(self._busy_text, emit)
-        except Exception as error:  # Agent Squad would show its text to the user
+            logger.warning("agent=<%s>, wait=<%s> | a request waited too long for earlier requests", self.id, self._wait)
+            self._emit_answer(self._busy_text, emit)
+        except Exception as error:  # Agent Squad would show the error's text to the user
             kind = type(error).__name__
-            logger.error("agent=<%s>, error=<%s> | a request failed", self.id, kind)  # noqa: TRY400 - its text may be private
+            logger.error("agent=<%s>, error=<%s> | a request failed", self.id, kind)  # noqa: TRY400 - the traceback may be private
             logger.debug("agent=<%s> | a request failed", self.id, exc_info=True)
-            self._apologize(self._failed_text, emit)
+            self._emit_answer(self._failed_text, emit)
         else:
             emit(AgentStreamResponse(final_message=final))
 
     async def _turn(
         self, scope: ConversationScope, text: str, params: dict[str, Any], emit: _Emit, gone: threading.Event
     ) -> ConversationMessage:
-        agent = await asyncio.to_thread(self._built, scope)
+        agent = await asyncio.to_thread(self._build_agent, scope)
         questions = _open_questions(agent)
-        taken: list[Handoff] = []
+        handoffs: list[Handoff] = []
         if self._handoffs is not None and not questions:
-            taken = await asyncio.to_thread(self._handoffs.waiting, scope)
-        for handoff in taken:
+            handoffs = await asyncio.to_thread(self._handoffs.read, scope)
+        for handoff in handoffs:
             for key, value in handoff.state.items():
                 agent.state.set(key, value)
         prompt: Any = text
         if questions:
             prompt = [{"interruptResponse": {"interruptId": id_, "response": text}} for id_ in questions]
-        elif taken:
-            prompt = [{"text": text}, *({"text": handoff.text} for handoff in taken)]
-        trusted = {
+        elif handoffs:
+            prompt = [{"text": text}, *({"text": handoff.text} for handoff in handoffs)]
+        identity = {
             "user_id": scope.user_id,
             "session_id": scope.session_id,
             "agent_id": scope.agent_id,
@@ -204,25 +213,25 @@ class SessionStrandsAgent(SquadAgent):
             **about, payload_input=text, additional_params=params, user_id=scope.user_id, session_id=scope.session_id
         )
         result: AgentResult | None = None
-        async for event in agent.stream_async(prompt, invocation_state={**params, **trusted}, cancel_signal=gone):
+        async for event in agent.stream_async(prompt, invocation_state={**params, **identity}, cancel_signal=gone):
             if "data" in event:
                 await self.callbacks.on_llm_new_token(event["data"])
                 emit(AgentStreamResponse(text=event["data"]))
             result = event.get("result", result)
         answer = _message("" if result is None else _text(result))
         try:
-            if self._handoffs is not None and taken:
-                await asyncio.to_thread(self._handoffs.done, scope, taken)
+            if self._handoffs is not None and handoffs:
+                await asyncio.to_thread(self._handoffs.remove, scope, handoffs)
             await self.callbacks.on_agent_end(**about, response=answer, agent_tracking_info=tracking)
-        except Exception as error:  # the answer is in the session, so the user gets it too
-            logger.warning("agent=<%s>, error=<%s> | what follows an answer failed", self.id, type(error).__name__)
-            logger.debug("agent=<%s> | what follows an answer failed", self.id, exc_info=True)
+        except Exception as error:  # the session has the answer, so the user must get it
+            logger.warning("agent=<%s>, error=<%s> | cleanup after an answer failed", self.id, type(error).__name__)
+            logger.debug("agent=<%s> | cleanup after an answer failed", self.id, exc_info=True)
         return answer
 
-    def _built(self, scope: ConversationScope) -> Agent:
+    def _build_agent(self, scope: ConversationScope) -> Agent:
         agent = self._build(scope)
         if agent in self._used:
-            raise ValueError("build must return a new agent for each request, got one that was used before")
+            raise ValueError("build must return a new agent for each request, got one from an earlier request")
         if agent.agent_id != scope.agent_id:
             raise ValueError(
                 f"build must give the agent the scope's agent_id {scope.agent_id!r:.80}, got {agent.agent_id!r:.80}"
@@ -231,7 +240,7 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Log how a turn ended that has no answer, or the model would be asked the same again with the user's next message."""
+        """Add an answer to a failed or cancelled turn, so that the model does not answer it with the user's next message."""
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":
@@ -240,21 +249,21 @@ class SessionStrandsAgent(SquadAgent):
             messages.append(answer)
             await event.agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=event.agent, message=answer))
 
-    def _apologize(self, text: str, emit: _Emit) -> None:
+    def _emit_answer(self, text: str, emit: _Emit) -> None:
         emit(AgentStreamResponse(text=text))
         emit(AgentStreamResponse(final_message=_message(text)))
 
 
 def _open_questions(agent: Agent) -> list[str]:
-    """Return the ids of the interrupts that wait for the user's answer."""
+    """Return the ids of interrupts without a response."""
     state = agent.take_snapshot(include=["interrupt_state"]).data["interrupt_state"]
     return [id_ for id_, one in state["interrupts"].items() if one["response"] is None] if state["activated"] else []
 
 
 def _text(result: AgentResult) -> str:
-    """Return the answer, and the questions that the turn was interrupted for."""
-    asked = [one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}" for one in result.interrupts or []]
-    return "\n".join(filter(None, [message_text(result.message), *asked]))
+    """Return the text of the answer and the reasons of interrupts."""
+    reasons = [one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}" for one in result.interrupts or []]
+    return "\n".join(filter(None, [message_text(result.message), *reasons]))
 
 
 def _message(text: str) -> ConversationMessage:

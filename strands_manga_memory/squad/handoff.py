@@ -1,4 +1,4 @@
-"""Handoffs: what one agent of a squad tells the next one, kept in the session, given to it once."""
+"""Notes from one agent to another of the same session, each delivered once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _IDS = {"user_id", "session_id", "agent_id", "tenant"}
 
 @dataclass(frozen=True, kw_only=True)
 class Handoff:
-    """What an agent tells another one of the same session.
+    """Note from one agent to another of the same session.
 
     Args:
-        from_agent: The agent that hands over.
-        to_agent: The agent that takes over.
-        summary: What it needs to know, in a few sentences.
-        state: Entries of ``agent.state`` that it gets a copy of; JSON values.
+        from_agent: Id of the sending agent.
+        to_agent: Id of the receiving agent.
+        summary: Text of the note, a few sentences.
+        state: Entries of ``agent.state`` to copy to the receiver; JSON values.
 
     Raises:
-        ValueError: An id is not allowed, or there is nothing to tell.
+        ValueError: An id is not allowed, both ids are equal, or the summary is empty.
     """
 
     from_agent: str
@@ -50,50 +50,58 @@ class Handoff:
 
     @property
     def text(self) -> str:
-        """What the model of the agent that takes over reads, behind the user's message: escaped, and marked as what it is."""
+        """Escaped text of the note, in a ``<handoff>`` tag, which follows the user's message in the request."""
         summary = redact_identifiers(self.summary)
-        said = summary if len(summary) <= MOST_CHARACTERS else f"{summary[:MOST_CHARACTERS]}…"
-        return f"{MARK} from={quoteattr(escape_line(self.from_agent))}>{escape_tags(said.replace('&', '&amp;'))}</handoff>"
+        shown = summary if len(summary) <= MAX_CHARACTERS else f"{summary[:MAX_CHARACTERS]}…"
+        return (
+            f"{HANDOFF_TAG} from={quoteattr(escape_line(self.from_agent))}>{escape_tags(shown.replace('&', '&amp;'))}</handoff>"
+        )
 
 
-MOST_CHARACTERS = 4_000
-"""Characters of a summary that the next agent is told."""
+MAX_CHARACTERS = 4_000
+"""Limit of a summary in the receiver's request; longer ones are truncated."""
 
-MARK = "<handoff"
-"""What the text of a handoff begins with."""
+HANDOFF_TAG = "<handoff"
+"""Beginning of the text of every handoff."""
 
 
 class Handoffs:
-    """Leaves handoffs in a session and takes them out: the newest of each agent for each other one.
+    """Stores handoffs in sessions: the newest of each sender for each receiver.
 
-    They are metadata of the conversation of the agent that takes over, so they survive a restart and are deleted with it.
+    Handoffs are metadata of the receiver's conversation, so they survive a restart and are deleted with the conversation.
 
     Args:
-        memory: Where the sessions are.
+        memory: Memory that has the sessions.
 
     Raises:
-        ValueError: It is no ``MangaMemory``.
+        ValueError: ``memory`` is not a ``MangaMemory``.
     """
 
     def __init__(self, memory: MangaMemory) -> None:
         self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
 
-    def leave(self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None) -> None:
-        """Keep a handoff until the next request to ``handoff.to_agent`` has been answered; wait until it is stored.
+    def write(self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None) -> None:
+        """Store a handoff until the next request to ``handoff.to_agent`` has been answered.
+
+        Args:
+            handoff: Note to store.
+            user_id: Id of the user.
+            session_id: Id of the session, unique within the user.
+            tenant: Tenant of the user; None is a tenant of its own.
 
         Raises:
             ValueError: An id is not allowed, or ``state`` is not JSON.
-            StoreUnavailableError: No tier took it in time; it is kept and saved later.
+            StoreUnavailableError: No tier answered in time. The handoff is pending and saved later.
         """
         record = {"summary": handoff.summary, "state": dict(handoff.state)}
         scope = ConversationScope(user_id, session_id, handoff.to_agent, tenant=tenant)
         self._memory.session(scope).set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": record})
 
-    def waiting(self, scope: ConversationScope) -> list[Handoff]:
-        """Return what others have left for the agent of a scope.
+    def read(self, scope: ConversationScope) -> list[Handoff]:
+        """Return the handoffs for the agent of a scope.
 
         Raises:
-            StoreUnavailableError: What is stored cannot be read.
+            StoreUnavailableError: The stores cannot be read.
         """
         return [
             Handoff(from_agent=name.removeprefix(_PREFIX), to_agent=scope.agent_id, **record)
@@ -101,39 +109,39 @@ class Handoffs:
             if name.startswith(_PREFIX) and record
         ]
 
-    def done(self, scope: ConversationScope, taken: list[Handoff]) -> None:
-        """Take handoffs out of the session; one that was replaced by a newer one meanwhile stays."""
+    def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
+        """Remove delivered handoffs from the session, except those that a newer one has replaced."""
         manager = self._memory.session(scope)
-        same = [handoff for handoff in self.waiting(scope) if handoff in taken]
-        if same:
-            manager.set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": None for handoff in same})
+        delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
+        if delivered:
+            manager.set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": None for handoff in delivered})
 
     def tool(self, agents: Mapping[str, str], *, state_keys: tuple[str, ...] = ()) -> AgentTool:
-        """Return the tool ``hand_over``, with which a model hands its user over to one of ``agents``.
+        """Create the tool ``hand_over``, with which a model hands its user over to one of ``agents``.
 
-        Whose session it is comes from the invocation state that ``SessionStrandsAgent`` sets, never from the model.
+        The ids of user and session come from the invocation state that ``SessionStrandsAgent`` sets, never from the model.
 
         Args:
-            agents: Ids of the agents that may take over, and what each is for.
-            state_keys: Entries of the agent's state that go along.
+            agents: Purpose of each possible receiver, by agent id.
+            state_keys: Keys of the agent's state to copy to the receiver.
         """
 
         async def hand_over(agent_id: str, summary: str, tool_context: ToolContext) -> str:
             """Hand the user over to a colleague, who answers from the user's next message on."""
             if agent_id not in agents:
                 return f"There is no {agent_id!r}. Colleagues: {', '.join(agents)}."
-            trusted, agent = tool_context.invocation_state, tool_context.agent
-            if not trusted.keys() >= _IDS:
+            identity, agent = tool_context.invocation_state, tool_context.agent
+            if not identity.keys() >= _IDS:
                 raise ValueError(f"hand_over needs {sorted(_IDS)} in the invocation state, as SessionStrandsAgent sets them")
             state = agent.state.get() if isinstance(agent, Agent) else {}
             handoff = Handoff(
-                from_agent=trusted["agent_id"],
+                from_agent=identity["agent_id"],
                 to_agent=agent_id,
                 summary=summary,
                 state={key: state[key] for key in state_keys if key in state},
             )
-            ids = {name: trusted[name] for name in _IDS - {"agent_id"}}
-            await asyncio.to_thread(self.leave, handoff, **ids)
+            ids = {name: identity[name] for name in _IDS - {"agent_id"}}
+            await asyncio.to_thread(self.write, handoff, **ids)
             return f"{agent_id} knows about it and answers from the user's next message on. Tell the user so."
 
         colleagues = "; ".join(f"{id_}: {purpose}" for id_, purpose in agents.items())

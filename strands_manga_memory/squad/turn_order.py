@@ -1,4 +1,4 @@
-"""ConversationTurns: the requests of one conversation have their turns one after the other."""
+"""Queue that runs the requests of one conversation one after another."""
 
 from __future__ import annotations
 
@@ -23,25 +23,22 @@ from strands_manga_memory.telemetry import STUCK_WAIT
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
-
-
 _waits = Waits()
 
 
 class BusyError(Exception):
-    """Earlier requests of the conversation took too long, or wait for this one."""
+    """Raised if earlier requests of the conversation take too long, or wait for this one."""
 
 
 class ConversationTurns:
-    """First come, first served, for each conversation, on any event loop and thread of this process.
+    """First-in, first-out queue for each conversation, on any event loop and thread of this process.
 
-    With a hot store the turn is also leased there, so that other processes wait for it. The lease is advisory: a store that is
-    down keeps nobody from his turn, and what two processes save is merged then.
+    With a hot store, a turn also holds a lease, so that other processes wait. The lease is advisory: if the store fails,
+    requests run without it, and the session managers merge the turns of two processes.
 
     Args:
-        hot: Where turns are leased; None: they are kept apart in this process only.
-        lease: Seconds after which the lease of a process that died ends. It is prolonged three times as often while the turn
-            lasts. Default 2.
+        hot: Hot store of the leases; None for requests of this process only.
+        lease: Seconds until the lease of a dead process expires. A turn renews its lease three times as often. Default 2.
 
     Raises:
         ValueError: ``lease`` is not above 0.
@@ -57,29 +54,29 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
-        """Wait up to ``wait`` seconds for the turn of a request, and have it until the block ends.
+        """Wait up to ``wait`` seconds for the turn of a request, and hold it until the block ends.
 
         Raises:
-            BusyError: It did not come in time, or never would: whoever has it waits for a turn that is held here.
+            BusyError: Earlier requests took too long, or wait for a turn that the caller holds.
         """
         key = (scope.storage_session_id, scope.agent_id)
         async with AsyncExitStack() as held:
             try:
                 with _waits.waiting(key):
                     async with asyncio.timeout(wait):
-                        await self._first_in_line(key, held)
-                        await self._leased(scope, held)
+                        await self._wait_in_queue(key, held)
+                        await self._acquire_lease(scope, held)
             except (TimeoutError, CircularWaitError) as error:
                 reason = "timeout" if isinstance(error, TimeoutError) else "circular"
                 telemetry.note(STUCK_WAIT, attributes={"reason": reason}, counts={"waits": 1})
-                logger.warning("agent=<%s>, reason=<%s> | a request waits for others in vain", scope.agent_id, reason)
+                logger.warning("agent=<%s>, reason=<%s> | a request stopped waiting for its turn", scope.agent_id, reason)
                 raise BusyError from error
             with _waits.holding(key):
                 yield
 
-    async def _first_in_line(self, key: Key, held: AsyncExitStack) -> None:
+    async def _wait_in_queue(self, key: Key, held: AsyncExitStack) -> None:
         mine = Future[None]()
-        mine.set_running_or_notify_cancel()  # whoever goes away leaves the queue himself, and cancels nothing
+        mine.set_running_or_notify_cancel()  # a cancelled waiter leaves the queue in the callback
         self._enter(key, mine)
         held.callback(self._leave, key, mine)
         if not mine.done():
@@ -101,42 +98,42 @@ class ConversationTurns:
             elif not queue[0].done():
                 queue[0].set_result(None)
 
-    async def _leased(self, scope: ConversationScope, held: AsyncExitStack) -> None:
+    async def _acquire_lease(self, scope: ConversationScope, held: AsyncExitStack) -> None:
         if self._hot is None:
             return
-        # The same lease as that of ``TieredSessionManager.lease``.
+        # ``TieredSessionManager.lease`` uses the same lease.
         name, owner = Place.of(scope.storage_session_id, "A", scope.agent_id).conversation, uuid.uuid4().hex
-        held.push_async_callback(self._give_back, self._hot, name, owner)
+        held.push_async_callback(self._release, self._hot, name, owner)
         pause = _FIRST_PAUSE
         try:
-            while not await self._take(self._hot, name, owner):
+            while not await self._acquire(self._hot, name, owner):
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except StoreError as error:
-            logger.warning("error=<%s> | no lease, other processes are not kept waiting", type(error).__name__)
+            logger.warning("error=<%s> | failed to acquire a lease, other processes do not wait", type(error).__name__)
             return
         renewal = asyncio.create_task(self._renew(self._hot, name, owner))
         held.push_async_callback(self._stop, renewal)
 
-    async def _take(self, hot: HotStore, name: str, owner: str) -> bool:
-        taking = asyncio.ensure_future(asyncio.to_thread(hot.acquire_lease, name, owner=owner, ttl=self._lease))
+    async def _acquire(self, hot: HotStore, name: str, owner: str) -> bool:
+        acquiring = asyncio.ensure_future(asyncio.to_thread(hot.acquire_lease, name, owner=owner, ttl=self._lease))
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(acquiring)
         except asyncio.CancelledError:
             with suppress(StoreError):
-                await taking  # or it would be taken after it was given back
+                await acquiring  # otherwise it could be acquired after its release
             raise
 
     async def _renew(self, hot: HotStore, name: str, owner: str) -> None:
         while True:
             await asyncio.sleep(self._lease / 3)
             with suppress(StoreError):
-                await self._take(hot, name, owner)
+                await self._acquire(hot, name, owner)
 
     async def _stop(self, renewal: asyncio.Task[None]) -> None:
         renewal.cancel()
-        await asyncio.wait({renewal})  # one that is under way must not come after the lease is given back
+        await asyncio.wait({renewal})  # a running renewal must not follow the release
 
-    async def _give_back(self, hot: HotStore, name: str, owner: str) -> None:
+    async def _release(self, hot: HotStore, name: str, owner: str) -> None:
         with suppress(StoreError):
             await asyncio.to_thread(hot.release_lease, name, owner=owner)

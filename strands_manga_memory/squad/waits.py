@@ -1,4 +1,4 @@
-"""Waits: who waits for whom, so that requests that would wait for one another for ever are told so at once."""
+"""Detection of requests that would wait for each other for ever."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Key = tuple[str, str]
-"""A conversation: its storage id, and its agent's."""
+"""Storage session id and agent id of a conversation."""
 
 
 class CircularWaitError(Exception):
-    """Whoever has the turn that is wanted waits, himself or through others, for one that is held here."""
+    """Raised if the holder of the requested turn waits, directly or through others, for a turn that the caller holds."""
 
 
 class Waits:
-    """The waits of one process: an edge from each conversation whose turn is held to the one that its holder waits for.
+    """Graph of waits in this process, with an edge from each held conversation to the one its holder waits for.
 
-    A turn is held by a request and by whatever it calls, in other tasks and threads, too, as far as these have its context.
+    A request holds its turn for all tasks and threads that run in its context.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wanted: dict[Key, list[Key]] = {}
+        self._edges: dict[Key, list[Key]] = {}
         self._held: ContextVar[tuple[Key, ...]] = ContextVar("held", default=())
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """Wait for the turn of a conversation, for the time of the block.
+        """Record that the caller waits for the turn of a conversation inside the block.
 
         Raises:
-            CircularWaitError: It would never come.
+            CircularWaitError: The turn would never come.
         """
         held = self._held.get()
         with self._lock:
-            if not set(held).isdisjoint(self._reached(key)):
+            if not set(held).isdisjoint(self._reachable(key)):
                 raise CircularWaitError
             for each in held:
-                self._wanted.setdefault(each, []).append(key)
+                self._edges.setdefault(each, []).append(key)
         try:
             yield
         finally:
             with self._lock:
                 for each in held:
-                    self._wanted[each].remove(key)
-                    if not self._wanted[each]:
-                        del self._wanted[each]
+                    self._edges[each].remove(key)
+                    if not self._edges[each]:
+                        del self._edges[each]
 
     @contextmanager
     def holding(self, key: Key) -> Iterator[None]:
-        """Hold the turn of a conversation, for the time of the block."""
+        """Record that the caller holds the turn of a conversation inside the block."""
         before = self._held.get()
         self._held.set((*before, key))
         try:
@@ -58,11 +58,11 @@ class Waits:
         finally:
             self._held.set(before)
 
-    def _reached(self, key: Key) -> set[Key]:
-        reached, ahead = {key}, [key]
+    def _reachable(self, key: Key) -> set[Key]:
+        reachable, ahead = {key}, [key]
         while ahead:
-            for each in self._wanted.get(ahead.pop(), ()):
-                if each not in reached:
-                    reached.add(each)
+            for each in self._edges.get(ahead.pop(), ()):
+                if each not in reachable:
+                    reachable.add(each)
                     ahead.append(each)
-        return reached
+        return reachable

@@ -672,12 +672,12 @@ async def test_a_user_who_is_forgotten_leaves_nothing_in_the_squad(open_memory: 
         for text in ("hello", "parrot hi"):
             await shop.ask(text, user)
     note = Handoff(from_agent="alpha", to_agent="beta", summary="a note")
-    Handoffs(memory).leave(note, user_id="u1", session_id="s1")
+    Handoffs(memory).write(note, user_id="u1", session_id="s1")
     report = memory.forget_user("u1")
     assert report.complete, report
     assert await shop.storage.fetch_all_chats("u1", "s1") == []
     assert await shop.storage.fetch_chat("u1", "s1", "parrot") == []
-    assert Handoffs(memory).waiting(ConversationScope("u1", "s1", "beta")) == []
+    assert Handoffs(memory).read(ConversationScope("u1", "s1", "beta")) == []
     assert len(await shop.storage.fetch_all_chats("u2", "s1")) == 4
 
 
@@ -1027,22 +1027,22 @@ async def test_a_handoff_is_not_another_users_and_not_to_a_stranger(memory: Mang
     )
     assert "Colleagues: beta" in await shop.ask("hello")
     handoff = Handoff(from_agent="alpha", to_agent="beta", summary="for u1")
-    handoffs.leave(handoff, user_id="u1", session_id="s1")
-    assert handoffs.waiting(ConversationScope("u1", "s1", "beta")) == [handoff]
+    handoffs.write(handoff, user_id="u1", session_id="s1")
+    assert handoffs.read(ConversationScope("u1", "s1", "beta")) == [handoff]
     for user, session, agent in (("u2", "s1", "beta"), ("u1", "s2", "beta"), ("u1", "s1", "alpha")):
-        assert handoffs.waiting(ConversationScope(user, session, agent)) == []
+        assert handoffs.read(ConversationScope(user, session, agent)) == []
 
 
 async def test_a_handoff_waits_until_its_request_was_answered(memory: MangaMemory) -> None:
     handoffs = Handoffs(memory)
     shop = Shop(memory, handoffs=handoffs)
-    handoffs.leave(Handoff(from_agent="alpha", to_agent="beta", summary="old"), user_id="u1", session_id="s1")
-    handoffs.leave(Handoff(from_agent="alpha", to_agent="beta", summary="new"), user_id="u1", session_id="s1")
+    handoffs.write(Handoff(from_agent="alpha", to_agent="beta", summary="old"), user_id="u1", session_id="s1")
+    handoffs.write(Handoff(from_agent="alpha", to_agent="beta", summary="new"), user_id="u1", session_id="s1")
     assert await shop.ask("beta boom") == SORRY
     await shop.ask("beta once more")
     assert "new" in str(shop.models[-1].requests[-1].messages[-1])
     assert "old" not in str(shop.models[-1].requests)
-    assert handoffs.waiting(ConversationScope("u1", "s1", "beta")) == []
+    assert handoffs.read(ConversationScope("u1", "s1", "beta")) == []
 
 
 async def test_what_is_known_of_a_user_is_shared_by_all_agents(open_memory: OpenMemory) -> None:
@@ -1078,8 +1078,8 @@ def test_messages_of_other_frameworks(open_memory: OpenMemory) -> None:
 
 
 def test_errors_keep_their_kind() -> None:
-    from strands_manga_memory.squad.chat_storage import _worded_for_users
+    from strands_manga_memory.squad.chat_storage import _user_facing_errors
 
-    with pytest.raises(ConflictError, match="try again"), _worded_for_users():
+    with pytest.raises(ConflictError, match="try again"), _user_facing_errors():
         raise ConflictError("user u1 said secret")
     assert issubclass(ConflictError, StoreError)

@@ -191,4 +191,4 @@ def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_p
     assert seen["steps"]["whole_prefixes"] >= 0.85
     assert seen["every turn"]["whole_prefixes"] < 0.6
     assert seen["steps"]["uncached_history_tokens"] <= 0.45 * seen["every turn"]["uncached_history_tokens"]
-    assert "requests that begin with the whole one before" in monitor.report()
+    assert "requests that begin with the whole previous one" in monitor.report()

@@ -53,10 +53,10 @@ def test_all_files_together_have_at_most_sixteen_kilobytes(folders: list[Path], 
     (folders[0] / "MEMORY.md").write_text("語" * 20_000)
     text = InstructionFiles(folders).read()
     assert len(text.encode()) <= 16 * 1024
-    assert "[cut: " in text
+    assert "[truncated: " in text
     assert "Rules of work" in text
     assert "Rules of machine" not in text
-    assert "left out" in caplog.text
+    assert "skipped an instruction file" in caplog.text
     (folders[0] / "MEMORY.md").write_text("</instructions>" * 5_000)
     assert len(InstructionFiles(folders).read().encode()) <= 16 * 1024
     with pytest.raises(ValueError, match="max_bytes must be from 1 to 16384"):
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_left_out(folders: list[Path], caplog: pytest.Log
     text = InstructionFiles(folders).read()
     assert "broken" not in text
     assert "Rules of machine" in text
-    assert "cannot be read" in caplog.text
+    assert "failed to read an instruction file" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_link_that_leads_out_of_its_folder_is_refused(
     (linked / "MEMORY.md").write_text("Its own.")
     assert "KEY" not in InstructionFiles([linked]).read()
     assert "Its own." in InstructionFiles([linked]).read()
-    assert "is refused" in caplog.text
+    assert "refused an instruction file" in caplog.text
     (linked / "notes.md").write_text("Within.")
     (linked / ".agent-context.md").symlink_to(linked / "notes.md")
     assert "Within." in InstructionFiles([linked]).read()
@@ -141,7 +141,7 @@ def test_a_hard_link_and_a_link_to_a_hidden_file_are_refused(folders: list[Path]
     (linked / "MEMORY.md").symlink_to(linked / ".git" / "config")
     (linked / ".agent-context.md").hardlink_to(linked / "secret")
     assert InstructionFiles([linked], allow=[linked]).read() == ""
-    assert caplog.text.count("is refused") == 3
+    assert caplog.text.count("refused an instruction file") == 3
     (linked / "AGENT.md").unlink()
     (linked / "AGENT.md").symlink_to(linked / "notes.md")
     (linked / "notes.md").write_text("Within.")
