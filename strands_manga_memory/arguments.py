@@ -73,7 +73,7 @@ def function(name: str, value: _T, words: str = "a function") -> _T:
 
 
 def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
-    """Return an object that has a method, such as ``score(message)``.
+    """Return an object that has a method, such as ``count(message)``.
 
     Args:
         name: Name of the argument.

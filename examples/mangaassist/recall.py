@@ -44,7 +44,7 @@ def show(console: Console) -> None:
     console.print(f"\nwhat {BUDGET} tokens of history keep (explain):")
     for fate in [fate for fate in agent.conversation_manager.explain(agent) if fate.role == "user"][:6]:  # type: ignore[attr-defined]
         most = sorted(fate.signals, key=lambda name: -abs(fate.signals[name]))[:3]
-        console.print(f"  {fate.fate:<9} {fate.act:<12} {fate.tokens:>3} tokens  {fate.why} ({', '.join(most)})")
+        console.print(f"  {fate.outcome:<9} {fate.act:<12} {fate.tokens:>3} tokens  {fate.reason} ({', '.join(most)})")
     agent(QUESTION)
     blocks = [block.get("text", "") for block in model.requests[-1].messages[-1]["content"]]
     quotes = [line for text in blocks if "<recalled_history>" in text for line in text.splitlines() if line.startswith("[assi")]

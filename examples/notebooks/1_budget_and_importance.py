@@ -137,7 +137,7 @@ def worth(record):
 colours = {"dropped": "lightgrey", "shortened": "tab:orange", "kept": "tab:green"}
 figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
 for fate, colour in colours.items():
-    points = [(1 + number / 2, worth(record)) for number, record in enumerate(fates) if record.fate == fate]
+    points = [(1 + number / 2, worth(record)) for number, record in enumerate(fates) if record.outcome == fate]
     axes.scatter(
         [turn for turn, _ in points], [value for _, value in points], s=16, color=colour, label=f"{fate}: {len(points)}"
     )
@@ -151,13 +151,13 @@ axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 
 # %%
-for record in [record for record in fates if record.fate == "kept"][:8]:
-    print(f"{record.role:<9} {record.act:<12} score {record.score:.2f}  {record.tokens:>3} tokens  {record.why}")
+for record in [record for record in fates if record.outcome == "kept"][:8]:
+    print(f"{record.role:<9} {record.act:<12} score {record.score:.2f}  {record.tokens:>3} tokens  {record.reason}")
 print()
 for turn, text in FACTS.items():
     record = fates[2 * (turn - 1)]
-    print(f"turn {turn:>3} {record.fate:<8} {record.act:<11} {record.why:<24} {text}")
-assert sum(fates[2 * (turn - 1)].fate == "kept" for turn in FACTS) >= len(FACTS) - 1
+    print(f"turn {turn:>3} {record.outcome:<8} {record.act:<11} {record.reason:<24} {text}")
+assert sum(fates[2 * (turn - 1)].outcome == "kept" for turn in FACTS) >= len(FACTS) - 1
 assert all(fates[2 * (turn - 1)].score > 0.8 for turn in (1, 30, 66, 170)), "wishes and corrections stand out"
 
 # %% [markdown]

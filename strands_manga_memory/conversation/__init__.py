@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         VerifiedSummary,
     )
     from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
-    from strands_manga_memory.conversation.outcomes import MessageFate
+    from strands_manga_memory.conversation.outcomes import MessageOutcome
     from strands_manga_memory.conversation.recall import HistoryRecall
     from strands_manga_memory.conversation.scoring import (
         BackgroundScorer,
@@ -56,7 +56,7 @@ else:
             "compaction": "Compaction MicroCompaction Reactive Snip Stage TieredCompactionConversationManager ToolResultCap "
             "VerifiedSummary",
             "summary_record": "Segment Summary",
-            "outcomes": "MessageFate",
+            "outcomes": "MessageOutcome",
             "importance_manager": "ImportanceWeightedConversationManager",
             "scoring": "BackgroundScorer Bands EmbeddingScorer ImportanceScorer ImportanceWeights ModelScorer RuleScorer "
             "SignalWeights",
@@ -85,7 +85,7 @@ __all__ = [
     "ImportanceScorer",
     "ImportanceWeightedConversationManager",
     "ImportanceWeights",
-    "MessageFate",
+    "MessageOutcome",
     "MicroCompaction",
     "ModelFactExtractor",
     "ModelScorer",

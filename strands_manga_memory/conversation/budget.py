@@ -331,7 +331,9 @@ class HistoryLimits:
         said = next(filter(is_turn_start, reversed(messages)), None)
         if said is None or model is None:
             return NO_HEADROOM
-        wanted = max(0, count(said) - budget // 2)
+        wanted = count(said) - budget // 2
+        if wanted <= 0:
+            return Headroom(0, is_enough=True)
         room = max(0, self.calibration.budget((window_of(model) or UNKNOWN_WINDOW) * 3 // 4) - budget)
         return Headroom(min(wanted, room), wanted <= room)
 

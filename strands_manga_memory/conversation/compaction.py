@@ -14,7 +14,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
-from strands_manga_memory.conversation.copying import CopiedAsNew
+from strands_manga_memory.conversation.copying import Template
 from strands_manga_memory.conversation.exchanges import exchanges
 from strands_manga_memory.conversation.features import same_objects
 from strands_manga_memory.conversation.full_texts import TOOL_NAME, FullTextArchive, result_keys
@@ -152,7 +152,7 @@ class MicroCompaction:
         )
 
 
-class VerifiedSummary(CopiedAsNew):
+class VerifiedSummary(Template):
     """Replaces older turns by a verified summary that is written in the background.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, Self
 _OF_ONE_CONVERSATION = "log"
 
 
-class CopiedAsNew:
+class Template:
     """What a deep copy of an object is: a new one, made with the same arguments.
 
     Whatever an object has taken on since it was made - the agent it serves, locks, threads, what it noted of messages - is its
@@ -30,7 +30,7 @@ class CopiedAsNew:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    if isinstance(value, CopiedAsNew):
+    if isinstance(value, Template):
         if id(value) not in memo:
             memo[id(value)] = value.__deepcopy__(memo)
         return memo[id(value)]

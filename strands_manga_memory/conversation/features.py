@@ -7,7 +7,6 @@ What depends on a text alone is kept in this process for all conversations. What
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import math
 import operator
@@ -45,6 +44,7 @@ _CACHED_TEXTS = 8_192
 _TOOL_ACTS = ("tool_use", "tool_result")
 _ENDING_ACTS = (DialogueAct.CORRECTION, DialogueAct.INSTRUCTION)
 _NO_TRAITS = TextFeatures()
+_PLACEHOLDER: Message = {"role": "assistant", "content": [{"text": PLACEHOLDER}]}
 _NEUTRAL_SCORE = 0.5
 
 
@@ -144,11 +144,18 @@ def priority(worth: float, tokens: int) -> float:
 
 def size_of(value: Any) -> int:
     """Return the characters and bytes in a nested value."""
-    if isinstance(value, str | bytes):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(size_of(key) + size_of(item) for key, item in value.items())
-    return sum(map(size_of, value)) if isinstance(value, list | tuple) else 8
+    size, left = 0, [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str | bytes):
+            size += len(one)
+        elif isinstance(one, dict):
+            left += [*one, *one.values()]
+        elif isinstance(one, list | tuple):
+            left += one
+        else:
+            size += 8
+    return size
 
 
 def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
@@ -280,7 +287,7 @@ class FeatureCache:
 
     Args:
         counter: Counts the tokens of a message.
-        scorer: Scores a message; its ``score`` may take the message alone or the history as well.
+        scorer: Scores a message.
         history: Returns the history that the scorer is given.
     """
 
@@ -289,11 +296,8 @@ class FeatureCache:
         self._counter = counter
         self._tokens = MessageCache[int]()
         self._features = MessageCache[MessageFeatures]()
-        self._placeholder_tokens: int | None = None
         self._scorer = scorer
-        self._score_of_act: Callable[[str], float] | None = getattr(scorer, "score_of_act", None)
         self._history = history
-        self._takes_history = self._score_of_act is None and _takes_history(scorer)
         self._previous: tuple[Message, MessageFeatures] | None = None
         self._recent: tuple[_RecentMessage, ...] = ()
         self._skims = False
@@ -305,18 +309,11 @@ class FeatureCache:
         tokens = self._tokens.get(message)
         return self._tokens.put(message, self._counter.count(message)) if tokens is None else tokens
 
-    @property
-    def placeholder_tokens(self) -> int:
-        """Tokens of the placeholder that a request has between two messages of one role."""
-        if self._placeholder_tokens is None:
-            self._placeholder_tokens = self._counter.count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
-        return self._placeholder_tokens
-
     def total(self, messages: Sequence[Message]) -> int:
         """Return the tokens that messages have in a request: their own, and those of placeholders between them."""
         tokens = sum(map(self.tokens, messages))
         placeholders = placeholder_count(messages)
-        return tokens + placeholders * self.placeholder_tokens if placeholders else tokens
+        return tokens + placeholders * self.tokens(_PLACEHOLDER) if placeholders else tokens
 
     def uncounted(self, messages: Iterable[Message]) -> list[Message]:
         """Return the messages whose tokens are not cached."""
@@ -344,7 +341,7 @@ class FeatureCache:
             if features is None:
                 self._skims = at < closely_from
                 self._previous = (messages[at - 1], found[-1]) if at else None
-                features = self(message)
+                features = self._features.put(message, self._measure(message))
             found.append(features)
         self._skims = False
         self._end_instructions(messages, found)
@@ -413,17 +410,11 @@ class FeatureCache:
         act = act_of_reply(text, before, features.act, features.traits, answers=answers)
         if act != features.act:
             features.act = act
-            if self._score_of_act is not None:
-                features.score = self._score(message, act)
+            features.score = self._score(message, act)
 
     def _score(self, message: Message, act: str) -> float:
         try:
-            if self._score_of_act is not None:
-                value = self._score_of_act(act)
-            elif self._takes_history:
-                value = self._scorer.score(message, self._history())
-            else:
-                value = self._scorer.score(message)
+            value = self._scorer.score(message, act, self._history())
             if not math.isnan(value):
                 return min(1.0, max(0.0, float(value)))
             problem = "it is no number"
@@ -439,11 +430,3 @@ class FeatureCache:
 def _input_text(message: Message) -> str:
     """Return the inputs of a message's tool calls as text: their words refer to what was said before."""
     return " ".join(str(block["toolUse"]["input"]) for block in message["content"] if "toolUse" in block)
-
-
-def _takes_history(scorer: ImportanceScorer) -> bool:
-    try:
-        inspect.signature(scorer.score).bind({}, [])
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -23,12 +23,12 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, positive, with_method
 from strands_manga_memory.conversation.budget import HistoryLimits, history_tokens, window_of
-from strands_manga_memory.conversation.copying import CopiedAsNew
+from strands_manga_memory.conversation.copying import Template
 from strands_manga_memory.conversation.features import FeatureCache
 from strands_manga_memory.conversation.full_texts import FullTextArchive
 from strands_manga_memory.conversation.history_manager import HistoryManagerLookup
 from strands_manga_memory.conversation.message_list import History, copied_quickly
-from strands_manga_memory.conversation.outcomes import MessageFate
+from strands_manga_memory.conversation.outcomes import MessageOutcome
 from strands_manga_memory.conversation.request_tokens import RequestMeter, with_added, without_added
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, RuleScorer, SignalWeights
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
@@ -53,7 +53,7 @@ _BANDS, _SIGNALS = Bands(), SignalWeights()  # one for all agents
 _NO_LAYOUT = Layout()
 
 
-class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
+class ImportanceWeightedConversationManager(Template, ConversationManager):
     """Keeps what matters of the conversation within ``max_tokens`` at every model call, in the middle of a turn too.
 
     The first turn, the current turn and pinned messages (``metadata.custom.pinned``, as Strands' ``pin_message`` sets it)
@@ -124,7 +124,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         if trim_to is not None and trim_to > high and not self.follows_window:
             raise ValueError(f"trim_to must be at most max_tokens ({high}), got {trim_to!r:.80}")
         trim_every = None if trim_every is None else positive("trim_every", trim_every)
-        self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score(message)")
+        self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score(message, act, context)")
         self.counter = with_method("counter", counter if counter is not None else default_counter(), "count(message)")
         if on_evict is not None:
             function("on_evict", on_evict, "a function of a list of messages")
@@ -265,7 +265,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
 
     async def keep_on(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
         """Bring the history of an agent within the budget; errors are logged, never raised."""
-        await self._trimmer.keep_if_changed(event.agent)
+        await self._trimmer.keep(event.agent)
         self._log.forget_all_but(event.agent.messages)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
@@ -276,7 +276,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
         try:
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
-            history, tokens = await self.off_loop(messages, lambda: self._trimmer.fit_request(messages))
+            history, tokens = await self._trimmer.off_loop(messages, lambda: self._trimmer.fit_request(messages))
             self._requests.sending(context, tokens, injected)
             if history is context.messages:
                 return context
@@ -348,7 +348,7 @@ class ImportanceWeightedConversationManager(CopiedAsNew, ConversationManager):
 
     # --- Questions of users and of other managers -------------------------------------------------
 
-    def explain(self, agent: Agent) -> list[MessageFate]:
+    def explain(self, agent: Agent) -> list[MessageOutcome]:
         """Return the outcomes of the messages of the history and of the last 1,000 evicted ones, in the order of speech."""
         return self._trimmer.explain(list(agent.messages))
 

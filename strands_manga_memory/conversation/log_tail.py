@@ -96,22 +96,18 @@ class LogTail:
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
         """Take note of the messages that were selected in place of a history: truncated ones among them are ours."""
         old = frozenset(map(id, history))
-        self._window = [id_of(message) for message in selected]
-        self._truncated = {
-            id_: known
-            for message in selected
-            if (known := self._truncated_form(id_ := id_of(message), message, is_new=id(message) not in old)) is not None
-        }
+        known, self._window, self._truncated = self._truncated, [], {}
+        for message in selected:
+            id_ = id_of(message)
+            self._window.append(id_)
+            if id(message) not in old and self._messages.get(id_) is not message:
+                self._truncated[id_] = logged_fingerprint(message)
+            elif id_ in known:
+                self._truncated[id_] = known[id_]
 
     def forget(self, id_: str) -> None:
         """Forget a message; it does not come back."""
         self._messages.pop(id_, None)
-
-    def _truncated_form(self, id_: str, message: Message, *, is_new: bool) -> int | None:
-        """Return the fingerprint of a message that is truncated in the window; None if it is whole."""
-        if is_new and self._messages.get(id_) is not message:
-            return logged_fingerprint(message)
-        return self._truncated.get(id_)
 
     def _hold(self, kept: Sequence[Message]) -> list[Message]:
         self._messages = {id_of(message): message for message in kept}

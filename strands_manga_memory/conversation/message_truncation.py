@@ -105,6 +105,8 @@ class MessageTruncator:
         if self.tokens <= target:
             return
         pieces = [piece for at in positions for piece in self._pieces(kind, at) if piece.tokens > floor]
+        if not pieces:
+            return
         cap = cap_of((piece.tokens for piece in pieces), self.tokens - target, floor)
         for piece in pieces:
             if piece.tokens > cap:
@@ -265,6 +267,8 @@ def condensed_message(message: Message) -> Message | None:
     several texts those that say something.
     """
     content = cast("list[Any]", message["content"])
+    if len(content) == 1 and [*content[0]] == ["text"] and len(content[0]["text"] or "") <= _MOST_CONDENSED:
+        return None  # most messages
     if not content or is_truncated(message):
         return None
     if all("toolResult" in block for block in content):

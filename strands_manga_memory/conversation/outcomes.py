@@ -20,8 +20,8 @@ REMEMBERED_DROPS = 1_000
 
 
 @dataclass(frozen=True)
-class MessageFate:
-    """What became of one message, and why.
+class MessageOutcome:
+    """Whether one message was kept, truncated or evicted, and why.
 
     Attributes:
         tracking_id: Its id; None if it has none yet.
@@ -29,8 +29,8 @@ class MessageFate:
         act: What it does: a dialogue act, ``"tool_use"`` or ``"tool_result"``.
         score: Its importance, 0 to 1.
         tokens: Its size.
-        fate: ``"kept"``, ``"dropped"`` or ``"shortened"``.
-        why: The reason, in words.
+        outcome: ``"kept"``, ``"dropped"`` or ``"shortened"``.
+        reason: Why, in words.
         signals: What its worth is made of, signal by signal, in logarithms of odds; see ``SignalWeights``.
         passages: Of a message that is shown shortened: what is shown of it, by sentences, list items, table rows and blocks of
             code. A passage that was too long for the room may be there in part.
@@ -41,27 +41,26 @@ class MessageFate:
     act: str
     score: float
     tokens: int
-    fate: str
-    why: str
+    outcome: str
+    reason: str
     signals: dict[str, float] = field(default_factory=dict)
     passages: tuple[str, ...] = ()
 
 
 _Packed = tuple[Any, ...]
-"""The fields of a fate in order, the signals as their names and their values; passages are told only of what is present. Of
-each agent there may be a thousand, and of agents thousands: this takes half of the memory, and the garbage collector need not
-look at it."""
+"""The fields of an outcome in order, the signals as their names and their values. An agent may have a thousand, and a process
+thousands of agents: this form takes half of the memory, and the garbage collector does not scan it."""
 
 
-def _packed(fate: MessageFate) -> _Packed:
-    names, values = _same(tuple(fate.signals)), array("d", fate.signals.values()).tobytes()
-    return fate.tracking_id, fate.role, fate.act, fate.score, fate.tokens, fate.fate, fate.why, names, values
+def _packed(one: MessageOutcome) -> _Packed:
+    names, values = _same(tuple(one.signals)), array("d", one.signals.values()).tobytes()
+    return one.tracking_id, one.role, one.act, one.score, one.tokens, one.outcome, one.reason, names, values
 
 
-def _unpacked(packed: _Packed, **changes: Any) -> MessageFate:
+def _unpacked(packed: _Packed, **changes: Any) -> MessageOutcome:
     *fields, names, values = packed
     fields.append(dict(zip(names, array("d", values), strict=True)))
-    return replace(MessageFate(*fields), **changes)
+    return replace(MessageOutcome(*fields), **changes)
 
 
 @functools.lru_cache(1_024)
@@ -97,14 +96,14 @@ class OutcomeLog:
             self._evicted.append(_packed(self._outcome(messages[at], old[at], "dropped", reasons[at])))
         del self._evicted[:-REMEMBERED_DROPS]
 
-    def of(self, messages: Sequence[Message], reasons: Mapping[int, str]) -> list[MessageFate]:
+    def of(self, messages: Sequence[Message], reasons: Mapping[int, str]) -> list[MessageOutcome]:
         """Return the outcomes of the messages of a history and of evicted ones, in the order of speech."""
         self._see(messages)
         old = ages(messages)
         kept = {message.get("tracking_id"): self._present(message, old[at], reasons[at]) for at, message in enumerate(messages)}
-        gone = {tracking_id: fate for fate in self._evicted if (tracking_id := fate[0]) not in kept}
-        fates = [*map(_unpacked, gone.values()), *kept.values()]
-        return sorted(fates, key=lambda fate: self._order.get(fate.tracking_id, len(self._order)))
+        gone = {id_: packed for packed in self._evicted if (id_ := packed[0]) not in kept}
+        found = [*map(_unpacked, gone.values()), *kept.values()]
+        return sorted(found, key=lambda one: self._order.get(one.tracking_id, len(self._order)))
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Forget messages that are neither among these nor remembered as evicted."""
@@ -118,12 +117,12 @@ class OutcomeLog:
             if id_ not in self._order:
                 self._order[id_] = next(self._numbers)
 
-    def _present(self, message: Message, age: int, reason: str) -> MessageFate:
+    def _present(self, message: Message, age: int, reason: str) -> MessageOutcome:
         if is_truncated(message):
             return replace(self._outcome(message, age, "shortened", reason), passages=shown_passages(message))
         return self._outcome(message, age, "kept", reason)
 
-    def _outcome(self, message: Message, age: int, fate: str, reason: str) -> MessageFate:
+    def _outcome(self, message: Message, age: int, outcome: str, reason: str) -> MessageOutcome:
         features = self._features(message)
         if features.act in ("tool_use", "tool_result"):
             signals = tool_signals(features, age=age, weights=self._weights)
@@ -131,4 +130,4 @@ class OutcomeLog:
             service = self._features.vocabulary.service if message["role"] == "assistant" else 0.0
             signals = text_signals(features, service=service, age=age, weights=self._weights)
         id_, role = message.get("tracking_id"), message["role"]
-        return MessageFate(id_, role, features.act, features.score, features.tokens, fate, reason, signals)
+        return MessageOutcome(id_, role, features.act, features.score, features.tokens, outcome, reason, signals)

@@ -30,13 +30,21 @@ logger = logging.getLogger(__name__)
 
 
 class ImportanceScorer(Protocol):
-    """Says what a message is worth. It is asked once for each content of a message, so it may be slow, but not wait for I/O.
+    """Scores the importance of messages.
 
-    One that finds out more later has a whole number ``revision`` as well, and changes it then: everything is asked again.
+    It is asked once for each content of a message, and again if the message turns out to be a reply: it may be slow, but not
+    wait for I/O. A scorer whose scores change later has a whole number ``revision`` that grows then: all messages are scored
+    again.
     """
 
-    def score(self, message: Message, context: Sequence[Message] = ()) -> float:
-        """Return the worth of ``message``, 0 to 1; ``context`` is the history it is part of."""
+    def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
+        """Return the worth of a message, from 0 to 1.
+
+        Args:
+            message: The message.
+            act: Its dialogue act, ``"tool_use"`` or ``"tool_result"``, by rules.
+            context: The history.
+        """
 
 
 class Band(IntEnum):
@@ -123,13 +131,9 @@ class RuleScorer:
     def __init__(self, weights: ImportanceWeights | None = None) -> None:
         self.weights = weights or WEIGHTS
 
-    def score(self, message: Message, context: Sequence[Message] = ()) -> float:
-        """Return the score of ``message``'s act."""
-        return self.score_of_act(message_act(message))
-
-    def score_of_act(self, act: str) -> float:
-        """Return the score of an act: a dialogue act, ``"tool_use"`` or ``"tool_result"``."""
-        return float(getattr(self.weights, act))
+    def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
+        """Return the score of a message's act; without one given, the act is read from the message."""
+        return float(getattr(self.weights, act or message_act(message)))
 
 
 def message_act(message: Message) -> str:
@@ -246,11 +250,12 @@ class BackgroundScorer:
         self._waiting: dict[tuple[str, int], Line] = {}
         self._run: Run[None] | None = None
 
-    def score(self, message: Message, context: Sequence[Message] = ()) -> float:
-        """Return what the judge said of ``message``; by the rules if it has not answered yet, and then it is asked."""
-        by_rules = self.rules.score(message, context)
+    def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
+        """Return the judge's score of a message; the score by rules if the judge has not answered yet, and then it is asked."""
+        act = act or message_act(message)
+        by_rules = self.rules.score(message, act, context)
         id_, text = message.get("tracking_id"), message_text(message).strip()
-        if not id_ or not text or message_act(message) in ("tool_use", "tool_result"):
+        if not id_ or not text or act in ("tool_use", "tool_result"):
             return by_rules
         key = id_, content_fingerprint(message)
         with self._lock:

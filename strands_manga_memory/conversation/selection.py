@@ -9,8 +9,7 @@ that stay in any case leave no room, they are truncated in the order of :func:`_
 from __future__ import annotations
 
 import math
-from bisect import bisect
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from strands_manga_memory.conversation.message_truncation import MessageTruncato
 from strands_manga_memory.conversation.scoring import HIGH, LOW, MIDDLE, Band, Bands, SignalWeights
 from strands_manga_memory.messages import is_of_tools, is_tool_pair, is_turn_start, tool_use_ids, turns
 from strands_manga_memory.messages.placeholders import PLACEHOLDER
-from strands_manga_memory.messages.provider_format import placeholder_count, stands_apart
+from strands_manga_memory.messages.provider_format import placeholder_count
 
 FIRST_TURN = "first turn"
 CURRENT_TURN = "current turn"
@@ -115,8 +114,8 @@ def select(
         first_turn: Tracking ids of the messages of the first turn; none while it is the current one.
         count: Returns the tokens of a message.
     """
-    parts = [_parts(messages, turn) for turn in turns(messages)]
-    required = _required(messages, parts, frozenset(_positions_of(messages, first_turn)))
+    units = _units(messages)
+    required = _required(messages, units, frozenset(first_turn))
     reasons = {**dict.fromkeys(range(len(messages)), NO_ROOM), **required}
     positions = sorted(required)
     placeholder = count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
@@ -127,17 +126,29 @@ def select(
         count,
         _locked(messages, required, spares_request=budget.spares_request),
     )
+    others = [unit for unit in units if unit.positions[0] not in required]
     if budget.may_truncate:
-        demand = _demand(messages, features, parts, required, budget.bands)
-        _make_room(truncator, required, parts, demand, max(1, budget.tokens - reserved), budget.headroom)
+        demand = _demand(messages, features, others, budget.bands)
+        cycles = [unit for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
+        _make_room(truncator, required, cycles, demand, max(1, budget.tokens - reserved), budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
-    fill = _Fill(messages, features, budget, truncator, placeholder, reasons)
-    fill.add(parts, required, count)
+    opened = {unit.turn for unit in units if not truncator.messages.keys().isdisjoint(unit.positions)}
+    items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
+    taken = _take(items, budget.most - truncator.tokens - reserved, opened, budget.turns, reasons)
+    while True:
+        kept, condensed = _kept(messages, truncator.messages, taken)
+        tokens = truncator.tokens + sum(item.tokens for item in taken) + placeholder * placeholder_count(list(kept.values()))
+        if tokens <= budget.most or not taken:
+            break
+        reasons |= dict.fromkeys(taken.pop().positions, NO_ROOM)
+    for item in taken:
+        if item.needs is None:
+            reasons |= dict.fromkeys(item.positions, _IN_BAND[item.rank[0]])
     return Selection(
-        {at: fill.kept[at] for at in sorted(fill.kept)},
-        frozenset(truncator.changed | fill.condensed),
+        kept,
+        frozenset(truncator.changed | condensed),
         reasons,
-        budget.most - fill.room,
+        tokens,
         sum(each.tokens for each in features),
         budget.tokens,
     )
@@ -146,58 +157,47 @@ def select(
 # --- Messages that stay or go together ------------------------------------------------------------
 
 
-class _TurnParts(NamedTuple):
-    """Positions of the messages of a turn.
+class _Unit(NamedTuple):
+    """Messages that stay or go as one: a text, a tool call with its result, or a turn's other messages of tools.
 
     Attributes:
-        singles: Messages that stay or go alone.
-        cycles: Tool calls with their results.
-        others: Other messages of tool calls and results; all of them stay or go together.
+        positions: Their positions.
+        turn: Number of their turn.
+        is_cycle: Whether they are a tool call with its result.
     """
 
-    singles: tuple[int, ...]
-    cycles: tuple[tuple[int, int], ...]
-    others: tuple[int, ...]
+    positions: tuple[int, ...]
+    turn: int
+    is_cycle: bool = False
 
-    def positions(self) -> Iterator[int]:
-        yield from self.singles
-        yield from self.others
-        for cycle in self.cycles:
-            yield from cycle
+    def tokens(self, features: Sequence[MessageFeatures]) -> int:
+        """Return their tokens."""
+        return sum([features[at].tokens for at in self.positions])
 
-    def groups(self) -> Iterator[tuple[int, ...]]:
-        yield from self.cycles
-        if self.others:
-            yield self.others
+    def band(self, features: Sequence[MessageFeatures], bands: Bands) -> Band:
+        """Return their band. A tool call with its result, and the answer to a question, are never in the lowest."""
+        band = bands.of(max([features[at].score for at in self.positions]))
+        return MIDDLE if band is LOW and (self.is_cycle or features[self.positions[0]].answers) else band
 
 
-def _parts(messages: Sequence[Message], turn: range) -> _TurnParts:
-    singles: list[int] = []
-    cycles: list[tuple[int, int]] = []
-    others: list[int] = []
-    at = turn.start
-    while at < turn.stop:
-        if not is_of_tools(messages[at]):
-            singles.append(at)
-        elif at + 1 < turn.stop and is_tool_pair(messages[at], messages[at + 1]):
-            cycles.append((at, at + 1))
+def _units(messages: Sequence[Message]) -> list[_Unit]:
+    """Return all messages in units, turn by turn."""
+    units: list[_Unit] = []
+    for number, turn in enumerate(turns(messages)):
+        others: list[int] = []
+        at = turn.start
+        while at < turn.stop:
+            if not is_of_tools(messages[at]):
+                units.append(_Unit((at,), number))
+            elif at + 1 < turn.stop and is_tool_pair(messages[at], messages[at + 1]):
+                units.append(_Unit((at, at + 1), number, is_cycle=True))
+                at += 1
+            else:
+                others.append(at)
             at += 1
-        else:
-            others.append(at)
-        at += 1
-    return _TurnParts(tuple(singles), tuple(cycles), tuple(others))
-
-
-def _positions_of(messages: Sequence[Message], ids: Collection[str]) -> Iterator[int]:
-    """Yield the first position of each id; a caller may have sent the same message again later."""
-    missing = set(ids)
-    for at, message in enumerate(messages):
-        if not missing:
-            return
-        id_ = message.get("tracking_id")
-        if id_ in missing:
-            missing.remove(id_)
-            yield at
+        if others:
+            units.append(_Unit(tuple(others), number))
+    return units
 
 
 def is_pinned(message: Message) -> bool:
@@ -207,20 +207,28 @@ def is_pinned(message: Message) -> bool:
     return isinstance(custom, dict) and custom.get("pinned") is True
 
 
-def _required(messages: Sequence[Message], parts: Sequence[_TurnParts], first: frozenset[int]) -> dict[int, str]:
-    """Return the positions of the messages that stay in any case, and why each does."""
+def _required(messages: Sequence[Message], units: Sequence[_Unit], first_turn: Collection[str]) -> dict[int, str]:
+    """Return the positions of the messages that stay in any case, and why each does.
+
+    Of an id of the first turn its first message counts: a caller may have sent the same message again later.
+    """
+    missing = set(first_turn)
+    first: set[int] = set()
+    pinned: set[int] = set()
+    for at, message in enumerate(messages):
+        if (id_ := message.get("tracking_id")) in missing:
+            missing.remove(id_)
+            first.add(at)
+        if is_pinned(message):
+            pinned.add(at)
     required: dict[int, str] = {}
-    pinned = {at for at, message in enumerate(messages) if "metadata" in message and is_pinned(message)}
-    for turn in parts:
-        required |= {at: FIRST_TURN for at in turn.singles if at in first}
-        required |= {at: PINNED for at in turn.singles if at in pinned and at not in first}
-        if not pinned.isdisjoint(turn.others) or not first.isdisjoint(turn.others):
-            required |= dict.fromkeys(turn.others, PINNED if first.isdisjoint(turn.others) else FIRST_TURN)
-        for cycle in turn.cycles:
-            if not pinned.isdisjoint(cycle):
-                required |= dict.fromkeys(cycle, PINNED)
-    if parts:
-        required |= dict.fromkeys(parts[-1].positions(), CURRENT_TURN)
+    for unit in units:
+        if unit.turn == units[-1].turn:
+            required |= dict.fromkeys(unit.positions, CURRENT_TURN)
+        elif not unit.is_cycle and not first.isdisjoint(unit.positions):
+            required |= dict.fromkeys(unit.positions, FIRST_TURN)
+        elif not pinned.isdisjoint(unit.positions):
+            required |= dict.fromkeys(unit.positions, PINNED)
     return required
 
 
@@ -248,35 +256,20 @@ class _Demand(NamedTuple):
     user: int
 
 
-def _demand(
-    messages: Sequence[Message],
-    features: Sequence[MessageFeatures],
-    parts: Sequence[_TurnParts],
-    required: Collection[int],
-    bands: Bands,
-) -> _Demand:
+def _demand(messages: Sequence[Message], features: Sequence[MessageFeatures], units: Sequence[_Unit], bands: Bands) -> _Demand:
     tokens = dict.fromkeys(Band, 0)
     user = 0
-    for turn in parts:
-        for at in turn.singles:
-            if at not in required:
-                tokens[bands.of(features[at].score)] += features[at].tokens
-                user += features[at].tokens if is_turn_start(messages[at]) else 0
-        for group in turn.groups():
-            if group[0] not in required:
-                tokens[_group_band(group, features, bands)] += sum(features[at].tokens for at in group)
+    for unit in units:
+        size = unit.tokens(features)
+        tokens[unit.band(features, bands)] += size
+        user += size if is_turn_start(messages[unit.positions[0]]) else 0
     return _Demand(tokens[HIGH], tokens[MIDDLE], user)
-
-
-def _group_band(group: Sequence[int], features: Sequence[MessageFeatures], bands: Bands) -> Band:
-    """Return the band of a tool call with its result, which is never among the first to go."""
-    return max(MIDDLE, bands.of(max(features[at].score for at in group)))
 
 
 def _make_room(
     truncator: MessageTruncator,
     required: dict[int, str],
-    parts: Sequence[_TurnParts],
+    cycles: Sequence[_Unit],
     demand: _Demand,
     budget: int,
     headroom: int,
@@ -311,9 +304,9 @@ def _make_room(
         return
     truncator.truncate("text", first, aim, floor)
     last = max(truncator.messages)
-    for cycle in parts[-1].cycles:
-        if truncator.tokens > budget and last not in cycle:  # nobody has used the last results yet
-            truncator.drop(cycle)
+    for cycle in cycles:
+        if truncator.tokens > budget and last not in cycle.positions:  # nobody has used the last results yet
+            truncator.drop(cycle.positions)
     everything = list(truncator.messages)
     truncator.leave_out_media(everything, budget)
     truncator.truncate("text", everything, aim, floor)
@@ -336,7 +329,7 @@ def _final_answer(truncator: MessageTruncator) -> list[int]:
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Messages that stay or go as one.
+    """Messages that stay or go as one, whole or in short form; or what the whole of them has beyond the short form.
 
     Attributes:
         rank: Their band, worth per token and position; the item of the highest rank is taken first.
@@ -344,8 +337,8 @@ class _Item:
         tokens: Their tokens.
         turn: Number of their turn.
         condensed: The short form of the last message, which is taken instead.
-        needs: An item that is taken with this one.
-        is_taken: Whether they stay.
+        needs: The short form that this item makes whole.
+        is_taken: Whether it stays.
     """
 
     rank: tuple[Band, float, int]
@@ -360,162 +353,90 @@ class _Item:
 _RANK = attrgetter("rank")
 
 
-class _Fill:
-    """Messages that stay, and the room that is left for others.
-
-    Attributes:
-        kept: The messages that stay, by position.
-        condensed: Positions of messages that stay in short form.
-        room: Tokens that are left.
-    """
-
-    def __init__(
-        self,
-        messages: Sequence[Message],
-        features: Sequence[MessageFeatures],
-        budget: SelectionBudget,
-        truncator: MessageTruncator,
-        placeholder: int,
-        reasons: dict[int, str],
-    ) -> None:
-        self.kept = truncator.messages
-        self.condensed: set[int] = set()
-        self._messages = messages
-        self._features = features
-        self._budget = budget
-        self._placeholder = placeholder
-        self._reasons = reasons
-        self._order = sorted(self.kept)
-        placeholders = placeholder_count([self.kept[at] for at in self._order])
-        self.room = budget.most - truncator.tokens - placeholder * placeholders
-
-    def add(self, parts: Sequence[_TurnParts], required: Collection[int], count: Callable[[Message], int]) -> None:
-        """Add messages by band, then by worth per token, then the newest first, as long as they fit."""
-        opened = {number for number, turn in enumerate(parts) if not self.kept.keys().isdisjoint(turn.positions())}
-        most_turns = self._budget.turns or len(parts)
-        for item in sorted(self._items(parts, required, count), key=_RANK, reverse=True):
-            if item.is_taken:
-                continue
-            if item.turn not in opened and len(opened) >= most_turns:
-                self._reasons.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
-            elif self._take(item):
-                opened.add(item.turn)
-
-    def _items(
-        self, parts: Sequence[_TurnParts], required: Collection[int], count: Callable[[Message], int]
-    ) -> Iterator[_Item]:
-        weights, service = self._budget.weights, self._budget.service
-        fading: float = 0.5 ** (1 / weights.half_life)
-        fresh = fading ** (self._budget.lasting_turns - 1)
-        for number in reversed(range(len(parts))):
-            turn = parts[number]
-            fresh *= fading
-            recency = weights.recency * fresh
-            by_assistant = service * (weights.service + weights.fresh_service * fresh)
-            for at in turn.singles:
-                if at not in required:
-                    yield from self._single(at, number, recency, by_assistant, count)
-            for cycle in turn.cycles:
-                if cycle[0] not in required:
-                    yield from self._cycle(cycle, number, weights.tool + weights.fresh_tool * fresh, count)
-            if turn.others and turn.others[0] not in required:
-                worth = max(self._worth(at, recency, by_assistant) for at in turn.others)
-                tokens = sum(self._features[at].tokens for at in turn.others)
-                band = self._budget.bands.of(max(self._features[at].score for at in turn.others))
-                yield _Item((band, priority(worth, tokens), turn.others[0]), turn.others, tokens, number)
-
-    def _single(
-        self, at: int, turn: int, recency: float, by_assistant: float, count: Callable[[Message], int]
-    ) -> Iterator[_Item]:
-        features = self._features[at]
-        band = self._budget.bands.of(features.score)
-        if features.answers and band is LOW:
-            band = MIDDLE  # "yes" to a question is more than small talk
-        worth = self._worth(at, recency, by_assistant)
-        yield from self._with_short_form((at,), band, LOW, worth, turn, count)
-
-    def _worth(self, at: int, recency: float, by_assistant: float) -> float:
-        """Return the worth of a message: its fixed signals, those of later messages, and those of its age."""
-        weights, features = self._budget.weights, self._features[at]
-        if features.worth is None:
-            features.worth = sum(fixed_signals(features, weights).values())
-        worth = features.worth + recency
-        if features.referenced:
-            worth += weights.referenced * math.log1p(features.referenced)
-        return worth + by_assistant if self._messages[at]["role"] == "assistant" else worth
-
-    def _cycle(self, cycle: tuple[int, int], turn: int, by_age: float, count: Callable[[Message], int]) -> Iterator[_Item]:
-        """Yield a tool call with its result; if that has a short form, the call with the short form, and the rest of it."""
-        score = max(self._features[at].score for at in cycle)
-        worth = self._budget.weights.act * (score - 0.5) + by_age
-        band = _group_band(cycle, self._features, self._budget.bands)
-        yield from self._with_short_form(cycle, band, band, worth, turn, count)
-
-    def _with_short_form(
-        self,
-        positions: tuple[int, ...],
-        band: Band,
-        rest_band: Band,
-        worth: float,
-        turn: int,
-        count: Callable[[Message], int],
-    ) -> Iterator[_Item]:
-        """Yield messages; if the last one has a short form, the messages with the short form, and the rest of it."""
-        tokens = sum(self._features[at].tokens for at in positions)
-        condensed = self._condensed(positions[-1], count) if self._budget.may_truncate else None
+def _items(
+    messages: Sequence[Message],
+    features: Sequence[MessageFeatures],
+    budget: SelectionBudget,
+    units: Sequence[_Unit],
+    last_turn: int,
+    count: Callable[[Message], int],
+) -> list[_Item]:
+    """Return units of messages as items, by rank; those with a short form as two: the short form, and the rest."""
+    weights = budget.weights
+    items: list[_Item] = []
+    for unit in units:
+        first, last = unit.positions[0], unit.positions[-1]
+        fresh: float = 0.5 ** ((last_turn - unit.turn + budget.lasting_turns) / weights.half_life)
+        if unit.is_cycle:
+            score = max(features[first].score, features[last].score)
+            worth = weights.act * (score - 0.5) + weights.tool + weights.fresh_tool * fresh
+        else:
+            worth = max(_worth(messages[at], features[at], budget, fresh) for at in unit.positions)
+        tokens, band = unit.tokens(features), unit.band(features, budget.bands)
+        condensed = _condensed(messages[last], features[last], count) if budget.may_truncate else None
         if condensed is None:
-            yield _Item((band, priority(worth, tokens), positions[0]), positions, tokens, turn)
-            return
-        saved = self._features[positions[-1]].tokens - condensed[1]
-        rank = band, priority(worth, tokens - saved), positions[0]
-        item = _Item(rank, positions, tokens - saved, turn, condensed[0])
-        yield item
-        rank = rest_band, priority(worth + self._budget.weights.whole_result, saved), positions[0]
-        yield _Item(rank, positions, saved, turn, needs=item)
+            items.append(_Item((band, priority(worth, tokens), first), unit.positions, tokens, unit.turn))
+            continue
+        rest = features[last].tokens - condensed[1]
+        rank = band, priority(worth, tokens - rest), first
+        short = _Item(rank, unit.positions, tokens - rest, unit.turn, condensed[0])
+        rank = band if unit.is_cycle else LOW, priority(worth + weights.whole_result, rest), first
+        items += [short, _Item(rank, unit.positions, rest, unit.turn, needs=short)]
+    items.sort(key=_RANK, reverse=True)
+    return items
 
-    def _condensed(self, at: int, count: Callable[[Message], int]) -> tuple[Message, int] | None:
-        """Return the short form of a message and its tokens; None if it is not shorter."""
-        message, features = self._messages[at], self._features[at]
-        if features.condensed is None:
-            short = condensed_message(message)
-            features.condensed = (message, features.tokens) if short is None else (short, count(short))
-        return features.condensed if features.condensed[1] < features.tokens else None
 
-    def _take(self, item: _Item) -> bool:
-        """Keep an item, and the one that it needs, if both fit; return whether they do."""
+def _worth(message: Message, features: MessageFeatures, budget: SelectionBudget, fresh: float) -> float:
+    """Return the worth of a message: its fixed signals, those of later messages, and those of its age."""
+    weights = budget.weights
+    if features.worth is None:
+        features.worth = sum(fixed_signals(features, weights).values())
+    worth = features.worth + weights.recency * fresh
+    if features.referenced:
+        worth += weights.referenced * math.log1p(features.referenced)
+    if message["role"] == "assistant":
+        worth += budget.service * (weights.service + weights.fresh_service * fresh)
+    return worth
+
+
+def _condensed(message: Message, features: MessageFeatures, count: Callable[[Message], int]) -> tuple[Message, int] | None:
+    """Return the short form of a message and its tokens; None if it is not shorter."""
+    if features.condensed is None:
+        short = condensed_message(message)
+        features.condensed = (message, features.tokens) if short is None else (short, count(short))
+    return features.condensed if features.condensed[1] < features.tokens else None
+
+
+def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
+    """Take items by rank as long as they fit, each with the short form that it needs; return them in this order."""
+    taken: list[_Item] = []
+    for item in items:
+        if item.is_taken:
+            continue
         chain = [item] if item.needs is None or item.needs.is_taken else [item.needs, item]
         tokens = sum(link.tokens for link in chain)
-        if tokens > self.room + 2 * self._placeholder:  # a message may make placeholders superfluous
-            return False
-        new = [at for at in item.positions if at not in self.kept]
-        added = sum(map(self._insert, new))
-        if tokens + added * self._placeholder > self.room:
-            self._order = [at for at in self._order if at not in new] if new else self._order
-            return False
-        self.room -= tokens + added * self._placeholder
-        for link in chain:
-            link.is_taken = True
-            for at in link.positions:
-                is_short = link.condensed is not None and at == link.positions[-1]
-                self.kept[at] = link.condensed if is_short and link.condensed is not None else self._messages[at]
-                self._reasons[at] = _IN_BAND[link.rank[0]]
-                (self.condensed.add if is_short else self.condensed.discard)(at)
-        return True
-
-    def _insert(self, at: int) -> int:
-        """Insert a position into the order; return the number of placeholders that a request has more then."""
-        index = bisect(self._order, at)
-        around: list[Message | None] = [
-            self._messages[self._order[near]] if 0 <= near < len(self._order) else None for near in range(index - 2, index + 2)
-        ]
-        self._order.insert(index, at)
-        message = self._messages[at]
-        return _placeholders([*around[:2], message, *around[2:]]) - _placeholders(around)
+        if most_turns is not None and item.turn not in opened and len(opened) >= most_turns:
+            reasons.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
+        elif tokens <= room:
+            room -= tokens
+            opened.add(item.turn)
+            for link in chain:
+                link.is_taken = True
+                taken.append(link)
+    return taken
 
 
-def _placeholders(around: Sequence[Message | None]) -> int:
-    """Return the number of placeholders between neighbours, the last of which only follows."""
-    return sum(
-        message is not None and stands_apart(before, message, after)
-        for before, message, after in zip(around, around[1:], around[2:], strict=False)
-    )
+def _kept(
+    messages: Sequence[Message], required: dict[int, Message], taken: Sequence[_Item]
+) -> tuple[dict[int, Message], set[int]]:
+    """Return the messages that stay, by position, in order, and the positions of those in short form."""
+    kept = dict(required)
+    condensed: set[int] = set()
+    for item in taken:
+        kept |= {at: messages[at] for at in item.positions}
+        if item.condensed is None:
+            condensed.discard(item.positions[-1])
+        else:
+            kept[item.positions[-1]] = item.condensed
+            condensed.add(item.positions[-1])
+    return {at: kept[at] for at in sorted(kept)}, condensed

@@ -9,7 +9,7 @@ from strands.agent.conversation_manager import ConversationManager, ProactiveCom
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent, HookOrder, HookRegistry
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.copying import CopiedAsNew
+from strands_manga_memory.conversation.copying import Template
 from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.window_layout import check_manager
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from strands.experimental.context_manager import ContextState
 
 
-class StackedConversationManager(CopiedAsNew, ConversationManager):
+class StackedConversationManager(Template, ConversationManager):
     """Passes the stored state, and the restoring of the window, on to the manager below.
 
     Attributes:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
@@ -19,7 +17,7 @@ from strands_manga_memory.conversation.exchanges import ids_of_first_turn, resul
 from strands_manga_memory.conversation.features import FeatureCache, same_objects, size_of
 from strands_manga_memory.conversation.full_texts import FullTextArchive
 from strands_manga_memory.conversation.log_tail import LogTail
-from strands_manga_memory.conversation.outcomes import MessageFate, OutcomeLog
+from strands_manga_memory.conversation.outcomes import MessageOutcome, OutcomeLog
 from strands_manga_memory.conversation.scoring import Bands, SignalWeights
 from strands_manga_memory.conversation.selection import Selection, SelectionBudget, select
 from strands_manga_memory.conversation.summary_record import is_synthesized
@@ -98,24 +96,24 @@ class Trimmer:
         return self.limits.calibration.reported(room.tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Tell whether messages of so many tokens have to be trimmed."""
+        """Tell whether messages of so many tokens have to be trimmed.
+
+        With a low-water mark they also have if a turn begins, and the results of the one before take much of the history.
+        """
         limits = self.limits
         most = limits.full_tokens
         if tokens > most and tokens > most + self._headroom(messages, most).tokens:
             return True
-        if limits.grow_to <= limits.max_tokens and self._are_results_due(messages, tokens):
-            return True
+        if (
+            limits.has_low_mark
+            and limits.grow_to <= limits.max_tokens
+            and tokens > limits.calibration.budget(limits.lowest)
+            and is_turn_start(messages[-1])
+        ):
+            results = self.features.total(results_of_last_turn(messages[:-1]))
+            if results >= limits.calibration.budget(limits.large_results):
+                return True
         return limits.max_turns is not None and sum(map(is_turn_start, messages)) > limits.max_turns
-
-    def _are_results_due(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Tell whether a turn begins, and the results of the one before take much of a history above its low-water mark."""
-        limits = self.limits
-        if not limits.has_low_mark or tokens <= limits.calibration.budget(limits.lowest):
-            return False
-        if not is_turn_start(messages[-1]):
-            return False
-        results = self.features.total(results_of_last_turn(messages[:-1]))
-        return results >= limits.calibration.budget(limits.large_results)
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> Headroom:
         agent = self.agent
@@ -130,21 +128,21 @@ class Trimmer:
         Messages that need not stay are brought down to ``trim_to`` tokens, as the model counts, where that is less.
         """
         limits = self.limits
-        budget = self._budget(max(1, limits.tokens - beside), self._headroom(messages, limits.tokens))
+        room = self._headroom(messages, limits.tokens)
+        changes: dict[str, Any] = {}
         if trim_to is not None and trim_to < limits.most:
-            budget = replace(
-                budget,
-                fill_to=limits.calibration.budget(trim_to) + budget.headroom,
-                turns=limits.max_turns and max(1, limits.max_turns * trim_to // limits.most),
-                lasting_turns=limits.trim_every or 0,
-            )
-        return self._selected(messages, budget)
+            changes = {
+                "fill_to": limits.calibration.budget(trim_to) + room.tokens,
+                "turns": limits.max_turns and max(1, limits.max_turns * trim_to // limits.most),
+                "lasting_turns": limits.trim_every or 0,
+            }
+        return self._select(messages, max(1, limits.tokens - beside), room, **changes)
 
     def fit(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
         """Return the messages that stay in so many tokens, as the model counts."""
         if self.reported_tokens(messages) <= max_tokens:
             return list(messages)
-        return self._selected(messages, self._budget(self.limits.calibration.budget(max_tokens))).messages
+        return self._select(messages, self.limits.calibration.budget(max_tokens)).messages
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
         """Return the messages of a request in the form that providers take, within the budget, and their tokens.
@@ -166,34 +164,33 @@ class Trimmer:
 
     def _narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
         """Return the messages that stay, whole, in so many tokens, however many turns they are."""
-        return self._selected(messages, replace(self._budget(tokens), turns=None, may_truncate=False)).messages
+        return self._select(messages, tokens, turns=None, may_truncate=False).messages
 
     def _smaller(self, messages: Sequence[Message], error: Exception | None) -> Selection:
         """Select three quarters of the tokens of a history, more if more must stay; after an overflow half of them."""
         before = self.features.total(messages)
         if error is not None:
-            return self._selected(messages, self._budget(min(self.limits.tokens, before // 2)))
+            return self._select(messages, min(self.limits.tokens, before // 2))
         most = self.limits.tokens + self._headroom(messages, self.limits.tokens).tokens
-        budget = replace(self._budget(min(most, before * 3 // 4)), may_truncate=before > most)
-        return self._selected(messages, budget)
+        return self._select(messages, min(most, before * 3 // 4), may_truncate=before > most)
 
-    def _budget(self, tokens: int, room: Headroom = NO_HEADROOM) -> SelectionBudget:
-        return SelectionBudget(
-            tokens + room.tokens,
-            self.limits.max_turns,
-            self.bands,
-            weights=self.signals,
-            service=self.features.vocabulary.service,
-            headroom=room.tokens,
-            spares_request=room.is_enough,
-        )
-
-    def _selected(self, messages: Sequence[Message], budget: SelectionBudget) -> Selection:
+    def _select(self, messages: Sequence[Message], tokens: int, room: Headroom = NO_HEADROOM, **changes: Any) -> Selection:
         """Select. The first turn is known by its ids once it is over: found again in a trimmed history it might grow."""
         if self._first_turn.isdisjoint(message.get("tracking_id") for message in messages):
             self._first_turn = ids_of_first_turn(messages)
         measured = self.features.of(messages)
-        budget = replace(budget, service=self.features.vocabulary.service)
+        budget = SelectionBudget(
+            tokens + room.tokens,
+            **{
+                "turns": self.limits.max_turns,
+                "bands": self.bands,
+                "weights": self.signals,
+                "service": self.features.vocabulary.service,
+                "headroom": room.tokens,
+                "spares_request": room.is_enough,
+                **changes,
+            },
+        )
         return select(messages, measured, budget, first_turn=self._first_turn, count=self.features.tokens)
 
     # --- The work ---------------------------------------------------------------------------------
@@ -202,32 +199,32 @@ class Trimmer:
         """Do work on messages, and return its result: in a thread if it may take a second."""
         return await asyncio.to_thread(work) if self._is_long(messages) else work()
 
-    def blocks_loop(self, messages: Sequence[Message]) -> bool:
+    def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
         """Tell whether work on messages must not be done here: it may take long, and an event loop would wait for it."""
-        return _is_on_event_loop() and self._is_long(messages)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return self._is_long(messages, beside)
 
     def _is_long(self, messages: Sequence[Message], beside: int = 0) -> bool:
         """Tell whether it may take a second to bring messages within the budget."""
-        new = itertools.accumulate(map(size_of, self.features.uncounted(messages)))
-        if any(size > _LARGE for size in new):
-            return True
-        return self._needs_trim(messages, beside) and size_of([message["content"] for message in messages]) > _LARGE
-
-    def _needs_trim(self, messages: Sequence[Message], beside: int = 0) -> bool:
+        new = 0
+        for message in self.features.uncounted(messages):
+            new += size_of(message)
+            if new > _LARGE:
+                return True
         try:
-            return self.is_over(messages, self.features.total(messages) + beside)
+            needs_trim = self.is_over(messages, self.features.total(messages) + beside)
         except Exception:
             logger.debug("the messages could not be counted", exc_info=True)
-            return True
+            needs_trim = True
+        return needs_trim and size_of([message["content"] for message in messages]) > _LARGE
 
-    async def keep_if_changed(self, agent: Agent) -> None:
-        """Keep the budget if a message was added since the last time."""
-        if not same_objects(agent.messages, self._within):
-            await self.keep(agent, [])
-
-    async def keep(self, agent: Agent, coming: Sequence[Message]) -> None:
-        """Keep the budget with the messages that are ``coming``."""
-        await self.off_loop([*agent.messages, *coming], lambda: self._trim(agent, coming))
+    async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
+        """Keep the budget with the messages that are ``coming``, if a message was added since the last time."""
+        if coming or not same_objects(agent.messages, self._within):
+            await self.off_loop([*agent.messages, *coming], lambda: self._trim(agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
         """Keep the budget where nothing can be waited for; long work on an event loop is left to the invocation's end.
@@ -237,7 +234,7 @@ class Trimmer:
         messages, room = agent.messages[:], 0
         if ends_turn and not self.limits.has_low_mark:
             room = self.limits.next_request(messages, self.features.tokens)
-        if not (_is_on_event_loop() and self._is_long(messages, room)):
+        if not self.blocks_loop(messages, room):
             self._trim(agent, [], room)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
@@ -254,7 +251,7 @@ class Trimmer:
             self._commit(agent, history, selection, history)
         logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", selection.tokens_before, selection.tokens)
 
-    def explain(self, messages: Sequence[Message]) -> list[MessageFate]:
+    def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
         """Return the outcomes of the messages of the history and of the last 1,000 evicted ones, in the order of speech."""
         return self._outcomes.of(messages, self.select(messages).reasons)
 
@@ -264,8 +261,7 @@ class Trimmer:
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
         """Call ``on_evict`` with messages that left the history, without parts of summaries."""
-        said = [message for message in messages if not is_synthesized(message)]
-        if said and self.on_evict is not None:
+        if self.on_evict is not None and (said := [message for message in messages if not is_synthesized(message)]):
             try:
                 self.on_evict(said)
             except Exception as error:
@@ -285,7 +281,10 @@ class Trimmer:
                     stay = [message for at, message in selection.kept.items() if at >= len(candidates)]
                     is_within = same_objects(stay, coming)
                 self._within = [*agent.messages, *coming] if is_within else []
-                self._forget_others(agent.messages)
+                if len(self.features) > 2 * max(len(agent.messages), len(self._tail)) + 128:
+                    known = [*self._tail, *agent.messages]
+                    self.features.forget_all_but(known)
+                    self._outcomes.forget_all_but(known)
         except Exception as error:
             logger.warning("error=<%s> | the history could not be trimmed, leaving it as it is", type(error).__name__)
             logger.debug("the history could not be trimmed", exc_info=True)
@@ -323,9 +322,8 @@ class Trimmer:
         tokens_before = self.features.total(history)
         agent.messages[: len(history)] = window
         self._tail.show(history, window)
-        truncated = {at: selection.kept[at] for at in selection.truncated if at < len(candidates)}
-        self._archive.keep_cut(self.agent, candidates, truncated)
-        if truncated:
+        if truncated := {at: selection.kept[at] for at in selection.truncated if at < len(candidates)}:
+            self._archive.keep_cut(self.agent, candidates, truncated)
             logger.info(
                 "messages=<%d>, tokens_before=<%d>, tokens_after=<%d>, budget=<%d> | truncated messages",
                 *(len(truncated), tokens_before, selection.tokens, selection.budget),
@@ -334,13 +332,6 @@ class Trimmer:
         note(TRIM, counts={"messages": len(gone), "shortened": len(selection.truncated), "tokens": freed})
         self._outcomes.add_evicted(gone, candidates, selection.reasons)
         self.report_evicted(left)
-
-    def _forget_others(self, messages: Sequence[Message]) -> None:
-        """Forget the features of messages that are neither in the history nor may come back."""
-        if len(self.features) > 2 * max(len(messages), len(self._tail)) + 128:
-            known = [*self._tail, *messages]
-            self.features.forget_all_but(known)
-            self._outcomes.forget_all_but(known)
 
 
 def _window(
@@ -370,12 +361,3 @@ def _window(
                 left.append(before)
         window.append(after)
     return window, left, gone
-
-
-def _is_on_event_loop() -> bool:
-    """Tell whether this thread runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

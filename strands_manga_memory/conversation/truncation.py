@@ -15,11 +15,10 @@ from functools import partial
 from itertools import count as numbers
 from typing import Any
 
-from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages.injection import CUT, READER
 from strands_manga_memory.messages.json_text import Documents, Number, find_json, write_json
 
-CUT_MARKER = expression(rf"\n{CUT}\n")
+CUT_MARKER = re.compile(rf"\n{CUT}\n")
 
 _MARKER_TOKENS, _NAME_TOKENS = 12, 16
 _LEAST_WITH_NAME = 128
@@ -127,10 +126,10 @@ def _ends(head: str, tail: str, characters: int) -> tuple[str, str]:
 _SPARED = 0.25
 """At most this part of the characters is given up to end prose at a sentence or a line."""
 
-_SENTENCE_END = expression(r"[.!?][\"')\]”’]*(?=\s)|[。！？][」』）】]*|\n")
-_SPACE = expression(r"\s")
-_FENCE = expression(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
-_ROW = expression(
+_SENTENCE_END = re.compile(r"[.!?][\"')\]”’]*(?=\s)|[。！？][」』）】]*|\n")
+_SPACE = re.compile(r"\s")
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+_ROW = re.compile(
     r"^(?:[ ]{0,20}\||[^\n\t]{0,200}\t[^\n\t]{0,200}\t|[^\n,]{1,80},(?! )[^\n,]{0,80},(?! )|[ ]{4}|\t)",
     re.MULTILINE,
 )
@@ -206,18 +205,18 @@ _FEW_ITEMS = 3
 _MAP_MEMBERS = 24
 """An object of more members is a map of records, and is shortened as a list is."""
 
-_GAP = expression(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
+_GAP = re.compile(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
 _GAP_KEY = "[... more items ...]"
 
-_ID_KEY = expression(
+_ID_KEY = re.compile(
     r"(?:^|[\W_])(?i:ids?|uuid|guid|key|code|sku|asin|isbn|ean|jan|no|nr|num|number|ref|reference|tracking)$"
     r"|[a-z0-9](?:I[dD]s?|U[uU][iI][dD]|Key|Code|S[kK][uU]|Number|No|Ref)$|(?:番号|コード|識別子|I[dD])$"
 )
-_NAME_KEY = expression(
+_NAME_KEY = re.compile(
     r"(?:name|title|label|subject|series|author|product|item|名|名前|題名|タイトル|氏名|商品)$", re.IGNORECASE
 )
-_KIND_KEY = expression(r"(?:type|kind|status|state|date|種類|状態|日付?)$", re.IGNORECASE)
-_CODE = expression(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
+_KIND_KEY = re.compile(r"(?:type|kind|status|state|date|種類|状態|日付?)$", re.IGNORECASE)
+_CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 def _largest(attempt: Callable[[int], str | None], most: int) -> str | None:

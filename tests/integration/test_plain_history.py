@@ -80,7 +80,7 @@ def test_each_request_begins_with_the_one_before_between_two_steps(agent: Agent)
 
 def test_explain_tells_of_each_message_under_its_own_id(agent: Agent) -> None:
     manager: Any = agent.conversation_manager
-    fates = {fate.tracking_id: fate.fate for fate in manager.explain(agent)}
+    fates = {fate.tracking_id: fate.outcome for fate in manager.explain(agent)}
     assert {fates[message["tracking_id"]] for message in agent.messages} == {"kept"}
     assert len(fates) == len(agent.said)  # type: ignore[attr-defined]
 

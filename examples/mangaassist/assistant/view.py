@@ -107,8 +107,8 @@ class Watch:
                     "act": fate.act if fate else "",
                     "score": round(fate.score if fate else self._manager.score(message), 2),
                     "tokens": fate.tokens if fate else self._manager.tokens([message]),
-                    "fate": fate.fate if fate else "dropped",
-                    "why": fate.why if fate else "it left the window in an earlier turn; the log has it",
+                    "fate": fate.outcome if fate else "dropped",
+                    "why": fate.reason if fate else "it left the window in an earlier turn; the log has it",
                 }
             )
         return rows

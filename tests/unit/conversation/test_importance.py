@@ -68,7 +68,7 @@ def chat(exchanges: int, size: int = 40) -> list[Any]:
         ({"max_tokens": 4_096.0}, "max_tokens must be a positive whole number, got 4096.0"),
         ({"max_tokens": True}, "max_tokens must be a positive whole number, got True"),
         ({"max_turns": 0}, "max_turns must be a positive whole number, got 0"),
-        ({"scorer": len}, r"scorer must have a method score\(message\), got <built-in function len>"),
+        ({"scorer": len}, r"scorer must have a method score\(message, act, context\), got <built-in function len>"),
         ({"counter": 3}, r"counter must have a method count\(message\), got 3"),
         ({"on_evict": "log"}, "on_evict must be a function of a list of messages, got 'log'"),
         ({"proactive_compression": {"compression_threshold": 2}}, "compression_threshold must be between 0"),
@@ -207,7 +207,7 @@ def test_the_first_turn_never_grows() -> None:
         agent(f"question {number} " + "word " * 40)
         agent.conversation_manager.apply_management(agent)
     fates = agent.conversation_manager.explain(agent)
-    assert [fate.why for fate in fates if fate.why == "first turn"] == ["first turn"] * 2
+    assert [fate.reason for fate in fates if fate.reason == "first turn"] == ["first turn"] * 2
 
 
 def test_what_a_message_does_is_read_from_what_it_replies_to() -> None:
@@ -230,7 +230,7 @@ def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
     agent = made(400, messages=talk)
     agent.conversation_manager.apply_management(agent)
     [fate] = [fate for fate in agent.conversation_manager.explain(agent) if fate.act == "instruction"]
-    assert fate.fate == "kept"
+    assert fate.outcome == "kept"
     assert fate.signals["instruction"] == agent.conversation_manager.signals.instruction
 
 
@@ -239,7 +239,7 @@ def test_explain_names_the_passages_of_what_is_shown_shortened() -> None:
     plan = opening + "\n".join(f"- Step {number} takes one day." for number in range(300)) + "\nWrite when it is done."
     agent = made(1_024, messages=[user("Write me a plan."), assistant(plan), *chat(6)])
     agent.conversation_manager.apply_management(agent)
-    shown, *others = [fate for fate in agent.conversation_manager.explain(agent) if fate.fate == "shortened"]
+    shown, *others = [fate for fate in agent.conversation_manager.explain(agent) if fate.outcome == "shortened"]
     assert shown.passages[:3] == ("Here is the plan.", "```\nsort(shelf)\n```", "- Step 0 takes one day.")
     assert shown.passages[-1] == "Write when it is done."
     assert "- Step 150 takes one day." not in shown.passages
@@ -446,12 +446,12 @@ def test_explain_tells_the_fate_of_every_message_in_the_order_of_speech() -> Non
     fates = agent.conversation_manager.explain(agent)
     assert [fate.tracking_id for fate in fates] == [message["tracking_id"] for message in history]
     preference, hello, early, result = fates[2], fates[4], fates[6], fates[-2]
-    assert (preference.role, preference.act, preference.score, preference.fate) == ("user", "preference", 0.9, "kept")
+    assert (preference.role, preference.act, preference.score, preference.outcome) == ("user", "preference", 0.9, "kept")
     assert (hello.act, hello.score) == ("greeting", 0.1)
-    assert (early.act, early.score, early.fate, early.why) == ("unmatched", 0.5, "dropped", "no room in the budget")
-    assert (result.act, result.fate, result.why) == ("tool_result", "shortened", "current turn")
-    assert fates[0].why == "first turn"
-    assert sum(fate.tokens for fate in fates if fate.fate != "dropped") == tokens(agent.messages)
+    assert (early.act, early.score, early.outcome, early.reason) == ("unmatched", 0.5, "dropped", "no room in the budget")
+    assert (result.act, result.outcome, result.reason) == ("tool_result", "shortened", "current turn")
+    assert fates[0].reason == "first turn"
+    assert sum(fate.tokens for fate in fates if fate.outcome != "dropped") == tokens(agent.messages)
 
 
 def test_settings_that_are_changed_later_hold() -> None:

@@ -25,18 +25,18 @@ def test_evicted_messages_are_listed_in_the_order_of_speech() -> None:
     outcomes.add_evicted([0, 2], messages, reasons)
     found = outcomes.of([messages[1], messages[3]], {0: "kept", 1: "kept"})
     assert [fate.tracking_id for fate in found] == [message["tracking_id"] for message in messages]
-    assert [fate.fate for fate in found] == ["dropped", "kept", "dropped", "kept"]
+    assert [fate.outcome for fate in found] == ["dropped", "kept", "dropped", "kept"]
     first = present[messages[0]["tracking_id"]]
     assert (found[0].act, found[0].score, found[0].tokens) == (first.act, first.score, first.tokens)
     assert found[0].signals == first.signals
-    assert found[0].why == "reason 0"
+    assert found[0].reason == "reason 0"
 
 
 def test_a_message_that_came_back_is_listed_once() -> None:
     messages = [user("I prefer horror manga."), assistant()]
     outcomes = log()
     outcomes.add_evicted([0], messages, {0: "no room", 1: ""})
-    assert [fate.fate for fate in outcomes.of(messages, {0: "high band", 1: "current turn"})] == ["kept", "kept"]
+    assert [fate.outcome for fate in outcomes.of(messages, {0: "high band", 1: "current turn"})] == ["kept", "kept"]
 
 
 def tracked(root: object) -> int:

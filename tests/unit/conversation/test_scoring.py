@@ -65,7 +65,7 @@ class Fixed:
         self.value = value
         self.asked: list[Any] = []
 
-    def score(self, message: Any) -> Any:
+    def score(self, message: Any, act: str, context: Any) -> Any:
         self.asked.append(message)
         if isinstance(self.value, Exception):
             raise self.value
@@ -86,7 +86,7 @@ def test_a_scorer_is_asked_once_and_its_failures_leave_a_message_in_the_middle(v
 
 def test_a_scorer_may_look_at_the_history() -> None:
     class Recency:
-        def score(self, message: Any, context: Any = ()) -> float:
+        def score(self, message: Any, act: str, context: Any) -> float:
             return (context.index(message) + 1) / len(context)
 
     history = [user(), assistant()]
