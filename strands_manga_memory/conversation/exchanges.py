@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,12 +18,6 @@ def last_turn_of(messages: Sequence[Message]) -> int:
 def results_of_last_turn(messages: Sequence[Message]) -> list[Message]:
     """Return the messages of the last turn that bring tool results."""
     return [message for message in messages[last_turn_of(messages) :] if tool_result_ids(message)]
-
-
-def ages(messages: Sequence[Message]) -> list[int]:
-    """Return for each message how many turns began after it."""
-    began = (message["role"] == "user" and is_turn_start(message) for message in reversed(messages))
-    return list(itertools.accumulate(began, initial=0))[-2::-1]
 
 
 class Exchange(NamedTuple):

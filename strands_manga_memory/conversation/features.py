@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from strands.types.content import Message
@@ -315,9 +316,13 @@ class FeatureCache:
         placeholders = placeholder_count(messages)
         return tokens + placeholders * self.tokens(_PLACEHOLDER) if placeholders else tokens
 
-    def uncounted(self, messages: Iterable[Message]) -> list[Message]:
-        """Return the messages whose tokens are not cached."""
-        return [message for message in messages if self._tokens.get(message) is None]
+    def uncounted_size(self, messages: Iterable[Message]) -> int:
+        """Return the characters and bytes of the messages whose tokens are not cached."""
+        size = 0
+        for message in messages:
+            if self._tokens.get(message) is None:
+                size += size_of(message)
+        return size
 
     def __call__(self, message: Message) -> MessageFeatures:
         """Return the features of a message."""
@@ -355,7 +360,7 @@ class FeatureCache:
 
     def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
         """Let instructions that the user has taken back count as any other message."""
-        if not any(features.takes_back for features in found):
+        if not any(map(attrgetter("takes_back"), found)):
             return
         said = [
             (features, message_text(message))

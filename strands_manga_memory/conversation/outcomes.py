@@ -11,10 +11,10 @@ from typing import Any
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.exchanges import ages
 from strands_manga_memory.conversation.features import FeatureCache, text_signals, tool_signals
 from strands_manga_memory.conversation.message_truncation import is_truncated, shown_passages
 from strands_manga_memory.conversation.scoring import SignalWeights
+from strands_manga_memory.messages import is_turn_start
 
 REMEMBERED_DROPS = 1_000
 
@@ -91,7 +91,7 @@ class OutcomeLog:
     def add_evicted(self, gone: Sequence[int], messages: Sequence[Message], reasons: Mapping[int, str]) -> None:
         """Remember that messages at some positions were evicted, and why."""
         self._see(messages)
-        old = ages(messages)
+        old = _ages(messages)
         for at in gone[-REMEMBERED_DROPS:]:
             self._evicted.append(_packed(self._outcome(messages[at], old[at], "dropped", reasons[at])))
         del self._evicted[:-REMEMBERED_DROPS]
@@ -99,7 +99,7 @@ class OutcomeLog:
     def of(self, messages: Sequence[Message], reasons: Mapping[int, str]) -> list[MessageOutcome]:
         """Return the outcomes of the messages of a history and of evicted ones, in the order of speech."""
         self._see(messages)
-        old = ages(messages)
+        old = _ages(messages)
         kept = {message.get("tracking_id"): self._present(message, old[at], reasons[at]) for at, message in enumerate(messages)}
         gone = {id_: packed for packed in self._evicted if (id_ := packed[0]) not in kept}
         found = [*map(_unpacked, gone.values()), *kept.values()]
@@ -131,3 +131,9 @@ class OutcomeLog:
             signals = text_signals(features, service=service, age=age, weights=self._weights)
         id_, role = message.get("tracking_id"), message["role"]
         return MessageOutcome(id_, role, features.act, features.score, features.tokens, outcome, reason, signals)
+
+
+def _ages(messages: Sequence[Message]) -> list[int]:
+    """Return for each message how many turns began after it."""
+    began = (message["role"] == "user" and is_turn_start(message) for message in reversed(messages))
+    return list(itertools.accumulate(began, initial=0))[-2::-1]

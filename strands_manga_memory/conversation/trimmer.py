@@ -209,11 +209,8 @@ class Trimmer:
 
     def _is_long(self, messages: Sequence[Message], beside: int = 0) -> bool:
         """Tell whether it may take a second to bring messages within the budget."""
-        new = 0
-        for message in self.features.uncounted(messages):
-            new += size_of(message)
-            if new > _LARGE:
-                return True
+        if self.features.uncounted_size(messages) > _LARGE:
+            return True
         try:
             needs_trim = self.is_over(messages, self.features.total(messages) + beside)
         except Exception:

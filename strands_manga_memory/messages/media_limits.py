@@ -27,7 +27,11 @@ _NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
 
 def media_kind(block: Any) -> str:
     """Return the kind of a block that holds a medium; an empty text for other blocks."""
-    return next((kind for kind in MEDIA if kind in block), "") if isinstance(block, dict) else ""
+    if isinstance(block, dict):
+        for kind in MEDIA:
+            if kind in block:
+                return kind
+    return ""
 
 
 def media_note(block: dict[str, Any]) -> str:

@@ -277,6 +277,4 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 def placeholder_count(messages: Sequence[Message]) -> int:
     """Return the number of placeholders that a request has between the messages of a history, and before them."""
     around: list[Message | None] = [None, *messages, None]
-    return sum(
-        stands_apart(before, message, after) for before, message, after in zip(around, messages, around[2:], strict=False)
-    )
+    return sum(map(stands_apart, around, messages, around[2:]))
