@@ -274,6 +274,16 @@ class DurableTier:
                 turns[TurnKey.parse(sort.removeprefix(prefix))] = turn
         return turns
 
+    def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
+        """Return the keys of turns in the log that are damaged; they stay as they are."""
+        prefix = self._prefix(incarnation)
+        keys = []
+        for item in self._table.query(self._session, first=prefix, last=f"{prefix}\U0010ffff"):
+            sort = str(item[self._table.schema.sort])
+            if not is_part((self._session, sort)) and self._turn_in(item) is None:
+                keys.append(TurnKey.parse(sort.removeprefix(prefix)))
+        return keys
+
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return keys of turns in the log of which the head does not know, or not how much of them the log has."""
         prefix = self._prefix(head.incarnation)

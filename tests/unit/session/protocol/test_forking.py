@@ -1,0 +1,230 @@
+"""Forks and rewinds of a stored conversation in the session protocol."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.opening import connect
+from strands_manga_memory.session.protocol.record import CLOSED, CONTINUES
+from strands_manga_memory.session.upkeep.forking import fork, rewind
+from strands_manga_memory.stores.encoding.codec import dump
+from tests.unit.session.protocol.test_connection import IDS, PLACE, Connections
+from tests.unit.session.protocol.test_conversation import expected, say, texts
+
+TIERS = pytest.mark.parametrize("tiers", [{}, {"hot": False}, {"durable": False}], ids=["both", "durable", "hot"])
+OTHER = Place.of(ConversationScope("u", "other").storage_session_id, "A", "default")
+OTHER_IDS = {**IDS, "session": "other"}
+
+
+class Forks(Connections):
+    """Tiers in memory with a conversation of some turns, each of which changes the state."""
+
+    def __init__(self, turns: int = 12, **tiers: bool) -> None:
+        super().__init__(**tiers)
+        self.hold = self.load()
+        for number in range(1, turns + 1):
+            self.say(number)
+
+    def say(self, number: int) -> None:
+        """Take a turn in the first process."""
+        say(self.hold, number)
+        self.hold.local.set_states({"last": number, f"of {number}": number})
+        self.hold.save()
+        if self.hold.is_flush_due:
+            self.hold.flush()
+
+    def load_other(self) -> Conversation:
+        """Return a hold of the fork."""
+        hold = connect(OTHER, self.tiers, ids=OTHER_IDS)
+        hold.load()
+        return hold
+
+
+def states_of(hold: Conversation) -> dict[str, Any]:
+    """Return the states of a conversation, without the note that the durable tier has everything."""
+    return {name: value for name, value in hold.local.states.items() if name != CLOSED}
+
+
+@TIERS
+@pytest.mark.parametrize("at_turn", [1, 5, 11, 12])
+def test_fork_has_the_turns_up_to_one_and_goes_on_apart(tiers: dict[str, bool], at_turn: int) -> None:
+    """The source stays as it is; log and window of the fork are the first turns, from each tier."""
+    forks = Forks(**tiers)
+    fork(PLACE, forks.tiers, at_turn=at_turn, to=OTHER, ids=OTHER_IDS)
+    forked = forks.load_other()
+    first = range(1, at_turn + 1)
+    assert texts(forked) == expected(*first)
+    assert len(forked.history()) == forked.local.base.turn_count == at_turn
+    assert forked.local.base.ids["session"] == "other"
+    say(forked, 99)
+    forked.save()
+    forked.flush()
+    assert texts(forks.load_other()) == expected(*first, 99)
+    assert texts(forks.load()) == expected(*range(1, 13))
+
+
+@TIERS
+def test_fork_has_the_states_that_were_set_up_to_the_turn(tiers: dict[str, bool]) -> None:
+    """An entry that was set later is missing, as its earlier value is not stored."""
+    forks = Forks(**tiers)
+    fork(PLACE, forks.tiers, at_turn=3, to=OTHER, ids=OTHER_IDS)
+    assert states_of(forks.load_other()) == {"of 1": 1, "of 2": 2, "of 3": 3}
+
+
+def test_fork_at_the_last_turn_has_window_notes_and_all_states() -> None:
+    """Evictions, edits, synthesized notes and the manager's state are those of the source."""
+    forks = Forks()
+    forks.hold.local.set_view(forks.hold.local.view[6:])
+    forks.hold.local.set_notes({"removed": 6})
+    forks.hold.save()
+    fork(PLACE, forks.tiers, at_turn=12, to=OTHER, ids=OTHER_IDS)
+    forked, source = forks.load_other(), forks.load()
+    assert texts(forked) == texts(source) == expected(*range(4, 13))
+    assert forked.local.notes == {"removed": 6}
+    assert states_of(forked) == states_of(source)
+    assert len(forked.history()) == 12
+
+
+def test_fork_is_listed_and_found_by_the_sweeper() -> None:
+    """The new session has entries in directory and expiry index."""
+    forks = Forks()
+    fork(PLACE, forks.tiers, at_turn=2, to=OTHER, ids=OTHER_IDS)
+    listed = [key for key in forks.table.rows if "other" in "".join(key) and "/" in key[0]]
+    assert len(listed) == 3
+
+
+def test_fork_into_an_existing_session_is_refused() -> None:
+    """Nothing that is stored is replaced by a fork."""
+    forks = Forks(turns=3)
+    fork(PLACE, forks.tiers, at_turn=1, to=OTHER, ids=OTHER_IDS)
+    with pytest.raises(ConflictError):
+        fork(PLACE, forks.tiers, at_turn=2, to=OTHER, ids=OTHER_IDS)
+    assert texts(forks.load_other()) == expected(1)
+
+
+@pytest.mark.parametrize("at_turn", [0, -1, 4])
+def test_turn_that_does_not_exist_is_refused(at_turn: int) -> None:
+    """The error names the number of turns."""
+    forks = Forks(turns=3)
+    with pytest.raises(ValueError, match="from 1 to 3"):
+        rewind(PLACE, forks.tiers, at_turn=at_turn)
+    with pytest.raises(ValueError, match="from 1 to 3"):
+        fork(PLACE, forks.tiers, at_turn=at_turn, to=OTHER, ids=OTHER_IDS)
+    assert texts(forks.load()) == expected(1, 2, 3)
+
+
+def test_rest_of_an_interrupted_turn_belongs_to_it() -> None:
+    """A turn that goes on after an interrupt counts once and is forked whole."""
+    forks = Forks(turns=1)
+    hold = forks.hold
+    hold.local.begin_turn()
+    hold.local.append(dump({"role": "user", "content": [{"text": "rest 1"}]}), about={CONTINUES: True})
+    hold.local.end_turn()
+    hold.save()
+    say(hold, 2)
+    hold.save()
+    fork(PLACE, forks.tiers, at_turn=1, to=OTHER, ids=OTHER_IDS)
+    assert texts(forks.load_other()) == [*expected(1), "rest 1"]
+
+
+@TIERS
+@pytest.mark.parametrize("at_turn", [1, 7, 12])
+def test_rewind_deletes_the_later_turns_in_each_tier(tiers: dict[str, bool], at_turn: int) -> None:
+    """Every reader sees the shortened conversation, and no store keeps a later turn."""
+    forks = Forks(**tiers)
+    rewind(PLACE, forks.tiers, at_turn=at_turn)
+    reader = forks.load()
+    assert texts(reader) == expected(*range(1, at_turn + 1))
+    assert len(reader.history()) == at_turn
+    stored = str(forks.table.rows if forks.table else "") + str(forks.hot._conversations if forks.hot else "")
+    assert ("user 12 " in stored) == (at_turn == 12)
+    say(reader, 50)
+    reader.save()
+    reader.flush()
+    assert texts(forks.load()) == expected(*range(1, at_turn + 1), 50)
+
+
+@TIERS
+def test_live_agent_goes_on_from_the_turn_to_which_a_conversation_was_rewound(tiers: dict[str, bool]) -> None:
+    """Its unsaved turn is dropped, and its history is replaced."""
+    forks = Forks(turns=4, **tiers)
+    hold = forks.hold
+    say(hold, 5)
+    rewind(PLACE, forks.tiers, at_turn=2)
+    hold.save()
+    assert hold.local.has_news
+    hold.complete()
+    hold.local.adopt_window()
+    assert texts(hold) == expected(1, 2)
+    say(hold, 6)
+    hold.save()
+    assert texts(forks.load()) == expected(1, 2, 6)
+
+
+def test_redacted_message_stays_redacted_in_a_fork() -> None:
+    """Neither tier has the original under the new session."""
+    forks = Forks(turns=3)
+    key = forks.hold.local.view[0].key
+    assert key is not None
+    forks.hold.local.redact(key, {0: dump({"role": "user", "content": [{"text": "user removed"}]})})
+    forks.hold.store_redactions()
+    fork(PLACE, forks.tiers, at_turn=2, to=OTHER, ids=OTHER_IDS)
+    assert texts(forks.load_other())[0] == "user removed"
+    assert "user 1 " not in str(forks.table.rows)
+
+
+def test_damaged_turn_is_neither_forked_nor_deleted() -> None:
+    """A turn that cannot be read is not taken for absent; an earlier fork is possible."""
+    forks = Forks()
+    forks.hold.flush()
+    damaged = sorted(key for key in forks.table.rows if "#TURN#" in key[1])[5]
+    row = forks.table.rows[damaged]
+    row["turn"] = row["turn"].replace("user 6", "user 9")
+    for change in (
+        lambda: rewind(PLACE, forks.tiers, at_turn=8),
+        lambda: fork(PLACE, forks.tiers, at_turn=8, to=OTHER, ids=OTHER_IDS),
+    ):
+        with pytest.raises(CorruptRecordError):
+            change()
+    assert forks.table.rows[damaged] == row
+    fork(PLACE, forks.tiers, at_turn=5, to=OTHER, ids=OTHER_IDS)
+    assert texts(forks.load_other()) == expected(1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("calls", range(12))
+def test_rewind_that_dies_half_way_leaves_the_conversation_whole_or_rewound(calls: int) -> None:
+    """A crash at any request leaves one of the two, and a second rewind completes it."""
+    forks = Forks(turns=7)
+    forks.hold.flush()
+    counted = iter(range(10_000))
+
+    class Dying:
+        def __init__(self, store: Any) -> None:
+            self.store = store
+
+        def __getattr__(self, name: str) -> Any:
+            attribute = getattr(self.store, name)
+            if not callable(attribute):
+                return attribute
+
+            def call(*given: Any, **named: Any) -> Any:
+                if next(counted) >= calls:
+                    raise StoreUnavailableError("the process died here")
+                return attribute(*given, **named)
+
+            return call
+
+    tiers = type(forks.tiers).of(Dying(forks.hot), Dying(forks.table), clock=forks.clock)  # type: ignore[arg-type]
+    with suppress(StoreUnavailableError):
+        rewind(PLACE, tiers, at_turn=3)
+    assert texts(forks.load()) in (expected(*range(1, 8)), expected(1, 2, 3))
+    rewind(PLACE, forks.tiers, at_turn=3)
+    assert texts(forks.load()) == expected(1, 2, 3)
+    assert "user 5 " not in str(forks.table.rows)
