@@ -59,7 +59,7 @@ class Conversation:
         session_seconds: float = 86_400.0,
         flush_every: int = 5,
         ids: Mapping[str, str] | None = None,
-        check_merge: Callable[[Record, Record], None] = lambda mine, found: None,
+        check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
     ) -> None:
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: a conversation needs a tier")

@@ -37,8 +37,8 @@ class LocalCopy:
         clock: Seconds since 1970.
         hash_is_log: Whether there is no durable tier, so that the hot tier keeps the log.
         ids: Original ids of session, user, tenant and member; they are stored with the first change.
-        check_merge: Called before the changes of another writer are joined with unsaved changes of this process; raises an
-            error if they must not be.
+        check_merge: Called with the states here and the found record before changes of another writer are joined with unsaved
+            ones; raises an error if they must not be.
 
     Attributes:
         base: The record as this process last read or wrote it, joined.
@@ -53,6 +53,7 @@ class LocalCopy:
         answered_at: When a store last answered; None if none has.
         was_stored: Whether a store has had the conversation.
         is_loaded: Whether both tiers were read when the agent got its history.
+        life: Number that changes when the conversation is deleted, or has expired.
         first_incarnation: Number of the incarnation that begins where no tier has a record.
     """
 
@@ -62,7 +63,7 @@ class LocalCopy:
         clock: Callable[[], float],
         hash_is_log: bool = False,
         ids: Mapping[str, str] | None = None,
-        check_merge: Callable[[Record, Record], None] = lambda mine, found: None,
+        check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
     ) -> None:
         self._clock, self.hash_is_log, self._ids, self._check_merge = clock, hash_is_log, dict(ids or {}), check_merge
         self.lock = new_lock()
@@ -71,7 +72,7 @@ class LocalCopy:
         self.window: tuple[Slot, ...] = ()
         self.own: dict[TurnKey, Turn] = {}
         self.has_news = self.is_overruled = self.was_stored = self.is_loaded = False
-        self.dropped = 0
+        self.dropped = self.life = 0
         self.first_incarnation = 1
         self.hot_copy: Record | None = None
         self.head_copy: Record | None = None
@@ -91,27 +92,41 @@ class LocalCopy:
             self.end_turn()
             self._skips_rest = False
 
-    def append(self, message: Any, *, about: Mapping[str, Any] | None = None) -> None:
-        """Add a message to the open turn; the first one begins the turn.
+    @property
+    def has_open_turn(self) -> bool:
+        """Whether the next message is added to a turn that has begun."""
+        return self._open is not None or self._skips_rest
+
+    def begin_at(self, created: float) -> None:
+        """Let a conversation of which nothing is stored have begun at a time, in seconds since 1970."""
+        with self.lock:
+            self.base = replace(self.base, created=created)
+
+    def append(self, message: Any, *, at: float | None = None, about: Mapping[str, Any] | None = None) -> Slot | None:
+        """Add a message to the open turn; the first one begins the turn. Return its slot; None if it is dropped.
 
         Args:
             message: The message.
+            at: When it was said, in seconds since 1970. Default now.
             about: Further content of the turn, such as its intent.
         """
         with self.lock:
             if self._skips_rest:  # the turn's beginning was deleted
                 self.dropped += 1
-                return
+                return None
             if self._open is None:
                 self._open = self._next_key()
                 self.own[self._open] = Turn(is_open=True, about=dict(about or {}))
             if self._changes.get(CLOSED, CLOSED in self.base.states and self.base.states[CLOSED].value):
                 self._changes[CLOSED] = False
             turn = self.own[self._open]
-            self.own[self._open] = replace(turn, messages=(*turn.messages, message), times=(*turn.times, self._clock()))
+            self.own[self._open] = replace(
+                turn, messages=(*turn.messages, message), times=(*turn.times, self._clock() if at is None else at)
+            )
             slot = Slot(self._open, len(turn.messages))
             self.view = (*self.view, slot)
             self.window = insert_slots(self.window, [slot])
+            return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
         """Replace a message that its author has changed: in place if no store may have seen it, else as a redaction."""
@@ -183,6 +198,12 @@ class LocalCopy:
                 if turn is not None and slot.number < len(turn.messages):
                     return turn.messages[slot.number]
             return None
+
+    def time(self, slot: Slot) -> float | None:
+        """Return when the message in a slot was added, in seconds since 1970; None if that is not known here."""
+        with self.lock:
+            turns = (self.own.get(slot.key), self.base.turns.get(slot.key)) if slot.key is not None else ()
+            return next((turn.times[slot.number] for turn in turns if turn is not None and slot.number < len(turn.times)), None)
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
         """Replace messages of a turn here, without I/O: everything that is stored from now on has the replacement."""
@@ -256,7 +277,7 @@ class LocalCopy:
                 return
             before, joined = self.base, join(found, self.base, logged)
             if self._is_foreign_change(found, joined):
-                self._check_merge(before, found)
+                self._check_merge(self.states, found)
             self.own = {key: turn for key, turn in self.own.items() if key not in logged or key == self._open}
             self.base = joined
             self._forget_unlogged()
@@ -305,6 +326,7 @@ class LocalCopy:
     def begin_after(self, record: Record) -> None:
         """Discard everything: the conversation was deleted, or has expired."""
         self.was_stored = bool(record.incarnation)
+        self.life += 1
         self._skips_rest = self._skips_rest or self._open is not None
         self.base = record
         self.own, self._open, self._changes, self._notes = {}, None, {}, None
@@ -382,6 +404,7 @@ class LocalCopy:
         """Discard what a deletion took with it; after an expiry the unsaved turns continue."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
+        self.life += bool(before.incarnation or before.incarnation < self.base.carries_from)
         if before.incarnation < self.base.carries_from:
             self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items())
             self._skips_rest = self._skips_rest or self._open is not None

@@ -21,7 +21,7 @@ def connect(
     tiers: Tiers,
     *,
     ids: Mapping[str, Any],
-    check_merge: Callable[[Record, Record], None] = lambda mine, found: None,
+    check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
 ) -> Conversation:
     """Return a process's hold of a conversation, without any I/O; nothing is known of it yet.
 

@@ -1,0 +1,1 @@
+"""Agents and orchestrators of a session manager while their process runs."""
