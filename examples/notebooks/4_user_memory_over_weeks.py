@@ -31,9 +31,8 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.conversation import default_counter
-from strands_manga_memory.memory.recall.ranking import RankingWeights, score
-from strands_manga_memory.memory.records.memory_records import MemoryRecord
-from strands_manga_memory.memory.records.retention import RETENTION, MemoryType
+from strands_manga_memory.memory.memory_search import RankingWeights, score
+from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 logging.getLogger("strands_manga_memory").setLevel(logging.ERROR)

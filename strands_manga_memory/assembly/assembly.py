@@ -216,7 +216,7 @@ class Assembly(Process):
             pii=self._pii,
             codec=self._memory_codec,
             hot=self._stores["hot"],
-            spool=self._spool,
+            outbox=self._outbox,
             **self._clock,
         )
 
@@ -226,7 +226,7 @@ class Assembly(Process):
             self._stores["hot"],
             user_id=user_id,
             tenant=tenant,
-            spool=self._spool,
+            outbox=self._outbox,
             pii=self._pii,
             codec=self._memory_codec,
             # Where the hot tier is this process alone, a local table tells of other processes' changes at each model call.

@@ -12,10 +12,9 @@ from strands.models import Model
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.language.session_summaries import SessionSummarizer, Transcript, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
-from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner
-from strands_manga_memory.memory.records.retention import RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.place import Place
 from strands_manga_memory.session.basis.tiers import Tiers

@@ -66,13 +66,13 @@ class Process:
         self._embed = embed and function("embed", embed, "a function from texts to vectors")
         self._pii = of_kind("pii", pii or self.settings.pii_policy(self._memory_codec), memory.PiiPolicy)
         self._clock = {"clock": self._settings["clock"]} if "clock" in self._settings else {}
-        self._spool = None
+        self._outbox = None
         if memories is not None:
             from strands_manga_memory.memory.preferences.hot_profile import HotProfile  # whoever knows nobody does not load it
 
             table = self._stores["memories"]
             into = with_method("sink", sink or memory.TablePreferenceSink(table, codec=self._memory_codec), "send(signal)")
-            self._spool = memory.PreferenceSpool(
+            self._outbox = memory.PreferenceOutbox(
                 table,
                 into,
                 pii=self._pii,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BeforeValidator
 
 from strands_manga_memory.language.pii import DEFAULT_RULES, Action
-from strands_manga_memory.memory.records.retention import MemoryType
+from strands_manga_memory.memory.records import MemoryType
 
 
 @dataclass(frozen=True)

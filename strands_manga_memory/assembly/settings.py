@@ -25,7 +25,7 @@ from strands_manga_memory.assembly.setting_kinds import (
     Words,
 )
 from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
-from strands_manga_memory.memory.records.retention import DAY
+from strands_manga_memory.memory.records import DAY
 from strands_manga_memory.session.basis.tiers import Refresh
 from strands_manga_memory.session.basis.ttl import Mode, Tier, TtlPolicy
 from strands_manga_memory.stores import Codec

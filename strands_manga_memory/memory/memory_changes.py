@@ -8,15 +8,14 @@ from typing import Any
 from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.language.preference_slots import Preference, slot_for_key
+from strands_manga_memory.memory.memory_search import checked_importance, checked_type
+from strands_manga_memory.memory.partition import UserPartition
+from strands_manga_memory.memory.pii_policy import Cleaning
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, preference_record
-from strands_manga_memory.memory.preferences.spool import PreferenceSpool
+from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
-from strands_manga_memory.memory.recall.wanted import checked_importance, checked_type
-from strands_manga_memory.memory.records.cleaning import Cleaning
-from strands_manga_memory.memory.records.memory_records import INTERNAL, MemoryRecord, content_id, episode_id
-from strands_manga_memory.memory.records.partition import UserPartition
-from strands_manga_memory.memory.records.retention import MemoryType, Retention
+from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, MemoryType, Retention, content_id, episode_id
 
 _MOST_KEY_CHARACTERS = 200
 
@@ -46,7 +45,7 @@ class MemoryChanges:
         clock: Callable[[], float],
         shown: Callable[[str, MemoryRecord | None], None],
         profile: HotProfile | None,
-        spool: PreferenceSpool | None,
+        outbox: PreferenceOutbox | None,
     ) -> None:
         self._partition = partition
         self._retention = retention
@@ -54,7 +53,7 @@ class MemoryChanges:
         self._clock = clock
         self._shown = shown
         self._profile = profile
-        self._spool = spool
+        self._outbox = outbox
         self._log = PreferenceLog(partition, importance=retention[MemoryType.PREFERENCE].importance)
 
     def remember(
@@ -127,15 +126,15 @@ class MemoryChanges:
         removal = self._log.forget(record, now)
         self._shown(memory_id, None)
         self._publish(removals=[removal], is_logged=True)
-        if self._spool is not None:
-            self._spool.drop(self._partition.owner, removal)
+        if self._outbox is not None:
+            self._outbox.drop(self._partition.owner, removal)
         return True
 
-    def take_back(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
+    def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
         """Delete the preferences that a message stated, and the memories of its session; return how many memories changed."""
         at = self._clock() if at is None else at
-        if self._spool is not None:  # first, so that the sink gets it also if the table does not answer now
-            self._spool.take_back(self._partition.owner, message_id, at=at)
+        if self._outbox is not None:  # first, so that the sink gets it also if the table does not answer now
+            self._outbox.retract(self._partition.owner, message_id, at=at)
         if self._profile is not None:
             self._profile.publish(removals=[Removal(at, message=message_digest(message_id))])
         removal, changed = self._log.retract(message_id, at)

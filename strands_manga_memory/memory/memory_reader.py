@@ -10,17 +10,13 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.language.search import Embed
-from strands_manga_memory.memory.profile.profile_reader import ProfileReader
-from strands_manga_memory.memory.recall.context import AgentContext, agent_context
-from strands_manga_memory.memory.recall.memory_snapshot import Hit, Snapshot
-from strands_manga_memory.memory.recall.ranking import RankingWeights
-from strands_manga_memory.memory.recall.wanted import Wanted, checked_type
-from strands_manga_memory.memory.records.cleaning import Cleaning
-from strands_manga_memory.memory.records.hot_copy import HotCopy, Looked
-from strands_manga_memory.memory.records.memory_records import MemoryRecord
-from strands_manga_memory.memory.records.partition import Loaded, UserPartition
-from strands_manga_memory.memory.records.retention import MemoryType, Retention
-from strands_manga_memory.memory.records.uses import counted
+from strands_manga_memory.memory.memory_context import AgentContext, agent_context
+from strands_manga_memory.memory.memory_search import Hit, RankingWeights, Snapshot, Wanted, checked_type
+from strands_manga_memory.memory.partition import Loaded, UserPartition
+from strands_manga_memory.memory.pii_policy import Cleaning
+from strands_manga_memory.memory.preferences.hot_profile import HotCopy, Looked
+from strands_manga_memory.memory.profiles import ProfileReader
+from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Retention, counted
 from strands_manga_memory.messages.injection import strip_own_blocks
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import RECALL, measured

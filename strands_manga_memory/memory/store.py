@@ -14,22 +14,17 @@ from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_changes import MemoryChanges
+from strands_manga_memory.memory.memory_context import MOST_TOKENS, AgentContext
 from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking
-from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.cache import TableView
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+from strands_manga_memory.memory.memory_search import Hit, RankingWeights, entries_of
+from strands_manga_memory.memory.partition import Loaded, UserPartition
+from strands_manga_memory.memory.pii_policy import Cleaning, PiiPolicy
+from strands_manga_memory.memory.preferences.hot_profile import HotCopy, HotProfile
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
-from strands_manga_memory.memory.preferences.spool import PreferenceSpool
-from strands_manga_memory.memory.profile.profile_reader import ProfileReader
-from strands_manga_memory.memory.profile.profile_source import ProfileSource
-from strands_manga_memory.memory.recall.context import MOST_TOKENS, AgentContext
-from strands_manga_memory.memory.recall.memory_snapshot import Hit, entries_of
-from strands_manga_memory.memory.recall.ranking import RankingWeights
-from strands_manga_memory.memory.records.cleaning import Cleaning
-from strands_manga_memory.memory.records.hot_copy import HotCopy
-from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner
-from strands_manga_memory.memory.records.partition import Loaded, UserPartition
-from strands_manga_memory.memory.records.retention import RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
+from strands_manga_memory.memory.preferences.profile_cache import TableView
+from strands_manga_memory.memory.profiles import ProfileReader, ProfileSource
+from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
@@ -69,7 +64,7 @@ class UserMemoryStore(MemoryStore):
         hot: A hot tier that holds a copy of them while the user is about, so that an agent's start reads no table.
         profile: Where another service keeps the user's profile; read at session start, within the 0.25 seconds of a
             ``ProfileReader`` if it is none, and never written.
-        spool: Signals that wait for their sink, from which ``forget`` and ``take_back`` remove theirs.
+        spool: Signals that wait for their sink, from which ``forget`` and ``retract`` remove theirs.
         max_characters: Characters a memory is cut to. Default 4,000.
         count_tokens: Counts the tokens of a text, for ``build_agent_context``. Default an estimate by script, rather too high.
 
@@ -96,7 +91,7 @@ class UserMemoryStore(MemoryStore):
         codec: Codec | None = None,
         hot: HotStore | None = None,
         profile: ProfileSource | None = None,
-        spool: PreferenceSpool | None = None,
+        outbox: PreferenceOutbox | None = None,
         max_characters: int = 4_000,
         count_tokens: Callable[[str], int] = estimate_tokens,
     ) -> None:
@@ -137,7 +132,7 @@ class UserMemoryStore(MemoryStore):
             clock=clock,
             shown=self._reader.shown,
             profile=None if hot is None else HotProfile(hot, self.owner, codec=codec),
-            spool=spool,
+            outbox=outbox,
         )
 
     # Strands' memory store interface
@@ -274,7 +269,7 @@ class UserMemoryStore(MemoryStore):
         """
         return self._changes.forget(memory_id)
 
-    def take_back(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
+    def retract(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
         """Delete the preferences that a message stated, as a redaction wants it; return how many memories changed.
 
         Live agents do not tell them after their next look at the hot tier. The sink gets a signal that takes them back.
@@ -284,7 +279,7 @@ class UserMemoryStore(MemoryStore):
             session_id: Session of the message, whose summary and episodes are deleted; finalizing makes new ones.
             at: Time of the removal, in seconds since 1970: later texts of the same message count. Default: now.
         """
-        return self._changes.take_back(message_id, session_id, at)
+        return self._changes.retract(message_id, session_id, at)
 
     def table_view(self, *, shared: bool) -> TableView:
         """Return the reads of the table that a ``ProfileCache`` of this user needs; ``shared``: its hot tier is shared."""

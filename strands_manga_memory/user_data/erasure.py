@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.spool import ENTRY, HEAD, LEASE, bucket_of
-from strands_manga_memory.memory.records.hot_copy import cache_name
-from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile, cache_name
+from strands_manga_memory.memory.preferences.preference_outbox import ENTRY, HEAD, LEASE, bucket_of
+from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.expiry import ExpiryIndex, due_key, finalized_key
 from strands_manga_memory.session.basis.place import GRAVE, Place, dig, directory_key, member_ids

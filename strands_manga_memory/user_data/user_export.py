@@ -12,10 +12,10 @@ from typing import Any
 from strands.types.session import encode_bytes_values
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.memory.preferences.cache import ProfileCache
-from strands_manga_memory.memory.preferences.spool import ENTRY
+from strands_manga_memory.memory.preferences.preference_outbox import ENTRY
+from strands_manga_memory.memory.preferences.profile_cache import ProfileCache
 from strands_manga_memory.memory.preferences.statements import Statement
-from strands_manga_memory.memory.records.memory_records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
+from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
 from strands_manga_memory.session.basis.place import member_ids
 from strands_manga_memory.session.manager import TieredSessionManager
 from strands_manga_memory.session.upkeep.directory import listings, unseen_copies

@@ -18,9 +18,9 @@ from pathlib import Path
 from rich.progress import track
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, SQLiteTable
-from strands_manga_memory.memory.preferences.spool import bucket_of
-from strands_manga_memory.memory.records.hot_copy import cache_name
-from strands_manga_memory.memory.records.memory_records import Owner, place_of, preference_id
+from strands_manga_memory.memory.preferences.hot_profile import cache_name
+from strands_manga_memory.memory.preferences.preference_outbox import bucket_of
+from strands_manga_memory.memory.records import Owner, place_of, preference_id
 from strands_manga_memory.scope import encoded_id, tenant_of
 from strands_manga_memory.session.basis.expiry import due_key
 from strands_manga_memory.session.basis.place import Place, directory_key

@@ -33,7 +33,7 @@ from strands_manga_memory import (
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory import MemoryType
-from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.session.core.records import DAMAGED_TEXT
 from strands_manga_memory.session.replicas.split import MOST_BYTES
 from strands_manga_memory.stores import TenantCipher, TenantKeys
@@ -171,7 +171,7 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     talk(memory, history=history)
     data = dumped(memory, unique)
     memory.finalize(ConversationScope("u1", "s1", tenant="acme"))
-    memory._spool.store(Owner("u1", "acme"), Preference("format", CANARY), at=1.0)  # type: ignore[union-attr]
+    memory._outbox.store(Owner("u1", "acme"), Preference("format", CANARY), at=1.0)  # type: ignore[union-attr]
     settle(memory)
     data += dumped(memory, unique)
     assert len(data) > 10_000

@@ -23,7 +23,7 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.language.session_summaries import SessionSummary
-from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel

@@ -25,7 +25,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import Summary
 from strands_manga_memory.memory import MemoryRollup
-from strands_manga_memory.memory.records.retention import DAY
+from strands_manga_memory.memory.records import DAY
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.session.basis.expiry import FIRST_LOOK
 from strands_manga_memory.session.replicas.segments import Segments

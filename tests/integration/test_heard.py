@@ -15,8 +15,8 @@ from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMe
 from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
+    PreferenceOutbox,
     PreferenceSignal,
-    PreferenceSpool,
     ProfileCache,
     ProfileReader,
     TableProfileSource,
@@ -24,7 +24,7 @@ from strands_manga_memory.memory import (
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.statements import MOST_SLOTS as MOST_KEPT
 from strands_manga_memory.memory.preferences.statements import Statement
-from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.stores.writer import shared_writer
@@ -202,13 +202,13 @@ def test_what_was_redacted_is_in_no_summary_made_before_or_after(world: World, w
 
 def test_what_waits_in_the_spool_is_dropped(tmp_path: Path) -> None:
     table = World(tmp_path).table
-    spool = PreferenceSpool(table, CallablePreferenceSink(lambda signal: None))
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(lambda signal: None))
     owner = Owner("u1")
     for message, value in (("m1", SECRET), ("m2", "romance")):
-        spool.store(owner, Preference("genre", value), at=1.0, message_id=message)
-    spool.take_back(owner, "m1")
-    spool._sink = CallablePreferenceSink(lambda signal: 1 / 0)  # it waits on
-    wait_until(lambda: [signal.value for signal in spool.waiting(owner)] == ["romance", ""], "the message to be taken back")
+        outbox.store(owner, Preference("genre", value), at=1.0, message_id=message)
+    outbox.retract(owner, "m1")
+    outbox._sink = CallablePreferenceSink(lambda signal: 1 / 0)  # it waits on
+    wait_until(lambda: [signal.value for signal in outbox.waiting(owner)] == ["romance", ""], "the message to be taken back")
 
 
 def test_a_change_of_mind_leaves_one_answer_in_the_next_session(world: World) -> None:

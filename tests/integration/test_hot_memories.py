@@ -19,8 +19,8 @@ from strands_manga_memory import (
     SQLiteTable,
     UserMemoryStore,
 )
-from strands_manga_memory.memory.records.hot_copy import MEMORIES, HotCopy, cache_name
-from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.preferences.hot_profile import MEMORIES, HotCopy, cache_name
+from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.table import Item
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel

@@ -264,14 +264,14 @@ def test_forgetting_drops_the_signal_that_waits_for_the_sink(tmp_path: Path) -> 
     )
     agent = shop.agent("monday")
     agent("My favorite genre is horror. My name is Ken.")
-    spool = shop.app._spool
-    assert spool is not None
+    outbox = shop.app._outbox
+    assert outbox is not None
     owner = shop.app.user(USER).owner
-    wait_until(lambda: len(list(spool.waiting(owner))) == 2, "the signals to wait")
+    wait_until(lambda: len(list(outbox.waiting(owner))) == 2, "the signals to wait")
     shop.app.user(USER).forget(shop.app.user(USER).prefer("genre", "horror").memory_id)
-    wait_until(lambda: [one.value for one in spool.waiting(owner)] == ["Ken"], "the signal to be dropped")
+    wait_until(lambda: [one.value for one in outbox.waiting(owner)] == ["Ken"], "the signal to be dropped")
     down.clear()
-    assert spool.drain(owner) == 1
+    assert outbox.drain(owner) == 1
     assert [signal.value for signal in taken] == ["Ken"]
     shop.close()
 
@@ -286,7 +286,7 @@ def test_message_retracted_by_a_settings_page_leaves_live_sessions(shop: Deploym
     other("Hello, what can you recommend?")
     shop.settle()
     message_id = agent.messages[0]["tracking_id"]  # type: ignore[typeddict-item]
-    shop.page.user(USER).take_back(message_id, session_id="monday")
+    shop.page.user(USER).retract(message_id, session_id="monday")
     for session, one in (("monday", agent), ("tuesday", other)):
         one("And what else?")
         assert "horror" not in shop.injected(session)
@@ -302,7 +302,7 @@ def test_retraction_restores_the_preference_that_was_stated_before(shop: Deploym
     agent("My favorite genre is horror.")
     agent("My favorite genre is mystery.")
     assert shop.preferences() == {"genre: mystery"}
-    shop.page.user(USER).take_back(agent.messages[2]["tracking_id"])  # type: ignore[typeddict-item]
+    shop.page.user(USER).retract(agent.messages[2]["tracking_id"])  # type: ignore[typeddict-item]
     assert shop.preferences() == {"genre: horror"}
 
 

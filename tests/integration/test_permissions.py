@@ -32,7 +32,7 @@ from strands_manga_memory import (
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory import KinesisPreferenceSink
-from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.ops.permissions import REDIS_COMMANDS, iam_policy, redis_acl
 from strands_manga_memory.stores import TieredStorage
 from strands_manga_memory.stores.hot import HotWrite
@@ -65,8 +65,8 @@ def live(memory: MangaMemory) -> None:
     known = user.remember("likes titans")
     user.prefer("format", "paperback")
     assert user.recall(query="titans")
-    memory._spool.store(Owner("u1", "acme"), Preference("language", "ja"), at=1.0)  # type: ignore[union-attr]
-    memory._spool.drain_all()  # type: ignore[union-attr]
+    memory._outbox.store(Owner("u1", "acme"), Preference("language", "ja"), at=1.0)  # type: ignore[union-attr]
+    memory._outbox.drain_all()  # type: ignore[union-attr]
     settle(memory)
     again = MangaMemory.open(
         memory.hot, memory.durable, memories=memory.memories, create_tables=False, codec=memory.codec, hot_deadline=10.0

@@ -29,15 +29,15 @@ from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
     KinesisPreferenceSink,
+    PreferenceOutbox,
     PreferenceSignal,
-    PreferenceSpool,
     ProfileCache,
     ProfileReader,
     TablePreferenceSink,
     TableProfileSource,
 )
-from strands_manga_memory.memory.recall.context import AgentContext
-from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.memory_context import AgentContext
+from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
@@ -86,27 +86,27 @@ def settle(store: object, within: Callable[[], bool]) -> None:
 
 def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: Table) -> None:
     sink = Sink()
-    spool = PreferenceSpool(table, sink)
+    outbox = PreferenceOutbox(table, sink)
     for number in range(20):
-        spool.emit(OWNER, [Preference("genre", f"value {number}")], session_id="s1")
+        outbox.emit(OWNER, [Preference("genre", f"value {number}")], session_id="s1")
     settle(table, lambda: len(sink.taken) == 20)
     assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(20)]
     assert [signal.number for signal in sink.taken] == list(range(1, 21))
     assert shared_writer(None, table).drain(10)
-    assert list(spool.waiting(OWNER)) == []
+    assert list(outbox.waiting(OWNER)) == []
 
 
 def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:
     sink, clock = Sink(), FakeClock()
     sink.refusing = True
-    spool = PreferenceSpool(table, sink, clock=clock)
+    outbox = PreferenceOutbox(table, sink, clock=clock)
     for number in range(60):
-        spool.store(OWNER, Preference(f"key {number % 7}", f"value {number}"), at=clock())
+        outbox.store(OWNER, Preference(f"key {number % 7}", f"value {number}"), at=clock())
         clock.advance(1)
         with pytest.raises(StoreUnavailableError, match="throttled"):
-            spool.drain(OWNER)
+            outbox.drain(OWNER)
     sink.refusing = False
-    another_process = PreferenceSpool(table, sink, clock=clock)
+    another_process = PreferenceOutbox(table, sink, clock=clock)
     assert another_process.drain_all() == 60
     assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(60)]
     assert another_process.drain_all() == 0
@@ -120,17 +120,17 @@ def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_sa
         if len(taken) == 1:
             raise SystemError("killed")
 
-    spool = PreferenceSpool(table, CallablePreferenceSink(die_after_sending))
-    spool.store(OWNER, Preference("genre", "horror"), at=1.0)
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(die_after_sending))
+    outbox.store(OWNER, Preference("genre", "horror"), at=1.0)
     with pytest.raises(SystemError):
-        spool.drain(OWNER)
-    assert spool.drain(OWNER) == 1
+        outbox.drain(OWNER)
+    assert outbox.drain(OWNER) == 1
     assert taken[0] == taken[1]
 
 
 def test_workers_whose_clocks_differ_agree_on_the_order(table: Table) -> None:
     sink = Sink()
-    ahead, behind = (PreferenceSpool(table, sink, clock=FakeClock(now)) for now in (9_000.0, 1_000.0))
+    ahead, behind = (PreferenceOutbox(table, sink, clock=FakeClock(now)) for now in (9_000.0, 1_000.0))
     ahead.store(OWNER, Preference("genre", "first"), at=9_000.0)
     behind.store(OWNER, Preference("genre", "second"), at=1_000.0)
     ahead.drain(OWNER)
@@ -145,13 +145,13 @@ def test_one_worker_at_a_time_sends_a_users_signals(table: Table) -> None:
         assert go_on.wait(20)
         sent.append(signal.value)
 
-    spool = PreferenceSpool(table, CallablePreferenceSink(slow))
-    spool.store(OWNER, Preference("genre", "horror"), at=1.0)
-    thread = threading.Thread(target=spool.drain, args=(OWNER,))
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(slow))
+    outbox.store(OWNER, Preference("genre", "horror"), at=1.0)
+    thread = threading.Thread(target=outbox.drain, args=(OWNER,))
     thread.start()
     assert inside.wait(20)
     with pytest.raises(StoreUnavailableError, match="another worker"):
-        PreferenceSpool(table, Sink()).drain(OWNER)
+        PreferenceOutbox(table, Sink()).drain(OWNER)
     go_on.set()
     thread.join()
     assert sent == ["horror"]
@@ -171,10 +171,10 @@ def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: Table) -> 
 
 def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink = Sink()
-    spool = PreferenceSpool(table, sink)
-    spool.store(OWNER, Preference("contact", "call 090-1234-5678"), at=1.0)
+    outbox = PreferenceOutbox(table, sink)
+    outbox.store(OWNER, Preference("contact", "call 090-1234-5678"), at=1.0)
     assert "1234" not in repr(list(table.query("u1")))
-    spool.drain(OWNER)
+    outbox.drain(OWNER)
     assert sink.taken[0].value == "call [phone]"
 
 
@@ -216,11 +216,11 @@ def records_of(kinesis: Any, stream: str) -> list[dict[str, Any]]:
 
 
 def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(kinesis: Any, stream: str, table: Table) -> None:
-    spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name=stream))
+    outbox = PreferenceOutbox(table, KinesisPreferenceSink(kinesis, stream_name=stream))
     owner = Owner("u1", "tenant")
     for number in range(5):
-        spool.store(owner, Preference("genre", f"ホラー {number}"), at=1.0, session_id="s1")
-    assert spool.drain(owner) == 5
+        outbox.store(owner, Preference("genre", f"ホラー {number}"), at=1.0, session_id="s1")
+    assert outbox.drain(owner) == 5
     records = records_of(kinesis, stream)
     bodies = [json.loads(record["Data"]) for record in records]
     assert [body["value"] for body in bodies] == [f"ホラー {number}" for number in range(5)]
@@ -233,14 +233,14 @@ def test_a_stream_that_throttles_gets_everything_in_order_later(
 ) -> None:
     with servers.FaultyProxy(servers.HOST, kinesis_server.port) as proxy:
         client = kinesis_client(f"http://{proxy.host}:{proxy.port}")
-        spool = PreferenceSpool(table, KinesisPreferenceSink(client, stream_name=stream))
+        outbox = PreferenceOutbox(table, KinesisPreferenceSink(client, stream_name=stream))
         proxy.refuse("ProvisionedThroughputExceededException")
         for number in range(20):
-            spool.emit(OWNER, [Preference("genre", f"value {number}")], session_id="s1")
-        servers.wait_until(lambda: proxy.refused >= 3 and len(list(spool.waiting(OWNER))) == 20, "the stream to refuse")
+            outbox.emit(OWNER, [Preference("genre", f"value {number}")], session_id="s1")
+        servers.wait_until(lambda: proxy.refused >= 3 and len(list(outbox.waiting(OWNER))) == 20, "the stream to refuse")
         assert records_of(kinesis, stream) == []
         proxy.passing()
-        servers.wait_until(lambda: list(spool.waiting(OWNER)) == [], "the stream to take what waited")
+        servers.wait_until(lambda: list(outbox.waiting(OWNER)) == [], "the stream to take what waited")
     values = [json.loads(record["Data"])["value"] for record in records_of(kinesis, stream)]
     assert values == [f"value {number}" for number in range(20)]
 
@@ -258,10 +258,10 @@ def test_many_signals_of_one_moment_do_not_put_one_another_off(table: Table) -> 
             raise ConnectionError
         taken.append(signal.value)
 
-    spool = PreferenceSpool(table, CallablePreferenceSink(sink))
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(sink))
     for number in range(20):
-        spool.emit(OWNER, [Preference("genre", f"value {number}")])
-    servers.wait_until(lambda: len(list(spool.waiting(OWNER))) == 20, "all to wait")
+        outbox.emit(OWNER, [Preference("genre", f"value {number}")])
+    servers.wait_until(lambda: len(list(outbox.waiting(OWNER))) == 20, "all to wait")
     shared_writer(None, table).submit(("spool", OWNER), lambda: None).result(20)
     assert len(tries) <= 6  # it is tried after .2 s, .4 s and so on, however many wait
     is_down.clear()
@@ -272,13 +272,13 @@ def test_many_signals_of_one_moment_do_not_put_one_another_off(table: Table) -> 
 def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> None:
     taken: list[str] = []
     faulty = FaultyTable(table)
-    spool = PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    outbox = PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
     faulty.down = True
     for number in range(3):
-        spool.emit(OWNER, [Preference("genre", f"value {number}")])
+        outbox.emit(OWNER, [Preference("genre", f"value {number}")])
     servers.wait_until(lambda: faulty.calls.count("batch_get") >= 3, "some tries")
     for number in range(3, 6):
-        spool.emit(OWNER, [Preference("genre", f"value {number}")])
+        outbox.emit(OWNER, [Preference("genre", f"value {number}")])
     faulty.down = False
     servers.wait_until(lambda: len(taken) == 6, "what was heard to be stored and sent")
     assert taken == [f"value {number}" for number in range(6)]
@@ -287,10 +287,10 @@ def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> 
 def test_retry_of_one_spool_does_not_replace_that_of_another(table: Table) -> None:
     """Two spools of one user on one table both store their signals after an outage."""
     faulty, taken = FaultyTable(table), list[str]()
-    spools = [PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))) for _ in range(2)]
+    spools = [PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))) for _ in range(2)]
     faulty.down = True
-    for number, spool in enumerate(spools):
-        spool.emit(OWNER, [Preference("genre", f"g{number}")])
+    for number, outbox in enumerate(spools):
+        outbox.emit(OWNER, [Preference("genre", f"g{number}")])
         shared_writer(None, faulty).submit(("spool", OWNER), lambda: None).result()
     faulty.down = False
     servers.wait_until(lambda: sorted(taken) == ["g0", "g1"], "sending both signals", within=10)
@@ -301,14 +301,14 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
     table = SQLiteTable(tmp_path / "memories.sqlite3", USER_MEMORY)
     table.create_if_missing()
     faulty = FaultyTable(table)
-    spool = PreferenceSpool(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    outbox = PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
     faulty.down = True
-    spool.emit(OWNER, [Preference("genre", "horror")])
+    outbox.emit(OWNER, [Preference("genre", "horror")])
     servers.wait_until(lambda: faulty.calls.count("batch_get") >= 1, "a try")
     with servers.forked() as fork:
         if fork.is_child:
             faulty.down = False
-            spool.emit(OWNER, [Preference("genre", "romance")])
+            outbox.emit(OWNER, [Preference("genre", "romance")])
             servers.wait_until(lambda: taken, "the child's own signal")
             assert shared_writer(None, faulty).drain(20.0)  # who dies while it sends keeps its lease
             fork.report(",".join(taken))
@@ -320,19 +320,19 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
 
 def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) -> None:
     taken: list[str] = []
-    spool = PreferenceSpool(table, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
-    spool.emit(OWNER, [Preference("genre", object())])  # type: ignore[arg-type]
-    spool.emit(OWNER, [Preference("genre", "romance")])
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    outbox.emit(OWNER, [Preference("genre", object())])  # type: ignore[arg-type]
+    outbox.emit(OWNER, [Preference("genre", "romance")])
     servers.wait_until(lambda: taken, "the next one")
     assert taken == ["romance"]
 
 
 def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(kinesis: Any, table: Table) -> None:
-    spool = PreferenceSpool(table, KinesisPreferenceSink(kinesis, stream_name="nothing"))
-    spool.store(OWNER, Preference("genre", "horror"), at=1.0)
+    outbox = PreferenceOutbox(table, KinesisPreferenceSink(kinesis, stream_name="nothing"))
+    outbox.store(OWNER, Preference("genre", "horror"), at=1.0)
     with pytest.raises(StoreError, match="ResourceNotFoundException"):
-        spool.drain(OWNER)
-    assert len(list(spool.waiting(OWNER))) == 1
+        outbox.drain(OWNER)
+    assert len(list(outbox.waiting(OWNER))) == 1
 
 
 # The cache

@@ -25,8 +25,7 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.memory.records.memory_records import Owner
-from strands_manga_memory.memory.records.retention import DAY
+from strands_manga_memory.memory.records import DAY, Owner
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel

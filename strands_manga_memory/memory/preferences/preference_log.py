@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.language.preference_slots import Preference, canonical_value, slot_for_key, split_values
+from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
 from strands_manga_memory.memory.preferences.statements import (
     Removal,
     SlotState,
@@ -22,26 +20,26 @@ from strands_manga_memory.memory.preferences.statements import (
     message_digest,
     valid,
 )
-from strands_manga_memory.memory.records.memory_records import (
+from strands_manga_memory.memory.records import (
     CHANGES,
+    DAY,
     ERASED,
     FORGOTTEN,
+    RETENTION,
     RETRACTED,
     MemoryRecord,
+    MemoryType,
     place_of,
     record_of,
     sealed_unless_plain,
+    skip_unreadable,
     type_range,
 )
-from strands_manga_memory.memory.records.partition import UserPartition, not_erased_since
-from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType
-from strands_manga_memory.memory.records.unreadable import going_on
 from strands_manga_memory.stores.encoding.codec import trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Write
 
 logger = logging.getLogger(__name__)
 
-_TRIES = 100
 _MOST_AT_ONCE = 15
 _MOST_WRITES = 90
 _NOTE_SECONDS = 30 * DAY
@@ -49,7 +47,6 @@ _NOTE_SECONDS = 30 * DAY
 _FORGOTTEN_SECONDS = 90 * DAY
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
 _SOURCES, _SET = "sources", "set"
-_random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
 
 
 @dataclass(frozen=True)
@@ -208,14 +205,14 @@ class PreferenceLog:
     def renew(self) -> None:
         """Change the revision alone, behind a change of another record."""
         table, key = self._partition.table, (self._partition.owner.changes_partition, CHANGES)
-        for attempt in range(_TRIES):
+
+        def attempt() -> bool | None:
             item = table.get(*key)
             base = self._item(LoggedChanges()) if item is None else dict(item)
-            anew = {**base, "revision": uuid.uuid4().hex, "version": _version(item) + 1}
-            if table.put(anew, when=_unchanged(item)):
-                return
-            _pause(attempt)
-        raise ConflictError(f"record={place_of(self._partition.owner, CHANGES)!r} keeps changing; try again")
+            renewed = {**base, "revision": uuid.uuid4().hex, "version": _version(item) + 1}
+            return table.put(renewed, when=_unchanged(item)) or None
+
+        repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
 
     def notes(self) -> frozenset[str]:
         """Return the ids of the notes on retracted messages; see ``note_id``."""
@@ -237,7 +234,8 @@ class PreferenceLog:
         """Apply a change by compare-and-set on ``~changes``; return the ids of the records that changed."""
         table, owner = self._partition.table, self._partition.owner
         messages = list(messages)
-        for attempt in range(_TRIES):
+
+        def attempt() -> list[str] | None:
             state = self._state(messages)
             if not isinstance(guard, str) and state.erased != guard:
                 return []
@@ -245,14 +243,15 @@ class PreferenceLog:
             if wanted is None:
                 return []
             writes, changed = self._projection(self._stored(), wanted, base, dropped)
-            anew = self._item(wanted)
-            anew["version"] = _version(state.item) + 1
-            guarded = [Write(item=anew, when=_unchanged(state.item)), not_erased_since(owner.partition, state.erased)]
-            if table.transact([*guarded, *writes[:_MOST_WRITES]]):
-                self._partition.note_change()
-                return changed
-            _pause(attempt)
-        raise ConflictError(f"record={place_of(owner, CHANGES)!r} keeps changing; try again")
+            logged = self._item(wanted)
+            logged["version"] = _version(state.item) + 1
+            guarded = [Write(item=logged, when=_unchanged(state.item)), not_erased_since(owner.partition, state.erased)]
+            if not table.transact([*guarded, *writes[:_MOST_WRITES]]):
+                return None
+            self._partition.note_change()
+            return changed
+
+        return repeat_until_written(attempt, record=place_of(owner, CHANGES))
 
     def _state(self, messages: Iterable[str]) -> _State:
         owner = self._partition.owner
@@ -357,7 +356,7 @@ class PreferenceLog:
         for item in self._partition.table.query(self._partition.owner.partition, first=first, last=last):
             id_ = str(item["memory_id"])
             unreadable.add(id_)
-            with going_on():
+            with skip_unreadable():
                 with trusted(place_of(self._partition.owner, id_)):
                     record = record_of(item, self._partition.owner, self._partition.codec)
                 unreadable.discard(id_)
@@ -371,7 +370,7 @@ class PreferenceLog:
         if item is None:
             return LoggedChanges()
         place = place_of(self._partition.owner, CHANGES)
-        with going_on(), trusted(place):
+        with skip_unreadable(), trusted(place):
             body = self._partition.opened(item, place)
             statements = tuple(Statement.of(row) for row in body["statements"])
             return LoggedChanges(
@@ -451,7 +450,3 @@ def _unchanged(item: Item | None) -> Condition:
 
 def _of_version(id_: str, stored: _Stored) -> Condition:
     return Condition(equals={"version": stored.versions[id_]}) if id_ in stored.versions else ABSENT
-
-
-def _pause(attempt: int) -> None:
-    time.sleep(_random.uniform(0.0, min(0.4, 0.002 * 2 ** min(attempt, 10))))

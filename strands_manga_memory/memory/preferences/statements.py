@@ -15,7 +15,7 @@ from strands_manga_memory.language.preference_slots import (
     canonical_value,
     split_values,
 )
-from strands_manga_memory.memory.records.memory_records import content_key
+from strands_manga_memory.memory.records import content_key
 
 MOST_RECENT = 30
 """Statements that the hot tier keeps beside the memories: the latest."""

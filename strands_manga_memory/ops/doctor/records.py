@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeVar
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError, StoreUnavailableError
-from strands_manga_memory.memory.records.memory_records import INTERNAL, Owner, record_of
+from strands_manga_memory.memory.records import INTERNAL, Owner, record_of
 from strands_manga_memory.ops.doctor.finding import Finding, ok, problem
 from strands_manga_memory.session.basis.expiry import Entry, ExpiryIndex
 from strands_manga_memory.session.replicas.durable import DurableReplica

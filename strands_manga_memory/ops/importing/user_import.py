@@ -12,8 +12,8 @@ from strands.types.session import decode_bytes_values
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner, record_of
-from strands_manga_memory.memory.records.partition import UserPartition
+from strands_manga_memory.memory.partition import UserPartition
+from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
 from strands_manga_memory.ops.importing.session_import import checked_message, distinct
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.transfer import Standing, TransferredConversation, TransferredOrchestrator

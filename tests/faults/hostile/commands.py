@@ -11,7 +11,7 @@ from typing import Any
 
 from strands_manga_memory import SESSIONS, USER_MEMORY, ConversationScope, MangaMemory, SQLiteTable
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.memory.records.memory_records import ERASED
+from strands_manga_memory.memory.records import ERASED
 from tests.faults.hostile import sessions
 
 

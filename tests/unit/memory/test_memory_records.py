@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.memory.records.memory_records import MemoryRecord, Owner, item_of, record_of
-from strands_manga_memory.memory.records.retention import MemoryType
+from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, item_of, record_of
 
 OWNER = Owner("u")
 

@@ -9,7 +9,7 @@ import pytest
 
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.pii import DEFAULT_RULES, PiiRule, is_card_number, is_my_number
-from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from tests.unit.memory.personal_lines import NOBODYS, PERSONAL
 from tests.unit.memory.pii_lines import HARMLESS, lines

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.memory.recall.ranking import RankingWeights, score
-from strands_manga_memory.memory.records.memory_records import MemoryRecord
-from strands_manga_memory.memory.records.retention import DAY, RETENTION, MemoryType, Retention
+from strands_manga_memory.memory.memory_search import RankingWeights, score
+from strands_manga_memory.memory.records import DAY, RETENTION, MemoryRecord, MemoryType, Retention
 
 WEIGHTS = RankingWeights()
 

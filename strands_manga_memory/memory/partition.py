@@ -1,42 +1,115 @@
-"""UserPartition: one user's records in a table: read whole, changed by compare-and-set, guarded against a late write."""
+"""One user's records in a table: read whole, changed by compare-and-set, guarded against writes from before an erasure."""
 
 from __future__ import annotations
 
+import hmac
 import logging
+import os
 import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
-from strands_manga_memory.memory.records.memory_records import (
+from strands_manga_memory.language.preference_slots import canonical_value
+from strands_manga_memory.memory.records import (
+    DAY,
     ERASED,
     INTERNAL,
     LEDGER,
     MemoryRecord,
+    MemoryType,
     Owner,
+    Uses,
+    content_id,
     item_of,
     opened_body,
     place_of,
+    preference_id,
     record_of,
+    skip_unreadable,
     type_range,
 )
-from strands_manga_memory.memory.records.retention import DAY, MemoryType
-from strands_manga_memory.memory.records.salt import UserSalt
-from strands_manga_memory.memory.records.unreadable import going_on
-from strands_manga_memory.memory.records.uses import Uses
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 
+SALT = f"{INTERNAL}salt"
+
+USUAL_SLOTS = frozenset(
+    ("genre", "author", "format", "language", "budget", "style", "dislikes", "likes", "name", "home", "spoilers", "purchases")
+)
+"""Slots whose names tell nothing of a user."""
+
+
+class UserSalt:
+    """A random value of each user, sealed beside his memories: with it the same key has the same id, for whoever can open it.
+
+    It outlives the keys of the cipher, as it is sealed anew with the memories, and goes with them. Without a codec that
+    encrypts, ids are the keys themselves.
+    """
+
+    def __init__(self, table: Table, owner: Owner, codec: Codec | None) -> None:
+        self._table = table
+        self._owner = owner
+        self._codec = codec
+        self._place = place_of(owner, SALT)
+        self._salt: bytes | None = None
+
+    def preference_id(self, key: str) -> str:
+        """Return the id of the preference ``key``.
+
+        Raises:
+            ConflictError: The user's memories are being erased.
+            CorruptRecordError: The salt is damaged.
+            KeyMissingError: Its key was not given, or is destroyed.
+        """
+        codec = self._codec
+        if codec is None or not codec.encrypts or key in USUAL_SLOTS:
+            return preference_id(key)
+        if self._salt is None:
+            self._salt = self._read(codec) or self._made(codec)
+        plain = " ".join(key.casefold().split())
+        return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
+
+    def statement_id(self, statement: str) -> str:
+        """Return the id of a statement that belongs to no slot; raise as ``preference_id`` does."""
+        plain = canonical_value(statement)
+        if self._codec is None or not self._codec.encrypts:
+            return content_id(MemoryType.PREFERENCE, plain)
+        return self.preference_id(f"~{plain}")
+
+    def _made(self, codec: Codec) -> bytes:
+        """Return a new salt; of two that are made at once the first."""
+        sealed = codec.encode(os.urandom(32), self._place)
+        self._table.put({"user_id": self._owner.partition, "memory_id": SALT, "salt": sealed}, when=ABSENT)
+        there = self._read(codec)
+        if there is None:
+            raise ConflictError(f"record={self._place!r} keeps changing; try again")
+        return there
+
+    def _read(self, codec: Codec) -> bytes | None:
+        item = self._table.get(self._owner.partition, SALT)
+        if item is None:
+            return None
+        with trusted(self._place):
+            salt = codec.decode(item["salt"], self._place)
+            if not isinstance(salt, bytes):
+                raise TypeError("it is no salt")
+            return salt
+
+
 logger = logging.getLogger(__name__)
 
-_TRIES = 30
+_TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
 _FOLD_FROM = 200
 _random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+
+
+_Written = TypeVar("_Written")
 
 
 @dataclass
@@ -118,7 +191,7 @@ class UserPartition:
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
         """Note a record that cannot be read, and go on with the others, unless it only lacks its key."""
         name = place_of(self.owner, str(item["memory_id"]))
-        with going_on():
+        with skip_unreadable():
             try:
                 with trusted(name):
                     yield
@@ -152,24 +225,26 @@ class UserPartition:
         Raises:
             ConflictError: Others keep changing it.
         """
-        for attempt in range(_TRIES):
+
+        def attempt() -> tuple[MemoryRecord | None] | None:
             item = self.table.get(self.owner.partition, memory_id)
             stored = None if item is None else record_of(item, self.owner, self.codec)
             alive = None if stored is None or stored.expired(self.clock()) else stored
             wanted = change(alive)
             if wanted is None or wanted is alive:
-                return alive
+                return (alive,)
             version = 1 if stored is None else stored.version + 1
             when = ABSENT if stored is None or item is None else Condition(equals={"version": item.get("version")})
             wanted = MemoryRecord(**{**_fields(wanted), "version": version})
             if self._written(self.item_of(wanted), when, guard):
                 self.note_change()
-                return wanted
+                return (wanted,)
             if not isinstance(guard, str) and self.erased() != guard:
                 logger.debug("the memories were erased meanwhile, nothing of before is written")
-                return None
-            time.sleep(_random.uniform(0.0, min(0.2, 0.002 * 2**attempt)))
-        raise ConflictError(f"record={place_of(self.owner, memory_id)!r} keeps changing; try again")
+                return (None,)
+            return None
+
+        return repeat_until_written(attempt, record=place_of(self.owner, memory_id))[0]
 
     def _written(self, item: Item, when: Condition, guard: Item | str | None) -> bool:
         if isinstance(guard, str):
@@ -268,10 +343,27 @@ class UserPartition:
             return record.changed(access_count=record.access_count + count, last_accessed=max(record.last_accessed, latest))
 
         try:
-            with going_on():
+            with skip_unreadable():
                 self.update(memory_id, counted)
         except ConflictError as error:
             logger.debug("error=<%s> | the uses of a memory were not counted", type(error).__name__)
+
+
+def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:
+    """Repeat a compare-and-set, after growing pauses with jitter, until no other writer was faster.
+
+    Args:
+        attempt: Reads, and writes if nothing changed since. Returns None if another writer was faster.
+        record: Name of the record, for the error.
+
+    Raises:
+        ConflictError: Other writers were faster a hundred times.
+    """
+    for number in range(_TRIES):
+        if (written := attempt()) is not None:
+            return written
+        time.sleep(_random.uniform(0.0, min(0.2, 0.001 * 2 ** min(number, 8))))
+    raise ConflictError(f"record={record!r} keeps changing; try again")
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:

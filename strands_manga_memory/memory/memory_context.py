@@ -1,4 +1,4 @@
-"""AgentContext: what an agent is told about its user, short, escaped and within a budget of tokens. Pure."""
+"""AgentContext: the text about its user that an agent is shown, short, escaped, within a token budget. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from strands_manga_memory.language.preference_slots import DISLIKES, remove_values, slot_for_key
-from strands_manga_memory.memory.records.memory_records import MemoryRecord
-from strands_manga_memory.memory.records.retention import DAY, MemoryType
+from strands_manga_memory.memory.records import DAY, MemoryRecord, MemoryType
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, truncate_to_tokens
 

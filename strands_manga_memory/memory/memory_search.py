@@ -1,24 +1,152 @@
-"""Snapshot: a user's memories as they were at session start, in memory, to be searched without I/O."""
+"""Search in a user's memories: filters, ranking, and an index in memory."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from strands.memory import MemoryEntry
+from strands.memory import InjectionQueryContext, MemoryEntry
+from strands.types.content import Message
 
-from strands_manga_memory.language.search import Embed, LexicalIndex, content_terms, dot, embed_texts, evidence_terms
-from strands_manga_memory.memory.recall.context import ENTRY_CHARACTERS, MOST_TOKENS
-from strands_manga_memory.memory.recall.ranking import RankingWeights, score
-from strands_manga_memory.memory.recall.wanted import Wanted
-from strands_manga_memory.memory.records.memory_records import MemoryRecord
-from strands_manga_memory.memory.records.partition import Loaded
-from strands_manga_memory.memory.records.retention import MemoryType, Retention
-from strands_manga_memory.memory.records.uses import counted
-from strands_manga_memory.messages.injection import escape_line
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
+from strands_manga_memory.language.search import (
+    Embed,
+    LexicalIndex,
+    content_terms,
+    dot,
+    embed_texts,
+    evidence_terms,
+)
+from strands_manga_memory.memory.memory_context import ENTRY_CHARACTERS, MOST_TOKENS, ended_at
+from strands_manga_memory.memory.partition import Loaded
+from strands_manga_memory.memory.records import DERIVED, MemoryRecord, MemoryType, Retention, counted
+from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.injection import escape_line, message_text, strip_own_blocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingWeights:
+    """How much each factor counts: the score is the product of the factors, each to the power of its weight; 0 leaves one out.
+
+    Args:
+        importance: Of the importance, 0 to 1. Default 0.5.
+        recency: Of the recency, which halves every half-life of the type. Default 0.25.
+        use: Of the use, 1 + ln(1 + times recalled). Default 0.25.
+        similarity: Of the similarity to the query, 0 to 1. Default 1.
+        floor: Similarity of what shares nothing with the query. Default 0.02.
+
+    Raises:
+        ValueError: A weight is negative or not finite.
+    """
+
+    importance: float = 0.5
+    recency: float = 0.25
+    use: float = 0.25
+    similarity: float = 1.0
+    floor: float = 0.02
+
+    def __post_init__(self) -> None:
+        for weight in fields(self):
+            value = getattr(self, weight.name)
+            if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
+                raise ValueError(f"{weight.name} must be a number of at least 0, got {value!r:.80}")
+
+
+def score(
+    record: MemoryRecord,
+    *,
+    now: float,
+    half_life: float | None,
+    weights: RankingWeights,
+    uses: int = 0,
+    used_at: float = 0.0,
+    similarity: float | None = None,
+) -> float:
+    """Return what a memory is worth at ``now``, with the ``uses`` of it since its record was written.
+
+    Its recency halves in ``half_life`` seconds, never if that is None. Without a query there is no similarity.
+    """
+    latest = max(record.updated_at, record.last_accessed, used_at)
+    recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
+    use = 1.0 + math.log1p(record.access_count + uses)
+    similar = 1.0 if similarity is None else max(weights.floor, similarity)
+    factors = (
+        (record.importance, weights.importance),
+        (recency, weights.recency),
+        (use, weights.use),
+        (similar, weights.similarity),
+    )
+    return float(math.prod(factor**weight for factor, weight in factors))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a memory must be like to be returned.
+
+    Attributes:
+        types: Of one of these types; None: of any that is not made from others.
+        min_importance: Of at least this importance.
+        metadata: With these values in its metadata, or among a list there; texts whatever their case.
+        since: Of a session that ended, or else learned, at that time or later, in seconds since 1970.
+        until: The same, before that time.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    types: frozenset[MemoryType] | None = None
+    min_importance: float = 0.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    since: float | None = None
+    until: float | None = None
+
+    def __post_init__(self) -> None:
+        checked_importance("min_importance", self.min_importance)
+        if not isinstance(self.metadata, Mapping) or not all(isinstance(name, str) for name in self.metadata):
+            raise ValueError(f"metadata must map names to values, got {self.metadata!r:.80}")
+        for name in ("since", "until"):
+            at = getattr(self, name)
+            if at is not None and (isinstance(at, bool) or not isinstance(at, int | float)):
+                raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
+
+    def has(self, record: MemoryRecord, now: float) -> bool:
+        """Tell whether a memory is wanted; what has expired is not."""
+        if record.expired(now) or record.importance < self.min_importance:
+            return False
+        if record.type in DERIVED if self.types is None else record.type not in self.types:
+            return False
+        at = ended_at(record)
+        if (self.since is not None and at < self.since) or (self.until is not None and at >= self.until):
+            return False
+        return all(_is_among(value, record.metadata.get(name)) for name, value in self.metadata.items())
+
+
+def _is_among(value: Any, there: Any) -> bool:
+    return any(_plain(each) == _plain(value) for each in (there if isinstance(there, list | tuple) else [there]))
+
+
+def _plain(value: Any) -> Any:
+    return " ".join(value.casefold().split()) if isinstance(value, str) else value
+
+
+def checked_type(value: MemoryType | str) -> MemoryType:
+    """Return the type of this name, or refuse it."""
+    try:
+        return MemoryType(value)
+    except ValueError:
+        raise ValueError(f"type must be one of {', '.join(map(repr, map(str, MemoryType)))}, got {value!r:.80}") from None
+
+
+def checked_importance(name: str, value: float) -> float:
+    """Return an importance, or refuse what is not from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {value!r:.80}")
+    return float(value)
+
 
 _PASSAGE = "\x1f"
 
@@ -184,3 +312,28 @@ def _texts_of(record: MemoryRecord) -> dict[str, _Text]:
         )
         for at, own in enumerate(passages)
     }
+
+
+def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
+    """Return the user's words of the current turn, without the blocks that this package injects into a request.
+
+    Pass it to a ``MemoryManager`` that you build yourself. Strands' default query is the whole last message, with the text
+    that plugins added to it: cart, preferences, phone numbers.
+
+    Args:
+        context: The messages of the request, as Strands passes them.
+
+    Returns:
+        The query; None if the user wrote no text, or only a greeting, thanks or a farewell: Strands then skips the search.
+
+    Example:
+        ``MemoryManager(stores=[store], injection={"query": extract_user_query})``
+    """
+    return user_query(context.messages)
+
+
+def user_query(messages: Sequence[Message]) -> str | None:
+    """Return the user's words in the message that opened the last turn; None if they are small talk, or there are none."""
+    opening = next(filter(is_turn_start, reversed(messages)), None)
+    words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
+    return words if words and dialogue_act(words, "user") not in SMALL_TALK_ACTS else None

@@ -1,7 +1,8 @@
-"""PreferenceSpool: signals wait here, in order, until their sink has taken them."""
+"""Preference signals: their sinks, and the outbox in which they wait, in order, until a sink has taken them."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
@@ -10,33 +11,171 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
-from strands_manga_memory.exceptions import ConflictError, PersonalDataError, StoreError, StoreUnavailableError
+from botocore.exceptions import BotoCoreError, ClientError
+
+from strands_manga_memory.exceptions import PersonalDataError, StoreError, StoreUnavailableError
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.language.preference_slots import Preference
-from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
+from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
-from strands_manga_memory.memory.preferences.preference_sinks import PreferenceSignal, PreferenceSink, signals_of
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
-from strands_manga_memory.memory.records.memory_records import ERASED, INTERNAL, Owner, place_of
-from strands_manga_memory.memory.records.partition import UserPartition, not_erased_since
+from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner, place_of
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceSignal:
+    """What a user was heard to prefer, or that it is taken back.
+
+    Attributes:
+        id: The same each time it is sent; for receivers who want it once.
+        number: Counts the user's signals: a receiver that has a higher one of the same key leaves this one out.
+        user_id: The user.
+        tenant: The tenant, or None.
+        key: The slot it belongs to, such as ``genre``; empty: a statement that belongs to none.
+        value: What is preferred.
+        at: When it was said, in seconds since 1970.
+        session_id: The session in which it was said, if any.
+        liked: False: it is not wanted; None: it was wanted once, and is no more.
+        adds: It stands beside earlier values of the slot; else it takes their place.
+        message_id: The message that said it, if it is known.
+        taken_back: The message was redacted: what it said is to be deleted. Key and value are empty.
+    """
+
+    id: str
+    number: int
+    user_id: str
+    tenant: str | None = None
+    key: str
+    value: str
+    at: float
+    session_id: str | None = None
+    liked: bool | None = True
+    adds: bool = False
+    message_id: str | None = None
+    taken_back: bool = False
+
+    @property
+    def owner(self) -> Owner:
+        """Whose it is."""
+        return Owner(self.user_id, self.tenant)
+
+
+def signals_of(owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
+    """Return the signals that a spool's entry holds: the first has its number."""
+    with trusted(f"{owner.partition}/{number}"):
+        return [
+            PreferenceSignal(number=number + at, user_id=owner.user_id, tenant=owner.tenant, **body)
+            for at, body in enumerate(bodies)
+        ]
+
+
+class PreferenceSink(Protocol):
+    """Takes preference signals: one user's in order, each at least once."""
+
+    def send(self, signal: PreferenceSignal) -> None:
+        """Take a signal; raise if it was not taken, it is sent again later."""
+
+
+class CallablePreferenceSink:
+    """Hands signals to a function; if it raises, the signal is sent again later."""
+
+    def __init__(self, function: Callable[[PreferenceSignal], object]) -> None:
+        self._function = function
+
+    def send(self, signal: PreferenceSignal) -> None:
+        """Call the function."""
+        self._function(signal)
+
+
+class TablePreferenceSink:
+    """Stores signals as the user's preferences: one record for each slot, never an older message over a newer one.
+
+    Args:
+        table: A table of the schema ``USER_MEMORY``; that of ``UserMemoryStore`` makes them its preferences.
+        codec: As of the store.
+        clock: Seconds since 1970; by default a signal's own time counts.
+    """
+
+    def __init__(self, table: Table, *, codec: Codec | None = None, clock: Callable[[], float] | None = None) -> None:
+        self._table = table
+        self._codec = codec
+        self._clock = clock
+
+    def send(self, signal: PreferenceSignal) -> None:
+        """Store the preference, or delete the preferences of its message; the time of the message decides, not the arrival."""
+        at = signal.at if self._clock is None else self._clock()
+        log = PreferenceLog(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: at))
+        source = signal.message_id or signal.id
+        if signal.taken_back:
+            log.retract(source, at)
+        else:
+            said = Preference(signal.key, signal.value, signal.liked, signal.adds)
+            log.learn([Statement(said, at, source, signal.session_id)])
+
+
+class KinesisPreferenceSink:
+    """Puts signals on an Amazon Kinesis data stream, as JSON, with the user as partition key.
+
+    One request a signal: a batch that fails in part would change the order.
+
+    Args:
+        client: ``boto3.client("kinesis")``, with its retries off, as they are done by whoever sends.
+        stream_name: The stream.
+
+    Raises:
+        ValueError: ``stream_name`` is empty.
+    """
+
+    def __init__(self, client: Any, *, stream_name: str) -> None:
+        if not stream_name:
+            raise ValueError(f"stream_name must not be empty, got {stream_name!r:.80}")
+        self._client = client
+        self._stream = stream_name
+
+    def send(self, signal: PreferenceSignal) -> None:
+        """Put the signal on the stream.
+
+        Raises:
+            StoreUnavailableError: The stream throttles, or does not answer.
+            StoreError: It refuses the request for another reason.
+        """
+        data = json.dumps(asdict(signal), ensure_ascii=False).encode()
+        try:
+            # A partition key has at most 256 characters; an owner's partition may have more.
+            self._client.put_record(StreamName=self._stream, Data=data, PartitionKey=signal.owner.partition[-256:])
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            refused = code in (
+                "ResourceNotFoundException",
+                "InvalidArgumentException",
+                "AccessDeniedException",
+                "ValidationException",
+            )
+            raise (StoreError if refused else StoreUnavailableError)(
+                f"stream=<{self._stream}> | {code or 'unknown error'}"
+            ) from error
+        except BotoCoreError as error:
+            raise StoreUnavailableError(f"stream=<{self._stream}> | {error}") from error
+
+
 HEAD, ENTRY, LEASE = f"{INTERNAL}spool", f"{INTERNAL}spool#", f"{INTERNAL}spool.lease"
 BUCKETS = 16
 """Partitions that list the users whose signals wait. No escaped user id holds a slash, so none is a user's."""
 
-_TRIES = 50
 _LEASE_SECONDS = 30.0
 _LONGEST_WAIT = 60.0
 
 
-class PreferenceSpool:
+class PreferenceOutbox:
     """Keeps each user's signals in the memory table, numbered, until the sink has taken them in that order.
 
     A signal is stored before it is sent and deleted after, so it is sent at least once whatever dies when; while the sink
@@ -72,7 +211,7 @@ class PreferenceSpool:
         self._drained = drained
         self._writer = shared_writer(None, table)
         self._forget()
-        _spools.add(self)
+        _outboxes.add(self)
 
     def _forget(self) -> None:
         """Begin with nothing to do; in the child of a fork, because what was heard before is the parent's to store."""
@@ -106,7 +245,7 @@ class PreferenceSpool:
         """Drop waiting signals that a removal voids, in the background."""
         self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
 
-    def take_back(self, owner: Owner, message_id: str, *, at: float | None = None) -> None:
+    def retract(self, owner: Owner, message_id: str, *, at: float | None = None) -> None:
         """Drop the waiting signals of a message, and send one that tells the sink to delete the others; in the background."""
         at = self._clock() if at is None else at
         gone = [{"at": at, "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "said": None}]
@@ -201,7 +340,8 @@ class PreferenceSpool:
                 bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["said"])})
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
-        for attempt in range(_TRIES if bodies else 0):
+
+        def attempt() -> list[PreferenceSignal] | None:
             head = self._table.get(owner.partition, HEAD)
             with trusted(place_of(owner, HEAD)):
                 number = 1 if head is None else int(head["next"])
@@ -216,10 +356,9 @@ class PreferenceSpool:
                 return signals_of(owner, number, bodies)
             if self._table.get(owner.partition, ERASED) != erased:
                 return self._store(owner, heard)
-            time.sleep(min(0.05, 0.001 * 2**attempt))
-        if bodies:
-            raise ConflictError(f"record={place_of(owner, HEAD)!r} keeps changing; try again")
-        return []
+            return None
+
+        return repeat_until_written(attempt, record=place_of(owner, HEAD)) if bodies else []
 
     def _clean(self, owner: Owner, said: Preference | None) -> dict[str, Any]:
         if said is None:
@@ -327,12 +466,12 @@ def bucket_of(owner: Owner) -> str:
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
-_spools: weakref.WeakSet[PreferenceSpool] = weakref.WeakSet()
+_outboxes: weakref.WeakSet[PreferenceOutbox] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
-    for spool in list(_spools):
-        spool._forget()  # noqa: SLF001
+    for outbox in list(_outboxes):
+        outbox._forget()  # noqa: SLF001
 
 
 at_fork(after_in_child=_forget_after_fork)

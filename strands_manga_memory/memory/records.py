@@ -1,19 +1,96 @@
-"""MemoryRecord: one memory as it is stored, and the ids of what a user's partition holds. Pure."""
+"""Records of a user's memory: their types, how long each is kept, their stored form, and counts of recalls."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
-from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.memory.records.retention import MemoryType
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
 from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
 from strands_manga_memory.stores.encoding.values import is_json
 from strands_manga_memory.stores.table import Item
+
+DAY = 86_400.0
+"""Seconds of a day."""
+
+
+class MemoryType(StrEnum):
+    """What a memory is."""
+
+    PREFERENCE = "preference"
+    """What the user prefers; made by ``UserMemoryStore.prefer`` and by the session finalizer."""
+    SUMMARY = "interaction_summary"
+    """What a session came to; made by the session finalizer."""
+    FEEDBACK = "feedback"
+    """What the user thought of us; made by ``UserMemoryStore.record_feedback``."""
+    PATTERN = "behavioural_pattern"
+    """What the user does again and again; derived when a session is finalized."""
+    FACT = "fact"
+    """What an extractor or the ``add_memory`` tool of Strands' ``MemoryManager`` stored."""
+    EPISODE = "episode"
+    """What was said in a session, without tool results; made by the session finalizer, found by ``search``."""
+    WEEK = "weekly_rollup"
+    """A week's sessions; made by ``MemoryRollup``."""
+    MONTH = "monthly_rollup"
+    """A month's sessions; made by ``MemoryRollup``."""
+
+
+DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH})
+"""Types that are made from sessions and their summaries; ``recall`` returns them only when asked for by type."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How a type of memory is kept.
+
+    Args:
+        seconds: Seconds a memory is kept after it was last learned; None for ever.
+        importance: Importance of a new memory, from 0 to 1.
+        half_life: Seconds in which its recency halves when memories are ranked; None: it never does.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+
+    seconds: float | None
+    importance: float
+    half_life: float | None = 30 * DAY
+
+    def __post_init__(self) -> None:
+        for name, value in (("seconds", self.seconds), ("half_life", self.half_life)):
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be a positive number of seconds or None, got {value!r:.80}")
+        if not 0 <= self.importance <= 1:
+            raise ValueError(f"importance must be from 0 to 1, got {self.importance!r:.80}")
+
+    def expires_at(self, learned_at: float) -> int | None:
+        """Return when a memory ends, in seconds since 1970; None: never."""
+        return None if self.seconds is None else int(learned_at + self.seconds)
+
+
+RETENTION: Mapping[MemoryType, Retention] = MappingProxyType(
+    {
+        MemoryType.PREFERENCE: Retention(None, 0.9, None),
+        MemoryType.SUMMARY: Retention(90 * DAY, 0.6),
+        MemoryType.FEEDBACK: Retention(180 * DAY, 0.7, 60 * DAY),
+        MemoryType.PATTERN: Retention(30 * DAY, 0.4, 15 * DAY),
+        MemoryType.FACT: Retention(180 * DAY, 0.6, 60 * DAY),
+        MemoryType.EPISODE: Retention(90 * DAY, 0.4, 60 * DAY),
+        MemoryType.WEEK: Retention(90 * DAY, 0.6),
+        MemoryType.MONTH: Retention(90 * DAY, 0.6),
+    }
+)
+"""How long each type is kept, and how much it matters at first. Weeks and months are made from summaries."""
+
 
 SCHEMA = 1
 """Version of a record. A newer one is refused."""
@@ -261,3 +338,43 @@ def place_of(owner: Owner, memory_id: str) -> str:
 def episode_id(summary_id: str, part: int) -> str:
     """Return the id of a part of what was said in the session that a summary is about."""
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
+
+
+@dataclass
+class Uses:
+    """How often each memory was recalled, and when last."""
+
+    counts: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, entry: Item) -> None:
+        """Add an entry of the ledger.
+
+        Raises:
+            ValueError: It does not say what was used.
+        """
+        at, used = float(entry.get("at") or 0.0), entry.get("used") or ()
+        if not (isinstance(used, list | tuple) and all(isinstance(id_, str) for id_ in used) and math.isfinite(at)):
+            raise ValueError("it does not say what was used")
+        for id_ in used:
+            count, latest = self.counts.get(id_, (0, 0.0))
+            self.counts[id_] = count + 1, max(latest, at)
+
+
+def counted(record: MemoryRecord, uses: Mapping[str, tuple[int, float]]) -> MemoryRecord:
+    """Return a memory with the recalls that the ledger has and its record has not."""
+    count, at = uses.get(record.memory_id, (0, 0.0))
+    return replace(record, access_count=record.access_count + count, last_accessed=max(record.last_accessed, at))
+
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def skip_unreadable() -> Iterator[None]:
+    """Leave a record that cannot be read as it is, and go on with the others, unless it only lacks its key."""
+    try:
+        yield
+    except KeyMissingError:
+        raise
+    except CorruptRecordError as error:
+        logger.warning("error=<%s> | a record of a user's memory cannot be read, it is left as it is", type(error).__name__)

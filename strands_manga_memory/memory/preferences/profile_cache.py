@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.preference_slots import Preference, slot_for_key
-from strands_manga_memory.memory.pii.pii_policy import PiiPolicy
+from strands_manga_memory.memory.memory_context import AgentContext
+from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import TTL, HotProfile, ProfileState
-from strands_manga_memory.memory.preferences.spool import PreferenceSpool
+from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, fold, latest_removals, recent, valid
-from strands_manga_memory.memory.recall.context import AgentContext
-from strands_manga_memory.memory.records.memory_records import Owner
+from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
@@ -88,7 +88,7 @@ class ProfileCache:
         *,
         user_id: str,
         tenant: str | None = None,
-        spool: PreferenceSpool | None = None,
+        outbox: PreferenceOutbox | None = None,
         ttl: float = TTL,
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
@@ -99,7 +99,7 @@ class ProfileCache:
             raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
         self._owner = Owner(user_id, tenant)
         self._profile = HotProfile(hot, self._owner, codec=codec, ttl=ttl)
-        self._spool = spool
+        self._outbox = outbox
         self._ttl = ttl
         self._pii = pii or PiiPolicy()
         self._table = table or TableView()
@@ -180,9 +180,9 @@ class ProfileCache:
             self._unsaved += kept
             self._show()
         self._save()
-        if self._spool is not None:
+        if self._outbox is not None:
             said = [each.said for each in kept]
-            self._spool.emit(self._owner, said, message_id=message_id, session_id=session_id, at=at)
+            self._outbox.emit(self._owner, said, message_id=message_id, session_id=session_id, at=at)
 
     def remove(self, removal: Removal) -> None:
         """Tell nothing of a removed preference or message from now on; the next ``refresh`` reads a new context."""

@@ -1,1 +1,0 @@
-"""Personal data, and what becomes of it."""

@@ -1,1 +1,0 @@
-"""A profile that another service keeps."""

@@ -1,0 +1,243 @@
+"""Profiles of users that another service keeps: read at session start within a deadline, never written."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import math
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from typing import Any, Protocol
+
+from strands_manga_memory.arguments import with_method
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.stores.table import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a profile service knows of a user; None where it says nothing.
+
+    Attributes:
+        favorite_genres: Genres, the favorite one first.
+        language: Preferred language.
+        purchase_summary: Purchases in a sentence.
+        escalations: How often a human had to take over.
+        last_updated: When the service last changed it, as it says.
+    """
+
+    favorite_genres: tuple[str, ...] = ()
+    language: str | None = None
+    purchase_summary: str | None = None
+    escalations: int | None = None
+    last_updated: str | float | None = None
+
+    @property
+    def preferences(self) -> dict[str, str]:
+        """What an agent is told of it, as slot and value."""
+        said = {
+            "genre": ", ".join(self.favorite_genres),
+            "language": self.language or "",
+            "purchases": self.purchase_summary or "",
+            "escalations": str(self.escalations) if self.escalations else "",
+        }
+        return {key: value for key, value in said.items() if value}
+
+
+def profile_of(answer: object) -> tuple[Profile, list[str]]:
+    """Return the profile that an object or a mapping tells, and the fields that are left out because of their type."""
+    names = [field.name for field in fields(Profile)]
+    said = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
+    given = {name: value for name, value in said.items() if value is not None}
+    kept = {name: value for name, known in given.items() if (value := _READ[name](known)) is not None}
+    return Profile(**kept), sorted(given.keys() - kept.keys())
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    if isinstance(value, str):
+        return (value,)
+    listed = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+    return tuple(listed) if isinstance(listed, list | tuple) and all(isinstance(each, str) for each in listed) else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
+
+
+def _count(value: object) -> int | None:
+    number = float(len(value)) if isinstance(value, list | tuple) else _number(value)
+    return int(number) if number is not None and math.isfinite(number) else None
+
+
+_READ: Mapping[str, Callable[[object], Any]] = {
+    "favorite_genres": _texts,
+    "language": _text,
+    "purchase_summary": _text,
+    "escalations": _count,
+    "last_updated": lambda value: _number(value) if _text(value) is None else value,
+}
+
+
+class ProfileSource(Protocol):
+    """Reads a user's profile."""
+
+    def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
+        """Return the profile, or None if there is none."""
+
+
+class TableProfileSource:
+    """Reads profiles from a table of another service.
+
+    Args:
+        table: The table; its schema names its keys.
+        sort: Sort value of a profile record. Default ``profile``.
+        attributes: Names of the attributes, where they differ from those of ``Profile``: ``{"language": "lang"}``.
+        partition: From user and tenant to the partition value. Default that of ``UserMemoryStore``: the escaped user id, behind
+            ``tenant:`` if there is one.
+
+    Raises:
+        ValueError: ``attributes`` names no field of ``Profile``.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        sort: str = "profile",
+        attributes: Mapping[str, str] | None = None,
+        partition: Any = lambda user_id, tenant: Owner(user_id, tenant).partition,
+    ) -> None:
+        names = [field.name for field in fields(Profile)]
+        unknown = sorted(set(attributes or {}) - set(names))
+        if unknown:
+            raise ValueError(f"attributes must name fields of Profile ({', '.join(names)}), got {unknown}")
+        self._table = table
+        self._sort = sort
+        self._names = {name: name for name in names} | dict(attributes or {})
+        self._partition = partition
+
+    def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
+        """Return the profile, or None; one request. What of it has another type is left out.
+
+        Raises:
+            StoreUnavailableError: The table does not answer.
+        """
+        item = self._table.get(self._partition(user_id, tenant), self._sort)
+        return None if item is None else profile_of({name: item.get(attribute) for name, attribute in self._names.items()})[0]
+
+
+logger = logging.getLogger(__name__)
+
+PROFILE_DEADLINE = 0.25
+"""Seconds that the start of an agent waits for a profile."""
+
+_MOST_THREADS = 8
+_MOST_LATE = 1_000
+
+
+class ProfileReader:
+    """A ``ProfileSource`` that never raises, never takes longer than its deadline, and leaves out fields of another type.
+
+    A source that is asked is waited for on up to 8 daemon threads, one for each user; beyond that it is not asked. An answer
+    that comes too late is told the next time, unless a newer one is there by then; up to 1,000 of them are kept.
+
+    Args:
+        source: Who knows the profiles.
+        deadline: Seconds that a read may take. Default 0.25.
+
+    Raises:
+        ValueError: ``deadline`` is not above 0, or ``source`` has no ``read``.
+    """
+
+    def __init__(self, source: ProfileSource, *, deadline: float = PROFILE_DEADLINE) -> None:
+        with_method("profile", source, "read(user_id, tenant=None)")
+        if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline <= threading.TIMEOUT_MAX:
+            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r:.80}")
+        self._source = source
+        self._deadline = deadline
+        self._warned: set[str] = set()
+        self._reset()
+        _readers.add(self)
+
+    @classmethod
+    def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
+        """Return a reader of a source; one that is a reader already keeps its deadline."""
+        return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: dict[Owner, Future[Profile | None]] = {}
+        self._late: dict[Owner, Profile | None] = {}
+
+    def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
+        """Return the profile; None if there is none, or none that can be had in time."""
+        owner = Owner(user_id, tenant)
+        try:
+            asked = self._ask(owner)
+            profile = asked.result(self._deadline)
+        except Exception as error:  # noqa: BLE001 - a source is others' code, and no agent's start depends on it
+            logger.warning("error=<%s> | the profile could not be read, the memories are told without it", type(error).__name__)
+            with self._lock:
+                return self._late.pop(owner, None)
+        with self._lock:
+            self._late.pop(owner, None)
+        return profile
+
+    def _ask(self, owner: Owner) -> Future[Profile | None]:
+        with self._lock:
+            asked = self._asked.get(owner)
+            if asked is None:
+                if len(self._asked) >= _MOST_THREADS:
+                    raise TimeoutError("the source has not answered as many reads as may wait")
+                asked, context = Future(), contextvars.copy_context()
+                work = threading.Thread(target=context.run, args=(self._answer, owner, asked), name="profile", daemon=True)
+                work.start()
+                self._asked[owner] = asked
+            return asked
+
+    def _answer(self, owner: Owner, asked: Future[Profile | None]) -> None:
+        profile, error = None, None
+        try:
+            answer = self._source.read(owner.user_id, tenant=owner.tenant)
+            profile = None if answer is None else self._checked(answer)
+        except BaseException as raised:  # noqa: BLE001 - whoever waits for the answer is told
+            error = raised if isinstance(raised, Exception) else RuntimeError(type(raised).__name__)
+        with self._lock:
+            self._asked.pop(owner, None)
+            if error is None:
+                self._late.pop(owner, None)
+                self._late[owner] = profile
+                if len(self._late) > _MOST_LATE:
+                    del self._late[next(iter(self._late))]
+        if error is None:
+            asked.set_result(profile)
+        else:
+            asked.set_exception(error)
+
+    def _checked(self, answer: object) -> Profile:
+        profile, dropped = profile_of(answer)
+        for name in dropped:
+            if name not in self._warned:
+                self._warned.add(name)
+                logger.warning("field=<%s> | a profile's field is left out, as it has another type", name)
+        return profile
+
+
+_readers: weakref.WeakSet[ProfileReader] = weakref.WeakSet()
+
+
+def _renew_after_fork() -> None:
+    for reader in list(_readers):
+        reader._reset()  # noqa: SLF001
+
+
+at_fork(after_in_child=_renew_after_fork)

@@ -1,1 +1,0 @@
-"""Which memories are told, and in which order."""

@@ -1,1 +1,0 @@
-"""A user's records in the memory table."""
