@@ -1,20 +1,20 @@
-"""The whole error tree of the package.
+"""Error tree of the package.
 
 ::
 
     MangaMemoryError
     ├── StoreError                  also a strands SessionException, so existing handlers keep working
-    │   ├── StoreUnavailableError   timeout, connection, throttling: the call may be tried again
-    │   │   ├── StoreRefusedError   password, permission, memory, damage: trying again helps once that is mended
+    │   ├── StoreUnavailableError   timeout, connection, throttling: repeat the call later
+    │   │   ├── StoreRefusedError   password, permission, memory, damage: repeat the call after a repair
     │   │   └── OvertakenError      others keep changing the record; the write is put off
-    │   ├── ConflictError           someone else changed the record, and the two changes cannot be merged
-    │   └── CorruptRecordError      a stored record fails its checksum, or is of a newer version
-    │       └── KeyMissingError     a stored record is encrypted, and its key was not given or is destroyed
-    ├── ContextBudgetError          what must stay in the history is larger than its budget
-    ├── PersonalDataError           a policy refuses to remember a text because of personal data in it
-    └── StateError                  a change of the state that is not possible now; also a ValueError
+    │   ├── ConflictError           another writer changed the record, and the changes cannot be merged
+    │   └── CorruptRecordError      a record fails its checksum, or has a newer version
+    │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
+    ├── ContextBudgetError          messages that must stay in the window exceed its budget
+    ├── PersonalDataError           a policy refuses to store a text with personal data
+    └── StateError                  a change of the state is not allowed now; also a ValueError
 
-Bad arguments are plain ``ValueError`` or ``TypeError``, raised by the constructor that received them.
+Constructors and functions raise plain ``ValueError`` or ``TypeError`` for bad arguments.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from strands.types.exceptions import SessionException
 
 
 class MangaMemoryError(Exception):
-    """Base of every error this package raises on its own account."""
+    """Base of all errors of this package."""
 
 
 class StoreError(MangaMemoryError, SessionException):
-    """Something went wrong between the package and a store."""
+    """A store failed."""
 
 
 class StoreUnavailableError(StoreError):
-    """A store did not answer in time, refused the connection, or throttled the request; trying again may help."""
+    """A store did not answer in time, refused the connection, or throttled the request. Repeat the call later."""
 
 
 class StoreRefusedError(StoreUnavailableError):
-    """A store answers, and refuses what is well asked; trying again helps once somebody has mended what it names.
+    """A store rejects a valid request until an operator repairs the cause.
 
-    ``reason`` names the cause in a word, such as ``authentication``, ``read-only`` or ``damaged``, and ``remedy`` says what
-    mends it. ``record`` names the one record that it concerns; it is empty if the store refuses everybody.
+    Attributes:
+        reason: Cause in a word, such as ``authentication``, ``read-only`` or ``damaged``.
+        remedy: Instruction for the operator.
+        record: Name of the affected record; empty if the store rejects all requests.
     """
 
     def __init__(self, message: str, *, reason: str = "", remedy: str = "", record: str = "") -> None:
@@ -49,7 +51,7 @@ class StoreRefusedError(StoreUnavailableError):
 
 
 NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-memory init-table` makes it"
-"""What mends a table that is missing, of whichever store."""
+"""Remedy for a missing table of any store."""
 
 
 class OvertakenError(StoreUnavailableError):
@@ -57,13 +59,14 @@ class OvertakenError(StoreUnavailableError):
 
 
 class ConflictError(StoreError):
-    """A record was changed by someone else and the two changes cannot be merged."""
+    """Another writer changed a record, and the changes cannot be merged."""
 
 
 class CorruptRecordError(StoreError):
-    """A stored record cannot be trusted: its checksum fails, it is malformed, or a newer version wrote it.
+    """A stored record fails its checksum, is malformed, or has a newer version. The record is not changed.
 
-    The record is left as it is. ``record`` names it.
+    Attributes:
+        record: Name of the record.
     """
 
     def __init__(self, message: str, *, record: str = "") -> None:
@@ -72,19 +75,20 @@ class CorruptRecordError(StoreError):
 
 
 class KeyMissingError(CorruptRecordError):
-    """A record is encrypted and cannot be read: no cipher was given, or its key was not, or its key has been destroyed.
+    """A record is encrypted, and its cipher or key is missing or destroyed. With the key, the record is readable.
 
-    Nothing is wrong with the record; with its key it can be read again. ``record`` names it.
+    Attributes:
+        record: Name of the record.
     """
 
 
 class ContextBudgetError(MangaMemoryError):
-    """The messages that must stay in the history are larger than the budget."""
+    """Messages that must stay in the window exceed the budget."""
 
 
 class PersonalDataError(MangaMemoryError):
-    """A text holds personal data of a kind that the policy refuses to store; the message names the kind, not the data."""
+    """A policy refuses to store a text with personal data. The message names the kind of data, never the data."""
 
 
 class StateError(MangaMemoryError, ValueError):
-    """A change of the state is not possible as it is now; the message says what is allowed instead."""
+    """A change of the state is not allowed now. The message lists the allowed changes."""

@@ -1,4 +1,4 @@
-"""Public test doubles: ScriptedModel, FakeClock, FaultyHotStore, FaultyTable."""
+"""Test doubles for your own tests: a scripted model, a manual clock, and stores that fail on request."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from strands_manga_memory.conversation.token_counter import count_content
 from strands_manga_memory.exceptions import StoreUnavailableError
 
 Reply = str | list[dict[str, Any]] | BaseException
-"""What a scripted model answers: text, content blocks (``text``, ``toolUse``, ``reasoningContent``), or an error it raises."""
+"""Answer of a scripted model: text, content blocks (``text``, ``toolUse``, ``reasoningContent``), or an error to raise."""
 
 _Output = TypeVar("_Output", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a model was asked: deep copies, taken when the call came."""
+    """Request to a scripted model, as deep copies made at the time of the call."""
 
     messages: Messages
     tool_specs: list[ToolSpec] | None
@@ -37,15 +37,26 @@ class Request:
 
 
 class ScriptedModel(Model):
-    """A model that answers from a script and remembers what it was asked.
+    """Model that answers from a script and records its requests.
+
+    Example:
+        ```
+        model = ScriptedModel(["Yes, we have it."])
+        agent = Agent(model=model)
+        agent("Is it in stock?")
+        assert model.requests[0].messages[0]["content"] == [{"text": "Is it in stock?"}]
+        ```
 
     Args:
-        replies: Answers in order, or a function from the messages of a request to its answer. When a list runs out, the last
-            user text is answered with ``"ok"``.
-        stateful: What ``Model.stateful`` says.
-        delay: Seconds to wait before each answer.
-        usage: A function from the messages of a request to its input tokens; the default counts 4 characters of content a
-            token, and nothing of the JSON around it.
+        replies: Answers in order, or a function that returns the answer to the messages of a request. After the last answer
+            of a list, the model answers ``"ok"``.
+        stateful: Value of ``Model.stateful``. Default False.
+        delay: Seconds to wait before each answer. Default 0.
+        usage: Function that returns the input tokens of the messages of a request. By default 4 characters of content are
+            a token.
+
+    Attributes:
+        requests: Requests of all calls, oldest first.
     """
 
     def __init__(
@@ -66,7 +77,7 @@ class ScriptedModel(Model):
 
     @property
     def stateful(self) -> bool:
-        """Whether the model keeps the conversation itself."""
+        """Whether the provider stores the conversation."""
         return self._stateful
 
     def update_config(self, **model_config: Any) -> None:
@@ -80,7 +91,7 @@ class ScriptedModel(Model):
     async def structured_output(
         self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Answer with the next reply, read as JSON of ``output_model``."""
+        """Parse the next reply as JSON of ``output_model`` and yield it."""
         reply = self._next(prompt)
         if isinstance(reply, BaseException):
             raise reply
@@ -96,7 +107,7 @@ class ScriptedModel(Model):
         system_prompt_content: list[SystemContentBlock] | None = None,
         **kwargs: Any,
     ) -> AsyncIterable[StreamEvent]:
-        """Remember the request and stream the next reply."""
+        """Record the request and stream the next reply."""
         request = Request(copied_quickly(messages), tool_specs, system_prompt, system_prompt_content)
         self.requests.append(copy.deepcopy(request))
         if self._delay:
@@ -144,13 +155,13 @@ def _block_events(block: dict[str, Any], index: int) -> Iterator[StreamEvent]:
 
 
 class FakeClock:
-    """A clock that moves only when told to; call it to read it."""
+    """Clock for tests, which only ``advance`` moves. Calling the clock returns its time."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
 
     def __call__(self) -> float:
-        """Return the time in seconds."""
+        """Return the current time in seconds."""
         return self.now
 
     def advance(self, seconds: float) -> None:
@@ -159,7 +170,7 @@ class FakeClock:
 
 
 class _Faults:
-    """Fails the calls of a store on request; every method not named here goes straight to the store."""
+    """Wrapper that makes calls of a store fail on request, and passes all other calls to the store."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -170,7 +181,13 @@ class _Faults:
         self.calls: list[str] = []
 
     def fail_next(self, count: int = 1, *, error: BaseException | None = None, after: bool = False) -> None:
-        """Make the next ``count`` calls fail: before they reach the store, or after it has done them (a lost answer)."""
+        """Make the next calls fail.
+
+        Args:
+            count: Number of calls.
+            error: Error to raise. Default ``StoreUnavailableError``.
+            after: Whether the store executes the call before the error, as with a lost answer. Default False.
+        """
         fault = error or StoreUnavailableError("injected fault")
         with self._lock:
             (self._after if after else self._before).extend([fault] * count)
@@ -198,8 +215,8 @@ class _Faults:
 
 
 class FaultyHotStore(_Faults):
-    """A HotStore whose calls fail on request: ``fail_next``, or all of them while ``down`` is True."""
+    """Hot store that fails on request: the next calls with ``fail_next``, or all calls while ``down`` is True."""
 
 
 class FaultyTable(_Faults):
-    """A Table whose calls fail on request: ``fail_next``, or all of them while ``down`` is True."""
+    """Table that fails on request: the next calls with ``fail_next``, or all calls while ``down`` is True."""

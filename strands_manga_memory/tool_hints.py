@@ -1,4 +1,4 @@
-"""Tool hints: what a tool's specification declares of its effects. Pure."""
+"""Hints about the effects of a tool, from its specification. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import Any
 
 
 def declares_read_only(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a tool's annotations say that it changes nothing; who says that it destroys as well does not say so."""
+    """Return whether a tool's annotations declare it read-only, and not destructive at the same time."""
     hints = spec.get("annotations")
     return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True

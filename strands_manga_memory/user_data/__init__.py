@@ -1,4 +1,4 @@
-"""Everything there is of one user: erasure and export."""
+"""Export and erasure of all data of a user."""
 
 from typing import TYPE_CHECKING
 

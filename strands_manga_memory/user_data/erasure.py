@@ -1,4 +1,4 @@
-"""forget_user and export_user: everything there is of one user, deleted or handed out."""
+"""Erasure of all data of a user."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _SETTLED_WITHIN = 2.0
 
 @dataclass(frozen=True)
 class ErasureReport:
-    """What an erasure deleted.
+    """Result of an erasure.
 
     Attributes:
-        counts: How many of each kind: ``sessions``, ``conversations``, ``durable_records``, ``hot_conversations``,
-            ``memories`` (and of each type), ``stored_values``, ``ledger``, ``spool``, ``cache``, ``directory``, ...
-        tombstones: Marks without content that keep a late write from bringing anything back; they end by themselves.
-        left: Names of records that are still there, which have content; empty if everything is gone.
-        not_looked_at: Places that may have something of the user, and why they were not looked at.
+        counts: Number of deleted items by kind: ``sessions``, ``conversations``, ``durable_records``, ``hot_conversations``,
+            ``memories`` (and each type), ``stored_values``, ``ledger``, ``spool``, ``cache``, ``directory``, ...
+        tombstones: Number of tombstones written, so that late writes restore nothing. They expire by themselves.
+        left: Names of remaining records with content; empty if everything was deleted.
+        not_looked_at: Stores that may have data of the user and were not read, each with the reason.
     """
 
     counts: dict[str, int]
@@ -53,7 +53,7 @@ class ErasureReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every place was looked at, and nothing is left."""
+        """Whether every store was read and no data remain."""
         return not self.left and not self.not_looked_at
 
 
@@ -69,37 +69,40 @@ def forget_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ErasureReport:
-    """Delete every session, log, hot copy, memory, waiting signal and cache of a user, and look whether all is gone.
+    """Delete all sessions, logs, memories, pending signals, stored values and caches of a user, and verify the deletion.
 
-    It may be called again at any time: what an earlier call had not reached is deleted then. An agent that is alive learns
-    of it with its next save, which is dropped, and begins with an empty history at the turn after; what others are
-    finalizing is not stored. Sessions are found in the user's directory, so ``durable`` is needed; one that it has never
-    seen is not found.
+    The call may be repeated, and then deletes data that an earlier call did not reach. A live agent discovers the deletion at
+    its next save, which is discarded, and starts its next turn with an empty history. Memories of a session that is being
+    finalized are discarded too. Sessions are found in the user's directory in the durable tier; sessions that were never
+    flushed are not in it.
 
     Args:
-        user_id: The user.
-        tenant: The tenant; None is a tenant of its own.
-        hot: The hot tier, if there is one.
-        durable: The durable tier.
-        memories: The memory table; False: there is none; None: the one beside the durable tier, if there is one.
-        ttl: The policy of the session managers.
-        codec: The codec of the session managers.
-        clock: Seconds since 1970.
-        progress: Called with the storage id of each session that is deleted.
+        user_id: Id of the user.
+        tenant: Tenant of the user; None is a tenant of its own.
+        hot: Hot tier, or None.
+        durable: Durable tier.
+        memories: Memory table. False for none; None for the default table of the durable tier, if it exists.
+        ttl: TTL policy of the session managers.
+        codec: Codec of the session managers.
+        clock: Function that returns seconds since 1970.
+        progress: Callback that gets the storage id of each session before its deletion.
+
+    Returns:
+        Counts of deleted items, and the names of remaining ones.
 
     Raises:
         ValueError: An id is not allowed.
-        StoreUnavailableError: A tier could not be reached; call it again.
+        StoreUnavailableError: A tier is unavailable; repeat the call.
     """
     owner, policy = Owner(user_id, tenant), ttl or TtlPolicy()
     memories, not_looked_at = memory_table(memories, durable)
     counts: Counter[str] = Counter()
     tombstones = 0
     sessions: set[str] = set()
-    if memories is not None:  # first, so that whoever is finalizing stores nothing from now on
+    if memories is not None:  # first, so that concurrent finalizers store nothing from now on
         _mark_erased(memories, owner, clock(), clock() + policy.graves)
         tombstones += 1
-    if hot is not None:  # live agents look at it before each model call
+    if hot is not None:  # live agents read the profile before each model call
         profile = HotProfile(hot, owner)
         record = hot.load(profile.name, [], touch=False)
         counts["cache"] += record is not None and record.state != DELETED
@@ -121,21 +124,21 @@ def forget_user(
     counts["sessions"] += len(sessions)
     counts["stored_values"] += TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant).erase()
     if memories is not None:
-        shared_writer(None, memories).submit(owner, lambda: None).result()  # behind recalls that are being noted
+        shared_writer(None, memories).submit(owner, lambda: None).result()  # waits for queued updates of access counts
         _forget_memories(memories, owner, counts)
     left = list(_left(owner, hot, durable, memories, sessions))
-    if left:  # an agent of this process was just saving: it lets go of that when it finds the tombstone
+    if left:  # an agent of this process was saving: wait until it finds the tombstone
         shared_writer(hot if hot is not None and hot.survives_process else None, durable).drain(_SETTLED_WITHIN)
         for scope in list(sessions_of(durable, owner)):
             _forget_session(scope, hot, durable, policy, codec, clock, Counter())
         left = list(_left(owner, hot, durable, memories, sessions))
     not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
-    logger.info("sessions=<%d>, left=<%d> | a user was erased", len(sessions), len(left))
+    logger.info("sessions=<%d>, left=<%d> | erased a user", len(sessions), len(left))
     return ErasureReport({name: count for name, count in sorted(counts.items()) if count}, tombstones, left, not_looked_at)
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield a user's sessions, as the directory in the durable tier lists them."""
+    """Yield the scopes of a user's sessions from the directory in the durable tier."""
     yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
 
 
@@ -212,7 +215,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]) -> Iterator[str]:
-    """Yield what has content and is still there."""
+    """Yield the names of remaining records with content."""
     listed, unreadable = listings(durable, owner.user_id, owner.tenant)
     yield from (f"directory {one.scope.storage_session_id}" for one in listed if not one.waits)
     yield from unreadable

@@ -1,4 +1,4 @@
-"""export_user: everything there is of a user, as JSON."""
+"""Export of all data of a user as JSON."""
 
 from __future__ import annotations
 
@@ -43,11 +43,28 @@ def export_user(
     memory_codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> dict[str, Any]:
-    """Return everything there is of a user as JSON values: sessions, what was published for them, memories, signals, overrides.
+    """Export sessions, environments, stored values, memories, signals and overrides of a user as JSON values.
 
-    Reading touches no time to live. Bytes are written as Strands' own session managers write them. ``not_looked_at`` names the
-    places that may have more, ``unreadable`` the records that are damaged, or of a later version. Arguments and errors are
-    those of ``forget_user``; ``memory_codec`` opens sealed memories, and environments that were published.
+    The export does not extend any TTL. Bytes have the format of Strands' own session managers.
+
+    Args:
+        user_id: Id of the user.
+        tenant: Tenant of the user; None is a tenant of its own.
+        hot: Hot tier, or None.
+        durable: Durable tier.
+        memories: Memory table. False for none; None for the default table of the durable tier, if it exists.
+        codec: Codec of the session managers.
+        memory_codec: Codec of memories and published environments.
+        clock: Function that returns seconds since 1970.
+
+    Returns:
+        Data by kind. ``not_looked_at`` lists stores that were not read, ``unreadable`` the records that are damaged or of a
+        later version.
+
+    Raises:
+        ValueError: An id is not allowed.
+        KeyMissingError: A record is encrypted, and its key is missing.
+        StoreUnavailableError: A tier is unavailable; repeat the call.
     """
     owner = Owner(user_id, tenant)
     memories, not_looked_at = memory_table(memories, durable)
@@ -59,13 +76,13 @@ def export_user(
     for scope in (one.scope for one in listed):
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
         for kind, id_ in member_ids(durable, scope.storage_session_id):
-            with _noted(unreadable):
+            with _skip_damaged(unreadable):
                 if kind == "A":
                     sessions.append({"session_id": scope.session_id, "agent_id": id_, **_conversation(manager, id_)})
                 elif (run := manager.transferred_orchestrator(id_)) is not None:
                     orchestrators.append({"session_id": scope.session_id, "id": id_, "state": _plain(run.state)})
         if hot is not None:
-            with _noted(unreadable):
+            with _skip_damaged(unreadable):
                 published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
                 if fields := published.model_dump(mode="json", exclude_defaults=True):
                     environments.append({"session_id": scope.session_id, **fields})
@@ -82,15 +99,15 @@ def export_user(
         "not_looked_at": not_looked_at,
         "unreadable": unreadable,
     }
-    with _noted(unreadable):
+    with _skip_damaged(unreadable):
         files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
         exported["stored_values"].extend({"key": key, "value": _plain(value)} for key, value in files.values())
     if memories is not None:
         for item in memories.query(owner.partition):
-            with _noted(unreadable), trusted(place_of(owner, str(item["memory_id"]))):
+            with _skip_damaged(unreadable), trusted(place_of(owner, str(item["memory_id"]))):
                 _export_memory(item, owner, memory_codec, exported)
         place = place_of(owner, CHANGES)
-        with _noted(unreadable), trusted(place):
+        with _skip_damaged(unreadable), trusted(place):
             if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
                 rows = opened_body(changes, memory_codec, place)["statements"]
                 exported["statements"].extend(_plain(asdict(Statement.of(row))) for row in rows)
@@ -110,19 +127,19 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
 
 
 @contextmanager
-def _noted(unreadable: list[str]) -> Iterator[None]:
-    """Note a record that is damaged, and go on with the others; one that lacks its key is no damage."""
+def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
+    """Add a damaged record to ``unreadable`` and continue. A missing key is raised, because it is not damage."""
     try:
         yield
     except KeyMissingError:
         raise
     except CorruptRecordError as error:
         unreadable.append(error.record)
-        logger.warning("error=<%s> | a record cannot be read, the export goes on without it", type(error).__name__)
+        logger.warning("error=<%s> | skipped an unreadable record in the export", type(error).__name__)
 
 
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
-    """Return a conversation as JSON values; its window by places in the log, but for messages that are its own."""
+    """Return a conversation as JSON values, with the window as positions in the log where possible."""
     records = list(manager.records(agent_id))
     found = manager.transferred(agent_id)
     places = {dump(record["message"]): place for place, record in enumerate(records)}
@@ -139,10 +156,10 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON: bytes as Strands writes them; deeply nested, or of other types, as ``nodes``."""
+    """Convert a value to JSON: bytes in the format of Strands, deeply nested values and other types as ``nodes``."""
     if is_json(value):
         return value
-    if isinstance(value, str):  # a member of an enumeration
+    if isinstance(value, str):  # a string enumeration
         return str(value)
     if not is_nested_deeper(value, _MOST_LEVELS):
         encoded = encode_bytes_values(value)

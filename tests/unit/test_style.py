@@ -1,0 +1,102 @@
+"""Docstrings, comments and pages use standard terms, in the folders and pages that are listed here."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "strands_manga_memory"
+
+SOURCES = ("prompt", "squad", "user_data", "exceptions.py", "testing.py", "tool_hints.py")
+"""Folders and modules that keep the rules. The list only grows."""
+
+PAGES = (
+    "README.md",
+    *(
+        f"strands_manga_memory/guide/{name}.md"
+        for name in ("concepts", "evidence", "glossary", "promises", "quickstart", "troubleshooting")
+    ),
+    *(f"strands_manga_memory/{name}/README.md" for name in ("prompt", "squad", "user_data")),
+)
+"""Pages that keep the rules. The list only grows."""
+
+FREE_RELATIVE = re.compile(r"(?:\w+ )?(?:what(?:ever)?|who(?:ever)?)\b", re.IGNORECASE)
+"""Beginning of a docstring that names no thing: "What is told", "Return who waits"."""
+
+NOT_STANDARD = re.compile(
+    r"\b(?:graves?|bur(?:y|ied|ies)|dug|digs?|fates?|gist|anew|beside|at hand|by hand|let go|lets go|as it is|as they are|"
+    r"whoever|whatever|told|heard|hears|said|as it were|surroundings|taken back|going on|thereof)\b",
+    re.IGNORECASE,
+)
+"""Figures of speech and private terms. The glossary has the standard ones."""
+
+
+def modules() -> list[Path]:
+    return sorted(
+        path for name in SOURCES for path in ([PACKAGE / name] if name.endswith(".py") else (PACKAGE / name).rglob("*.py"))
+    )
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each docstring, those of constants and attributes included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each comment."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def defined_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and words of each name that a module defines."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", node.name).replace("_", " ")
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id.replace("_", " ")
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg.replace("_", " ")
+
+
+def violations(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each violation in a module."""
+    for line, text in docstrings(source):
+        if FREE_RELATIVE.match(text):
+            yield line, text.partition("\n")[0]
+    for line, text in [*docstrings(source), *comments(source), *defined_names(source)]:
+        if found := NOT_STANDARD.search(text):
+            yield line, found[0]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_module_names_things_in_standard_terms(path: Path) -> None:
+    assert list(violations(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_uses_standard_terms(page: str) -> None:
+    code = r"```.*?```|`[^`\n]*`|\[[^]]*\]\([^)]*\.py\)|\]\([^)]*\)|<!--.*?-->"
+    text = re.sub(code, " ", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert NOT_STANDARD.findall(text) == []
+
+
+def test_violations_are_found() -> None:
+    source = '"""What is told."""\n\ndef dig_grave() -> None:\n    """Return who waits."""\n    # keep it at hand\n'
+    assert sorted(violations(source)) == [
+        (1, "What is told."),
+        (1, "told"),
+        (3, "dig"),
+        (4, "Return who waits."),
+        (5, "at hand"),
+    ]
