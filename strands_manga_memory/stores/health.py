@@ -46,7 +46,7 @@ class TierHealth:
     def renew(self) -> None:
         """Forget everything; in the child of a fork, where the lock may belong to a thread of the parent."""
         self._lock = threading.Lock()
-        self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=lambda: self._clock())
+        self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self._clock)
         self._overtaken = 0
         self._succeeded_at = -math.inf
         self._error = ""

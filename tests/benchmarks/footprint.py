@@ -23,7 +23,7 @@ from tests.benchmarks import begin_anew, progress, text
 from tests.benchmarks.wire import READS, Stage, requests, staged
 
 BUDGETS = {
-    **{f"bytes_a_text_turn_at_{age}_messages": "<= 2048" for age in (200, 2_000)},
+    **{f"bytes_a_text_turn_at_{age}_messages": "<= 4096" for age in (200, 2_000)},
     "durable_writes_a_flush": "<= 2",
     "memory_of_60_messages_over_bare": "<= 1.6",
 }

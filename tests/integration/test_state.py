@@ -764,6 +764,7 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
         coordinator = StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot)
         health = coordinator._surroundings._changes._health  # type: ignore[union-attr]
         health._clock = monotonic
+        health.renew()
         agent = agent_with(coordinator, model)
         assert loads == ["s1"]
         hot.down = True

@@ -14,7 +14,7 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError,
 from strands_manga_memory.stores.encoding.packing import packed, unpacked
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper, nodes_of, value_of
 
-VERSION = 2
+VERSION = 3
 """Version of the stored form. A record of another one is refused, never guessed at."""
 
 _MAGIC = 0xB7
@@ -39,12 +39,13 @@ class Codec:
 
     Args:
         cipher: Encrypts each value; None stores them in the clear.
-        compress_from: Values of at least this many bytes are compressed with zlib. Default 48.
+        compress_from: Values of at least this many bytes are compressed with zlib. Default 2,048:
+            smaller ones can be read in the store.
         allow_plain: With a cipher, read values that are not encrypted too: while an application that had none changes over.
             Default False: they are refused, as anybody who can write to the store could have put them there.
     """
 
-    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 48, allow_plain: bool = False) -> None:
+    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 2048, allow_plain: bool = False) -> None:
         self._cipher = cipher
         self._compress_from = compress_from
         self._allow_plain = allow_plain
