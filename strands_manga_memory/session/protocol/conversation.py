@@ -400,27 +400,28 @@ class Conversation:
         Raises:
             StoreUnavailableError: A tier does not know of the deletion yet; call again.
         """
-        hot, _ = self._attempt(self.hot.read) if self.hot is not None else (None, None)
-        known = max(self.local.base.incarnation, hot.incarnation if hot else 0)
+        hot, found = self.hot, None
+        if hot is not None:
+            found, _ = self._attempt(lambda: hot.read_to_delete(ttl=self._ttl(Record())))
+        known = max(self.local.base.incarnation, found.incarnation if found else 0)
         tombstone: Record | None = None
         if self.durable is not None:
             tombstone = self._put_tombstone_durably(known)
         if self.hot is not None:
             tombstone = self._put_tombstone_in_hot(tombstone, known)
-        if tombstone is None:
-            return
+        assert tombstone is not None  # noqa: S101 - there is a tier
         if self.durable is not None:
-            self._durable().purge(tombstone.incarnation)
-        else:
-            with self.local.lock:
-                self.local.begin_after(tombstone)
+            self.durable.purge(tombstone.incarnation)
+            return
+        with self.local.lock:
+            self.local.begin_after(tombstone)
 
     def _put_tombstone_durably(self, known: int) -> Record:
         durable = self._durable()
         with self._durable_io:
             for attempt in range(TRIES):
                 if not durable.is_known or attempt:
-                    durable.read_head()
+                    durable.read_head_to_delete()
                 found = durable.record
                 incarnation = self.local.next_incarnation(known, found)
                 tombstone = Record(version=self.local.next_version(found), incarnation=incarnation, carries_from=incarnation)
@@ -437,13 +438,12 @@ class Conversation:
         with self._hot_io:
             for attempt in range(TRIES):
                 if not hot.is_known or attempt:
-                    hot.read(touch=False)
+                    hot.read_to_delete(ttl=self._ttl(Record()))
                 found = hot.record
                 if tombstone is None or (attempt and self.durable is None):
                     incarnation = self.local.next_incarnation(known, found)
-                    tombstone = Record(
-                        version=self.local.next_version(found), incarnation=incarnation, carries_from=incarnation
-                    )
+                    version = self.local.next_version(found)
+                    tombstone = Record(version=version, incarnation=incarnation, carries_from=incarnation)
                 if found is not None and found.incarnation >= tombstone.incarnation:
                     return tombstone
                 if hot.write(tombstone, ttl=self._ttl(tombstone)):

@@ -56,11 +56,13 @@ class _Head:
         item: The item of the head, without its data; None if there is none.
         stored: The record in it; None if there is none, or its time is over.
         record: What it says together with the tombstones of the session and user.
+        is_damaged: Whether there is a head that cannot be read.
     """
 
     item: Item | None
     stored: Record | None
     record: Record | None
+    is_damaged: bool = False
 
 
 class DurableTier:
@@ -146,6 +148,21 @@ class DurableTier:
         self._head = _Head(item, stored, record)
         return record
 
+    def read_head_to_delete(self) -> Record | None:
+        """Read the head before its deletion; the next put replaces one that cannot be read.
+
+        Raises:
+            StoreUnavailableError: The table does not answer.
+        """
+        try:
+            return self.read_head()
+        except CorruptRecordError:
+            item = self._table.get(*self._key)
+            # Its parts are found by their keys, whatever it says of them.
+            whole = None if item is None else {name: value for name, value in item.items() if name not in ("parts", "tag")}
+            self._head = _Head(whole, None, None, is_damaged=True)
+            return None
+
     def _opened_head(self, item: Item) -> tuple[Item, Record]:
         item, data = whole_value(self._table, item)
         name = "/".join(self._key)
@@ -172,7 +189,7 @@ class DurableTier:
         known = before.stored
         redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
         self._head = None
-        item = self._put_head_item(record, before.item, redacts=redacts)
+        item = self._put_head_item(record, before.item, redacts=redacts or before.is_damaged)
         if item is None:
             return False
         if is_first and self._watched:

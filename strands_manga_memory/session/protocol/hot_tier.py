@@ -134,6 +134,19 @@ class HotTier:
             self._stored = self._decode(found)
         return self._stored.record
 
+    def read_to_delete(self, *, ttl: float) -> Record | None:
+        """Read the record before its deletion; one that cannot be read is removed at once, with ``ttl`` seconds for its mark.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+        """
+        try:
+            return self.read(touch=False)
+        except CorruptRecordError:
+            epoch = self._store.bury(self._name, epoch=1, ttl=ttl)
+            self._stored = _Stored(epoch=epoch + 1)
+            return None
+
     def write(self, record: Record, *, ttl: float) -> bool:
         """Replace the record that was last read or written, in one compare-and-set.
 

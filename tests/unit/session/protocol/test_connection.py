@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import pytest
 
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.place import Place, directory_key, grave_key
 from strands_manga_memory.session.basis.tiers import Tiers
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import HOT, put_group_tombstone
 from strands_manga_memory.session.protocol.opening import connect
+from strands_manga_memory.stores.encoding.codec import dump
 from strands_manga_memory.testing import FakeClock
 from tests.unit.session.protocol.test_conversation import expected, say, texts
 from tests.unit.session.support import MemoryTable, SurvivingHotStore
@@ -135,3 +138,44 @@ def test_conversation_that_begins_after_a_deletion_is_listed_again() -> None:
     say(hold, 2)
     hold.save()
     assert set(listed) <= connections.table.rows.keys()
+
+
+@pytest.mark.parametrize("damage", [{"data": b"?"}, {"parts": "many"}, {"v": None}, {"v": "x"}], ids=repr)
+@pytest.mark.parametrize("fields", [{"head": b"?"}, {"window": b"1-"}, {}], ids=repr)
+def test_damaged_conversation_can_be_deleted(damage: dict[str, Any], fields: dict[str, bytes]) -> None:
+    """A record that cannot be read is left as it is until its deletion, which ends it in both tiers."""
+    connections = Connections()
+    hold = connections.load()
+    for number in range(6):
+        say(hold, number)
+        hold.save()
+    hold.flush()
+    key = PLACE.session, f"{PLACE.member}#HEAD"
+    connections.table.rows[key] |= damage
+    connections.hot._conversations[PLACE.conversation].fields.update(fields)
+    before = {key: dict(row) for key, row in connections.table.rows.items()}
+    if "v" not in damage:
+        with pytest.raises(CorruptRecordError):
+            connections.load()
+    assert connections.table.rows == before
+    connect(PLACE, connections.tiers, ids=IDS).delete()
+    again = connections.load()
+    assert texts(again) == []
+    assert [sort for session, sort in connections.table.rows if session == PLACE.session] == [key[1]]
+    say(again, 9)
+    again.save()
+    again.flush()
+    assert texts(connections.load()) == expected(9)
+
+
+def test_damaged_head_that_is_split_is_deleted_with_all_its_parts() -> None:
+    """Parts are found by their keys, although the head does not say which there are."""
+    connections = Connections()
+    hold = connections.load()
+    hold.local.append(dump({"role": "user", "content": [{"text": secrets.token_hex(600_000)}]}))
+    hold.save()
+    parts = [key for key in connections.table.rows if "~" in key[1]]
+    assert parts
+    connections.table.rows[PLACE.session, f"{PLACE.member}#HEAD"] |= {"parts": 1}
+    connect(PLACE, connections.tiers, ids=IDS).delete()
+    assert not [key for key in connections.table.rows if "~" in key[1]]
