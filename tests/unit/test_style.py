@@ -21,7 +21,10 @@ PAGES = (
     "README.md",
     *(
         f"strands_manga_memory/guide/{name}.md"
-        for name in ("concepts", "evidence", "glossary", "promises", "quickstart", "troubleshooting")
+        for name in (
+            *("choosing", "concepts", "contributing", "evidence", "glossary", "migration"),
+            *("promises", "quickstart", "sessions", "troubleshooting"),
+        )
     ),
     *(f"strands_manga_memory/{name}/README.md" for name in ("prompt", "squad", "user_data")),
 )
