@@ -12,7 +12,7 @@ from strands_manga_memory.memory.memory_search import checked_importance, checke
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import Cleaning
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, preference_record
+from strands_manga_memory.memory.preferences.preference_log import CommittedChange, PreferenceLog, preference_record
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
 from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, MemoryType, Retention, content_id, episode_id
@@ -103,9 +103,9 @@ class MemoryChanges:
             metadata=self._cleaning.metadata(metadata),
         )
         said = Preference(slot, str(record.metadata["value"]))
-        record = self._log.set(record, slot)
-        self._publish(statements=[Statement(said, at, is_set=True)], is_logged=True)
-        return self._noted(record)
+        committed = self._log.set(record, slot)
+        self._publish(statements=[Statement(said, at, is_set=True)], committed=committed)
+        return self._noted(committed.records.get(record.memory_id) or record)
 
     def forget(self, memory_id: str) -> bool:
         """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there.
@@ -123,9 +123,9 @@ class MemoryChanges:
             self._delete_derived(memory_id)
             self._publish(is_removal=True)
             return there
-        removal = self._log.forget(record, now)
+        removal, committed = self._log.forget(record, now)
         self._shown(memory_id, None)
-        self._publish(removals=[removal], is_logged=True)
+        self._publish(removals=[removal], committed=committed)
         if self._outbox is not None:
             self._outbox.drop(self._partition.owner, removal)
         return True
@@ -137,16 +137,16 @@ class MemoryChanges:
             self._outbox.retract(self._partition.owner, message_id, at=at)
         if self._profile is not None:
             self._profile.publish(removals=[Removal(at, message=message_digest(message_id))])
-        removal, changed = self._log.retract(message_id, at)
-        for id_ in changed:
-            self._shown(id_, self._partition.get(id_))
+        removal, committed = self._log.retract(message_id, at)
+        for id_, record in committed.records.items():
+            self._shown(id_, record)
         summaries = {} if session_id is None else self._partition.load(MemoryType.SUMMARY).records
         made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
         for id_ in made:
             self._partition.delete(id_)
             self._delete_derived(id_)
-        self._publish(removals=[removal], is_logged=not made)
-        return len(changed) + len(made)
+        self._publish(removals=[removal], committed=None if made else committed)
+        return len(committed.records) + len(made)
 
     def _preference(self, memory_id: str) -> MemoryRecord | None:
         if not memory_id.startswith(f"{MemoryType.PREFERENCE}#"):
@@ -162,13 +162,13 @@ class MemoryChanges:
         statements: Sequence[Statement] = (),
         removals: Sequence[Removal] = (),
         is_removal: bool = False,
-        is_logged: bool = False,
+        committed: CommittedChange | None = None,
     ) -> None:
-        """Publish a change; one that the log has noted has its revision from there."""
-        if not is_logged:
+        """Publish a change; one that the log has committed has its revision from there."""
+        if committed is None:
             self._log.renew()
         if self._profile is not None:
-            revision = self._log.revision()
+            revision = self._log.revision() if committed is None or not committed.revision else committed.revision
             self._profile.publish(statements=statements, removals=removals, revision=revision, is_removal=is_removal)
 
     def _delete_derived(self, memory_id: str) -> None:

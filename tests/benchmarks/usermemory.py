@@ -53,6 +53,8 @@ BUDGETS: dict[str, str | float] = {
     "durable_requests_at_session_start": "<= 2",
     "durable_reads_in_10_turns_after_it": "== 0",
     "durable_reads_of_a_recall_of_1_mb": "== 1",
+    "requests_of_prefer": "<= 3",
+    "requests_of_a_stated_preference": "<= 3",
     "ledger_writes_of_a_recall": "== 1",
     "context_tokens_after_500_sessions": "<= 800",
     "current_preferences_missing_from_it": "== 0",
@@ -135,7 +137,9 @@ def _requests(server: servers.DynamoDB) -> dict[str, float]:
     with _watched(server, "user-memory") as watched:
         store = UserMemoryStore(watched.table, user_id="u1")
         store.prefer("genre", "horror")
-        values["units_of_a_preference_with_its_2_indexes"] = watched.units(watched.seen())
+        found = watched.seen()
+        values["requests_of_prefer"] = len(found)
+        values["units_of_a_preference_with_its_2_indexes"] = watched.units(found)
         store.remember("Owns volume 3 of Uzumaki")
         values["units_of_a_memory_with_its_2_indexes"] = watched.units(watched.seen())
         filler = store.remember(text(900))
@@ -156,6 +160,10 @@ def _requests(server: servers.DynamoDB) -> dict[str, float]:
         for _ in range(10):
             agent("Which volume of Uzumaki is next?")
         values["durable_reads_in_10_turns_after_it"] = sum(request.operation in READS for request in watched.seen())
+        agent("My favorite author is Junji Ito.")
+        assert shared_writer(memory.hot, None).drain(30)
+        found = [each for each in watched.seen() if "~ledger#" not in str(each.body)]  # the count of recalls aside
+        values["requests_of_a_stated_preference"] = len(found)
         assert isinstance(kwargs["memory_manager"], MemoryManager)
         said = [Utterance(role, text(200), turn, 1.0 * turn) for turn in range(1, 11) for role in ("user", "assistant")]
         watched.seen()

@@ -83,6 +83,19 @@ class _State:
     notes: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class CommittedChange:
+    """What a change has written.
+
+    Attributes:
+        records: Preference records that changed, by id; None for a record that was deleted.
+        revision: Revision of the log after the change; empty if nothing was written.
+    """
+
+    records: Mapping[str, MemoryRecord | None] = field(default_factory=dict)
+    revision: str = ""
+
+
 _Change = Callable[[_State], LoggedChanges | None]
 
 
@@ -106,8 +119,7 @@ class PreferenceLog:
         owner = self._partition.owner
         keys = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
         found = self._partition.table.batch_get(keys)
-        changes, erased = found.get(keys[0], {}), found.get(keys[1], {})
-        return f"{changes.get('revision') or ''}{erased.get('mark') or ''}"
+        return _revision(str(found.get(keys[0], {}).get("revision") or ""), found.get(keys[1]))
 
     def removals(self) -> tuple[Removal, ...]:
         """Return the removals of preferences and messages that are still known."""
@@ -141,16 +153,14 @@ class PreferenceLog:
         state = self._state([each.message_id for each in statements if each.message_id])
         return tuple(each for each in valid(statements, state.logged.removals) if not _is_over(each, state)), state.erased
 
-    def set(self, record: MemoryRecord, slot: str) -> MemoryRecord:
-        """Set the value of a slot, whatever was stated before; return the stored record."""
+    def set(self, record: MemoryRecord, slot: str) -> CommittedChange:
+        """Set the value of a slot, whatever was stated before."""
         at, value = record.updated_at, str(record.metadata["value"])
         extra = {**record.metadata, _SET: {"value": value, "at": at}}
         statement = Statement(Preference(slot, value), at, is_set=True)
-        self._commit(_renewed, base=(record.memory_id, replace(record, metadata=extra), statement))
-        stored = self._partition.get(record.memory_id)
-        return record if stored is None else stored
+        return self._commit(_renewed, base=(record.memory_id, replace(record, metadata=extra), statement))
 
-    def forget(self, record: MemoryRecord, at: float) -> Removal:
+    def forget(self, record: MemoryRecord, at: float) -> tuple[Removal, CommittedChange]:
         """Delete a preference and every statement of the same up to a time."""
         slot, value = _slot_and_value(record)
         removal = Removal.of_preference(slot, value, at)
@@ -160,11 +170,10 @@ class PreferenceLog:
             kept = valid(state.logged.statements, [removal])
             return LoggedChanges(kept, removals, uuid.uuid4().hex)
 
-        self._commit(removed, dropped=record.memory_id)
-        return removal
+        return removal, self._commit(removed, dropped=record.memory_id)
 
-    def retract(self, message_id: str, at: float) -> tuple[Removal, list[str]]:
-        """Remove the statements of a message up to a time; return the removal, and the ids of the records that changed."""
+    def retract(self, message_id: str, at: float) -> tuple[Removal, CommittedChange]:
+        """Remove the statements of a message up to a time."""
         removal = Removal(at, message=message_digest(message_id))
         table, owner = self._partition.table, self._partition.owner
         note = {
@@ -176,7 +185,7 @@ class PreferenceLog:
         erased = self._partition.erased()
         is_over = erased is not None and at <= float(erased.get("at") or 0.0)
         if is_over or not table.transact([Write(item=note), not_erased_since(owner.partition, erased)]):
-            return removal, []  # the erasure has removed everything that the message said
+            return removal, CommittedChange()  # the erasure has removed everything that the message said
 
         def removed(state: _State) -> LoggedChanges | None:
             kept = valid(state.logged.statements, [removal])
@@ -230,18 +239,18 @@ class PreferenceLog:
         guard: Item | str | None = "",
         base: tuple[str, MemoryRecord, Statement] | None = None,
         dropped: str | None = None,
-    ) -> list[str]:
-        """Apply a change by compare-and-set on ``~changes``; return the ids of the records that changed."""
+    ) -> CommittedChange:
+        """Apply a change by compare-and-set on ``~changes``: a batch read, a query and a transaction."""
         table, owner = self._partition.table, self._partition.owner
         messages = list(messages)
 
-        def attempt() -> list[str] | None:
+        def attempt() -> CommittedChange | None:
             state = self._state(messages)
             if not isinstance(guard, str) and state.erased != guard:
-                return []
+                return CommittedChange()
             wanted = change(state)
             if wanted is None:
-                return []
+                return CommittedChange()
             writes, changed = self._projection(self._stored(), wanted, base, dropped)
             logged = self._item(wanted)
             logged["version"] = _version(state.item) + 1
@@ -249,7 +258,7 @@ class PreferenceLog:
             if not table.transact([*guarded, *writes[:_MOST_WRITES]]):
                 return None
             self._partition.note_change()
-            return changed
+            return CommittedChange(changed, _revision(wanted.revision, state.erased))
 
         return repeat_until_written(attempt, record=place_of(owner, CHANGES))
 
@@ -268,7 +277,7 @@ class PreferenceLog:
         wanted: LoggedChanges,
         base: tuple[str, MemoryRecord, Statement] | None,
         dropped: str | None,
-    ) -> tuple[list[Write], list[str]]:
+    ) -> tuple[list[Write], dict[str, MemoryRecord | None]]:
         """Return the writes that bring the preference records to what the statements come to."""
         records = {id_: record for id_, record in stored.records.items() if id_ != dropped}
         bases = {id_: each for id_, record in records.items() if (each := self._base(record)) is not None}
@@ -276,6 +285,7 @@ class PreferenceLog:
             bases[base[0]] = base[2]
         after = fold([*bases.values(), *wanted.statements])
         writes: dict[str, Write] = {}
+        changed: dict[str, MemoryRecord | None] = {}
         for slot, slot_state in after.items():
             id_ = self._id(slot, slot_state.value)
             known = records.get(id_)
@@ -284,11 +294,13 @@ class PreferenceLog:
                 anew = self._over(base[1], known, slot_state)
             if anew is not known and anew is not None and id_ not in stored.unreadable:
                 writes[id_] = Write(item=self._partition.item_of(anew), when=_of_version(id_, stored))
+                changed[id_] = anew
         there = {self._id(slot, each.value) for slot, each in after.items()}
         gone = [id_ for id_, record in records.items() if id_ not in there and (_SOURCES in record.metadata or id_ in bases)]
         for id_ in [*gone, *([dropped] if dropped in stored.records else [])]:
             writes[id_] = Write(key=(self._partition.owner.partition, id_), when=_of_version(id_, stored))
-        return list(writes.values()), list(writes)
+            changed[id_] = None
+        return list(writes.values()), changed
 
     def _record(
         self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
@@ -386,6 +398,11 @@ class PreferenceLog:
         }
         stored = sealed_unless_plain(body, self._partition.codec, place_of(owner, CHANGES))
         return {"user_id": owner.changes_partition, "memory_id": CHANGES, "revision": logged.revision, **stored}
+
+
+def _revision(logged: str, erased: Item | None) -> str:
+    """Return the revision of a user's memories: that of the log, and the mark of the last erasure."""
+    return f"{logged}{'' if erased is None else erased.get('mark') or ''}"
 
 
 def note_id(message_id: str) -> str:

@@ -106,20 +106,30 @@ class TablePreferenceSink:
     """
 
     def __init__(self, table: Table, *, codec: Codec | None = None, clock: Callable[[], float] | None = None) -> None:
-        self._table = table
+        self.table = table
         self._codec = codec
         self._clock = clock
 
     def send(self, signal: PreferenceSignal) -> None:
         """Store the preference, or delete the preferences of its message; the time of the message decides, not the arrival."""
-        at = signal.at if self._clock is None else self._clock()
-        log = PreferenceLog(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: at))
-        source = signal.message_id or signal.id
-        if signal.taken_back:
-            log.retract(source, at)
-        else:
-            said = Preference(signal.key, signal.value, signal.liked, signal.adds)
-            log.learn([Statement(said, at, source, signal.session_id)])
+        self.send_together([signal])
+
+    def send_together(self, signals: Sequence[PreferenceSignal]) -> None:
+        """Store the signals of one message: three requests, unless it is taken back."""
+        at = signals[0].at if self._clock is None else self._clock()
+        log = PreferenceLog(UserPartition(self.table, signals[0].owner, codec=self._codec, clock=lambda: at))
+        for signal in signals:
+            if signal.taken_back:
+                log.retract(signal.message_id or signal.id, at)
+        log.learn(
+            [
+                Statement(
+                    Preference(each.key, each.value, each.liked, each.adds), at, each.message_id or each.id, each.session_id
+                )
+                for each in signals
+                if not each.taken_back
+            ]
+        )
 
 
 class KinesisPreferenceSink:
@@ -180,7 +190,8 @@ class PreferenceOutbox:
 
     A signal is stored before it is sent and deleted after, so it is sent at least once whatever dies when; while the sink
     refuses, it waits. Numbers come from the table, not from clocks, so two workers of one user agree on the order. One
-    worker at a time drains a user: it holds a lease.
+    worker at a time drains a user: it holds a lease. Signals for a ``TablePreferenceSink`` of the same table become
+    preferences at once, as they would wait in the table that is to take them.
 
     Args:
         table: A table of the schema ``USER_MEMORY``.
@@ -204,6 +215,7 @@ class PreferenceOutbox:
     ) -> None:
         self._table = table
         self._sink = sink
+        self._is_direct = isinstance(sink, TablePreferenceSink) and sink.table is table
         self._pii = pii or PiiPolicy()
         self._codec = codec or Codec()
         self._memory_codec = codec
@@ -263,7 +275,7 @@ class PreferenceOutbox:
         unstored = self._unstored[owner]
         while unstored:
             try:
-                self._store(owner, unstored[0])
+                self._store_direct(owner, unstored[0]) if self._is_direct else self._store(owner, unstored[0])
             except StoreError as error:
                 logger.warning("error=<%s> | a preference signal could not be stored, it is tried again", type(error).__name__)
                 self._later(owner, "store", self._store_unstored)
@@ -274,7 +286,8 @@ class PreferenceOutbox:
             unstored.popleft()
         del self._unstored[owner]
         self._waits.pop((owner, "store"), None)
-        self._send(owner)
+        if not self._is_direct:
+            self._send(owner)
 
     def _send(self, owner: Owner) -> None:
         if (owner, "send") in self._put_off:
@@ -359,6 +372,21 @@ class PreferenceOutbox:
             return None
 
         return repeat_until_written(attempt, record=place_of(owner, HEAD)) if bodies else []
+
+    def _store_direct(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> None:
+        """Store the preferences of a message in the table of the sink."""
+        assert isinstance(self._sink, TablePreferenceSink)  # noqa: S101 - see _is_direct
+        bodies = []
+        for each in heard:
+            origin = {name: each[name] for name in ("at", "message_id", "session_id")}
+            try:
+                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["said"])})
+            except PersonalDataError as error:
+                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+        signals = signals_of(owner, 0, bodies)
+        if signals:
+            self._sink.send_together(signals)
+            self._drained(owner, any(signal.taken_back for signal in signals))
 
     def _clean(self, owner: Owner, said: Preference | None) -> dict[str, Any]:
         if said is None:
