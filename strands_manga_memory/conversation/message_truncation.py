@@ -267,13 +267,16 @@ def condensed_message(message: Message) -> Message | None:
     several texts those that say something.
     """
     content = cast("list[Any]", message["content"])
-    if len(content) == 1 and [*content[0]] == ["text"] and len(content[0]["text"] or "") <= _MOST_CONDENSED:
+    is_text = message["role"] == "user" and all(
+        isinstance(block, dict) and [*block] == ["text"] and isinstance(block["text"], str) for block in content
+    )
+    if len(content) == 1 and is_text and len(content[0]["text"]) <= _MOST_CONDENSED:
         return None  # most messages
     if not content or is_truncated(message):
         return None
     if all("toolResult" in block for block in content):
         short = [_condensed_result(block["toolResult"]) for block in content]
-    elif message["role"] == "user" and all([*block] == ["text"] for block in content):
+    elif is_text:
         short = _telling_texts(content, name_of(message))
     else:
         return None
@@ -319,7 +322,8 @@ def _telling_passages(text: str, name: str) -> str:
     gaps = [after - before for before, after in zip([-1, *kept], [*kept, len(passages)], strict=True)]
     widest = gaps.index(max(gaps))
     head, tail = ("".join(passages[at] for at in part).strip() for part in (kept[:widest], kept[widest:]))
-    return f"{head}{cut_marker(len(text) - len(head) - len(tail), name)}{tail}"
+    short = f"{head}{cut_marker(len(text) - len(head) - len(tail), name)}{tail}"
+    return short if len(short) < len(text) else text
 
 
 def _condensed_result(result: Any) -> dict[str, Any]:

@@ -211,3 +211,12 @@ def test_small_talk_beside_a_request_is_cut_from_a_message_of_several_texts() ->
     short: Any = condensed_message(texts("No, that is all. Thank you.", "I need a hotel in Leeds for two people."))
     assert short["content"] == [{"text": PLACEHOLDER}, {"text": "I need a hotel in Leeds for two people."}]
     assert is_truncated(short)
+
+
+@pytest.mark.parametrize(
+    "content", [[{"text": None}], [{"text": 7}, {"text": "Thanks."}], [{"text": "I like it. \U0001f600" * 45}]]
+)
+def test_odd_texts_have_no_longer_short_form(content: list[Any]) -> None:
+    message: Any = {"role": "user", "content": content}
+    short: Any = condensed_message(message)
+    assert short is None or len(str(short["content"])) < len(str(content))
