@@ -10,7 +10,14 @@ from typing import Any, NamedTuple, cast
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.scoring import WEIGHTS
-from strands_manga_memory.conversation.truncation import CUT_MARKER, cut_marker, excerpt_text, kept_texts, truncate_text
+from strands_manga_memory.conversation.truncation import (
+    CUT_MARKER,
+    LEAST_WITH_NAME,
+    cut_marker,
+    excerpt_text,
+    kept_texts,
+    truncate_text,
+)
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.search import split_passages
 from strands_manga_memory.language.text_features import TextFeatures, text_features
@@ -108,7 +115,7 @@ class MessageTruncator:
         if not pieces:
             return
         cap = cap_of((piece.tokens for piece in pieces), self.tokens - target, floor)
-        for piece in pieces:
+        for piece in reversed(pieces):  # a note beside a block moves the blocks behind it
             if piece.tokens > cap:
                 block = cast("dict[str, Any]", self.messages[piece.at]["content"][piece.block])
                 name = name_of(self.messages[piece.at])
@@ -122,7 +129,7 @@ class MessageTruncator:
                     return
                 noted = _without_media(cast("dict[str, Any]", block))
                 if noted != block:
-                    self._replace(at, index, noted)
+                    self._replace(at, index, [noted])
 
     def _pieces(self, kind: str, at: int) -> list[TruncatableBlock]:
         message = self.messages[at]
@@ -137,9 +144,9 @@ class MessageTruncator:
     def _text_tokens(self, text: str) -> int:
         return self._count({"role": "user", "content": [{"text": text}]})
 
-    def _replace(self, at: int, index: int, block: dict[str, Any]) -> None:
+    def _replace(self, at: int, index: int, blocks: Sequence[Any]) -> None:
         message = self.messages[at]
-        content: Sequence[Any] = [*message["content"][:index], block, *message["content"][index + 1 :]]
+        content: Sequence[Any] = [*message["content"][:index], *blocks, *message["content"][index + 1 :]]
         smaller = cast("Message", {**message, "content": content})
         size = self._count(smaller)
         if size < self._sizes[at]:
@@ -152,6 +159,10 @@ class MessageTruncator:
 
 _OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
 _LEFT_OUT = re.compile(LEFT_OUT)
+_INPUT_NOTE_TOKENS = 40
+"""Tokens of the note of a shortened tool input."""
+_MOST_KEYS_NAMED = 80
+"""Characters of the keys that the note names."""
 
 
 def _text_of(kind: str, block: dict[str, Any]) -> str:
@@ -162,44 +173,44 @@ def _text_of(kind: str, block: dict[str, Any]) -> str:
     return spoken_text(block) or ""
 
 
-def _cut_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
+def _cut_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
     """Shorten the texts and JSON of a tool result as one text; id, status and media stay."""
     result = block["toolResult"]
     text = truncate_text(result_text(result), tokens, count, name)
     texts = [{"text": text}] if text else []
-    return {**block, "toolResult": {**result, "content": [*texts, *media_of(result)]}}
+    return [{**block, "toolResult": {**result, "content": [*texts, *media_of(result)]}}]
 
 
-def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
+def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
     text = truncate_text(_text_of("text", block), tokens, count, name)
     if "guardContent" in block:
         guarded = block["guardContent"]
-        return {**block, "guardContent": {**guarded, "text": {**guarded["text"], "text": text}}}
-    return {"text": text}
+        return [{**block, "guardContent": {**guarded, "text": {**guarded["text"], "text": text}}}]
+    return [{"text": text}]
 
 
-def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> dict[str, Any]:
-    """Shorten the long strings of a tool call's input; its shape stays."""
+def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
+    """Return a tool call with the short members of its input, whole, and before it a note of the others.
+
+    A model takes its earlier calls for examples: it would write a marker within an input into a file.
+    """
     use = block["toolUse"]
-    each = tokens
-    shorter = use["input"]
-    while each >= 1 and count(as_json(shorter)) > tokens:
-        shorter = _cut_strings(use["input"], each, count, name)
-        each //= 2
-    return {**block, "toolUse": {**use, "input": shorter}}
+    members = use["input"] if isinstance(use["input"], dict) else {}
+    room = tokens - _INPUT_NOTE_TOKENS
+    kept: set[str] = set()
+    for key in sorted(members, key=lambda key: len(as_json(members[key]))):
+        room -= count(as_json({key: members[key]}))
+        if room < 0:
+            break
+        kept.add(key)
+    shorter = {key: value for key, value in members.items() if key in kept}
+    left_out = ", ".join([str(key) for key in members if key not in kept])[:_MOST_KEYS_NAMED]
+    gone = len(as_json(use["input"])) - len(as_json(shorter))
+    note = f"Input of {use['name']} not shown: {left_out}{cut_marker(gone, name if tokens >= LEAST_WITH_NAME else '')}"
+    return [{"text": note}, {**block, "toolUse": {**use, "input": shorter}}] if gone > 0 else [block]
 
 
-def _cut_strings(value: Any, tokens: int, count: Callable[[str], int], name: str) -> Any:
-    if isinstance(value, str):
-        return truncate_text(value, tokens, count, name)
-    if isinstance(value, dict):
-        return {key: _cut_strings(item, tokens, count, name) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cut_strings(item, tokens, count, name) for item in value]
-    return value
-
-
-_CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], dict[str, Any]]] = {
+_CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], list[dict[str, Any]]]] = {
     "text": _cut_text_block,
     "toolResult": _cut_result,
     "toolUse": _cut_input,

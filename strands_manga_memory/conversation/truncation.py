@@ -21,7 +21,7 @@ from strands_manga_memory.messages.json_text import Documents, Number, find_json
 CUT_MARKER = re.compile(rf"\n{CUT}\n")
 
 _MARKER_TOKENS, _NAME_TOKENS = 12, 16
-_LEAST_WITH_NAME = 128
+LEAST_WITH_NAME = 128
 """A shorter text has no room for the name under which the rest can be read."""
 
 _HEAD_SHARE = 0.6
@@ -53,7 +53,7 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     size = count(text)
     if size <= tokens:
         return text
-    name = name if tokens >= _LEAST_WITH_NAME else ""
+    name = name if tokens >= LEAST_WITH_NAME else ""
     marker = CUT_MARKER.search(text)
     head, tail, gone = text, "", 0
     if marker is not None:

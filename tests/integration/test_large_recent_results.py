@@ -1,4 +1,4 @@
-"""Compaction of histories whose latest messages hold large tool results."""
+"""Histories whose latest messages hold large tool results, or tool inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strands.agent.conversation_manager.compression.pin_message import pin_messa
 from strands.types.content import Message
 
 from strands_manga_memory import MangaMemory, TieredCompactionConversationManager
-from strands_manga_memory.conversation import default_counter
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
 
@@ -152,3 +152,28 @@ def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) ->
         assert all(len(result["content"][0]["text"]) <= 10_000 for result in _results(agent.messages))
         page = agent.tool.read_tool_result(tool_use_id="t0", offset=12_000, record_direct_tool_call=False)
         assert "A Silent Voice" in page["content"][0]["text"]
+
+
+def test_a_long_tool_input_is_shown_whole_or_not_at_all() -> None:
+    """Within an input no marker stands, which the model might write into the next file."""
+    written: list[str] = []
+
+    @tool
+    def save_file(path: str, content: str) -> str:
+        """Save a file."""
+        written.append(content)
+        return f"saved {path}"
+
+    content = "One line of the chapter about the shop.\n" * 700
+    call = {"toolUse": {"toolUseId": "t1", "name": "save_file", "input": {"path": "chapter.md", "content": content}}}
+    model = ScriptedModel([[call], "Saved.", "Yes.", "Yes."])
+    manager = ImportanceWeightedConversationManager(2_048)
+    agent = Agent(model=model, tools=[save_file], conversation_manager=manager, callback_handler=None)
+    agent("Save the chapter.")
+    agent("Is it saved?")
+    assert written == [content]
+    blocks = [block for message in model.requests[1].messages for block in message["content"]]
+    inputs = [block["toolUse"]["input"] for block in blocks if "toolUse" in block]
+    assert inputs == [{"path": "chapter.md"}]
+    assert any("Input of save_file not shown: content" in block.get("text", "") for block in blocks)
+    assert all(problems(request.messages) == [] for request in model.requests)

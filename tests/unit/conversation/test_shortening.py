@@ -154,15 +154,26 @@ def test_every_kind_of_text_can_be_cut(block: Any) -> None:
     assert is_truncated(work.messages[0])
 
 
-def test_the_long_strings_of_a_tool_input_are_cut_and_its_shape_stays() -> None:
-    work = shortener([calls("a", tool_input={"path": "notes.txt", "lines": [LONG, 3], "options": {"note": LONG}})])
+def test_a_shortened_tool_input_keeps_short_members_whole_and_a_note_names_the_others() -> None:
+    """No marker stands in an input: a model that takes its calls for examples would write it into a file."""
+    given = {"path": "notes.txt", "lines": [LONG, 3], "options": {"note": LONG}, "mode": "append"}
+    work = shortener([{**calls("a", tool_input=given), "tracking_id": "4cfc3cbc-1"}])
     work.truncate("toolUse", [0], 200, 20)
     assert work.tokens <= 200
-    tool_input = work.messages[0]["content"][0]["toolUse"]["input"]
-    assert tool_input["path"] == "notes.txt"
-    assert tool_input["lines"][1] == 3
-    assert "characters cut" in tool_input["options"]["note"]
+    note, call = work.messages[0]["content"]
+    assert call["toolUse"]["input"] == {"path": "notes.txt", "mode": "append"}
+    assert call["toolUse"]["toolUseId"] == "a"
+    assert "not shown: lines, options\n[... " in note["text"]
+    assert "read_cut_message('4cfc3cbc')" in note["text"]
     assert is_truncated(work.messages[0])
+
+
+def test_several_long_inputs_of_one_message_each_get_a_note() -> None:
+    message = calls("a", "b", tool_input={"text": LONG})
+    work = shortener([message])
+    work.truncate("toolUse", [0], 300, 20)
+    assert [next(iter(block)) for block in work.messages[0]["content"]] == ["text", "toolUse", "text", "toolUse"]
+    assert [block["toolUse"]["toolUseId"] for block in work.messages[0]["content"] if "toolUse" in block] == ["a", "b"]
 
 
 def test_media_are_left_out_one_by_one_with_a_note() -> None:
