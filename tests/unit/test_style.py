@@ -19,11 +19,12 @@ SOURCES = ("prompt", "squad", "user_data", "exceptions.py", "testing.py", "tool_
 
 PAGES = (
     "README.md",
+    "examples/README.md",
     *(
         f"strands_manga_memory/guide/{name}.md"
         for name in (
-            *("choosing", "concepts", "contributing", "evidence", "glossary", "migration"),
-            *("promises", "quickstart", "sessions", "troubleshooting"),
+            *("choosing", "comparison", "concepts", "contributing", "evidence", "glossary", "migration"),
+            *("operations", "promises", "quickstart", "security", "sessions", "troubleshooting"),
         )
     ),
     *(f"strands_manga_memory/{name}/README.md" for name in ("prompt", "squad", "user_data")),

@@ -240,7 +240,7 @@ def alike(rival: Rival, stage: Stage) -> dict[str, Cell]:
     """Give agents ids that are made of the separators and words that keys of one another might hold."""
     if not rival.remembers_window:
         return {}
-    name, session = "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' beside one another", stage.new_session()
+    name, session = "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' in one session", stage.new_session()
     ids = ("x", "x:msgs", "x#msg", "x:messages")
     try:
         for id_ in ids:
@@ -257,7 +257,7 @@ def alike(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def crowded(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Count round trips to restore one turn beside 5,000 keys of somebody else."""
+    """Count round trips to restore one turn among 5,000 keys of another user."""
     if "redis" not in rival.stores:
         return {}
     session = stage.new_session()
@@ -269,7 +269,7 @@ def crowded(rival: Rival, stage: Stage) -> dict[str, Cell]:
     stage.cut()
     with driven(rival, stage, session=session) as driver:
         driver.texts()
-        cells: dict[str, Cell] = {"round trips to restore 1 turn beside 5,000 foreign keys": rounds(stage.cut())}
+        cells: dict[str, Cell] = {"round trips to restore 1 turn with 5,000 foreign keys": rounds(stage.cut())}
     with stage.valkey.client() as client:
         client.delete(*(f"foreign:{number}" for number in range(5_000)))
     return cells
