@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns what it was given, or refuses it by name."""
+"""Argument checks that return the checked value or raise an error with the name of the argument."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ def positive(name: str, value: object) -> int:
     """Return a positive whole number.
 
     Raises:
-        ValueError: It is none.
+        ValueError: ``value`` is not a positive whole number.
     """
     return whole(name, value, least=1)
 
 
 def whole(name: str, value: object, *, least: int) -> int:
-    """Return a whole number of at least so much.
+    """Return a whole number of at least ``least``.
 
     Raises:
-        ValueError: It is none.
+        ValueError: ``value`` is not a whole number, or below ``least``.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        what = "a positive whole number" if least == 1 else f"a whole number of {least} or more"
-        raise ValueError(f"{name} must be {what}, got {value!r:.80}")
+        expected = "a positive whole number" if least == 1 else f"a whole number of {least} or more"
+        raise ValueError(f"{name} must be {expected}, got {value!r:.80}")
     return value
 
 
 def filled(name: str, value: object) -> None:
-    """Refuse what is no text, or a blank one.
+    """Check that a value is a text that is not blank.
 
     Raises:
-        ValueError: It is that.
+        ValueError: ``value`` is not a string, or blank.
     """
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{name} must be a text that is not empty, got {value!r:.80}")
@@ -43,7 +43,7 @@ def seconds(name: str, value: object) -> float:
     """Return a number of seconds above 0.
 
     Raises:
-        ValueError: It is none.
+        ValueError: ``value`` is not a number above 0.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
         raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
@@ -51,10 +51,16 @@ def seconds(name: str, value: object) -> float:
 
 
 def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
-    """Return an object of a kind, which ``words`` describe; default the name of the kind.
+    """Return an object of a type.
+
+    Args:
+        name: Name of the argument.
+        value: Object to check.
+        kind: Expected type.
+        words: Description of the type in the error. Default: its name.
 
     Raises:
-        ValueError: It is of another kind.
+        ValueError: ``value`` has another type.
     """
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {words or f'a {kind.__name__}'}, got {value!r:.80}")
@@ -62,10 +68,15 @@ def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
 
 
 def function(name: str, value: _T, words: str = "a function") -> _T:
-    """Return what can be called, which ``words`` describe.
+    """Return a callable.
+
+    Args:
+        name: Name of the argument.
+        value: Object to check.
+        words: Description of the callable in the error.
 
     Raises:
-        ValueError: It cannot be called.
+        ValueError: ``value`` is not callable.
     """
     if not callable(value):
         raise ValueError(f"{name} must be {words}, got {value!r:.80}")
@@ -73,16 +84,16 @@ def function(name: str, value: _T, words: str = "a function") -> _T:
 
 
 def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
-    """Return an object that has a method, such as ``count(message)``.
+    """Return an object with a method, such as ``count(message)``.
 
     Args:
         name: Name of the argument.
-        value: The object.
-        method: The method, with what it is called with.
-        words: What the object should be. Default: what has that method.
+        value: Object to check.
+        method: Name of the method, with its parameters.
+        words: Description of the object in the error. Default: its method.
 
     Raises:
-        ValueError: It has none.
+        ValueError: ``value`` has no such method.
     """
     if not callable(getattr(value, method.partition("(")[0], None)):
         raise ValueError(f"{name} must {f'be {words}' if words else f'have a method {method}'}, got {value!r:.80}")

@@ -1,4 +1,4 @@
-"""CallState: the invocation state of one tool call, whose agent stays its agent when the call goes on in another task."""
+"""Invocation state of one tool call, with the agent of that call in every task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strands.middleware import ExecuteToolContext
 from strands.types.agent import LocalAgent
 
 _OF_THE_CALL = ("agent", "model", "messages", "system_prompt", "tool_config")
-"""What Strands writes into the invocation state just before each tool call."""
+"""Keys that Strands writes to the invocation state just before each tool call."""
 
 _Context = TypeVar("_Context", bound=ExecuteToolContext)
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """A dict all of whose methods go through ``__getitem__`` and its like."""
+        """Dict whose methods all use ``__getitem__`` and the other item methods."""
 
         def __or__(self, other):
             return dict(self) | other
@@ -30,15 +30,14 @@ else:
 
 
 class CallState(_Dict):
-    """A view of an invocation state in which the agent of a call, and what belongs to it, cannot be replaced from outside.
+    """View of a shared invocation state that keeps the agent of its call and the values of that agent.
 
-    The nodes of a Graph that run at the same time share one invocation state, and Strands writes the agent into it just before
-    each tool call. A tool that starts after any pause would find the agent of another node. All other keys are those of the
-    shared state, read and written.
+    Parallel nodes of a Graph share one invocation state, and Strands writes the agent to it just before each tool call. After
+    a pause, a tool would read the agent of another node. Reads and writes of all other keys go to the shared state.
 
     Args:
-        shared: The state all share.
-        agent: Whose call it is. None: the agent the state has now, if any.
+        shared: Shared invocation state.
+        agent: Agent of the call. None (default) for the current agent of the state, if any.
     """
 
     def __init__(self, shared: MutableMapping[str, Any], agent: LocalAgent | None = None) -> None:
@@ -46,7 +45,7 @@ class CallState(_Dict):
             own = {name: shared[name] for name in _OF_THE_CALL if name in shared}
         else:
             own = _of(agent)
-        dict.__init__(self, own)  # not empty, or the json module would think that there is nothing in it
+        dict.__init__(self, own)  # the json module renders a dict without items of its own as empty
         self._shared, self._own = shared, own
 
     def __getitem__(self, name: str) -> Any:
@@ -69,14 +68,14 @@ class CallState(_Dict):
         return repr(dict(self))
 
     def copy(self) -> dict[str, Any]:
-        """Return a dict with what it holds now."""
+        """Return a dict with the current items."""
         return dict(self)
 
     __copy__ = copy
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return the context of a tool call with an invocation state in which its agent stays."""
+    """Return a copy of a tool call's context with a ``CallState`` as invocation state."""
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 

@@ -1,4 +1,4 @@
-"""Pump: runs a tool's stream in a task of its own and hands out its events until a deadline that holds."""
+"""Deadline for the events of a stream, enforced by a task of its own."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 END = object()
-"""What ``Pump.next`` returns after the last event."""
+"""Result of ``Pump.next`` after the last event."""
 
 
 class DeadlineError(TimeoutError):
-    """The deadline of a call passed before its stream ended."""
+    """The deadline of a call passed before the end of its stream."""
 
 
 _left_behind: set[asyncio.Task[None]] = set()
 
 
 def leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Give a loop another default executor, because a thread of the present one may be stuck.
+    """Replace the default executor of a loop, because one of its threads may be stuck.
 
-    The thread of a plain function cannot be stopped. Left in the executor it takes up one of few places, and ``asyncio.run``,
-    and with it ``agent(...)``, would wait for it before it returns. What else runs there goes on and ends by itself.
+    Python cannot stop the thread of a function. In the old executor the thread would occupy a worker, and ``asyncio.run``,
+    and therefore ``agent(...)``, would wait for its end. Other work in the old executor continues.
+
+    Args:
+        loop: Event loop to change.
     """
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 
 
 class Pump:
-    """The events of a stream, until a deadline.
+    """Reader of a stream's events that stops at a deadline.
 
-    The stream runs in a task of its own, so that a tool which ignores its cancellation is left behind, not waited for; so is
-    the thread of a plain function, see :func:`leave_threads`. What no task can bound: a tool that blocks the event loop itself.
+    The stream runs in a task of its own. The reader does not wait for a tool that ignores its cancellation, or for the thread
+    of a function, see :func:`leave_threads`. The deadline cannot stop a tool that blocks the event loop.
 
     Args:
-        stream: The events.
-        timeout: Seconds the stream may take. Time in which nobody asks for events, because the consumer is busy with the
-            last one, is not counted.
-        grace: Seconds a cancelled stream gets to end.
+        stream: Stream of events.
+        timeout: Seconds the stream may take, without the time that the consumer spends on events.
+        grace: Seconds a cancelled stream has to end.
     """
 
     __slots__ = ("_deadline", "_error", "_events", "_given_at", "_grace", "_loop", "_stream", "_task", "_timer", "_waiter")
@@ -60,7 +62,7 @@ class Pump:
             async for event in self._stream:
                 self._events.append(event)
                 self._wake()
-        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the next event
+        except BaseException as error:  # noqa: BLE001 - raised by the next call of ``next``
             self._error = error
         self._events.append(END)
         self._wake()
@@ -73,8 +75,8 @@ class Pump:
         """Return the next event, or ``END``.
 
         Raises:
-            DeadlineError: The deadline passed. The stream has been told to stop; ``close`` waits for it, as long as the grace.
-            BaseException: Whatever the stream raised.
+            DeadlineError: The deadline passed. The stream is cancelled; ``close`` waits up to ``grace`` for its end.
+            BaseException: Error of the stream.
         """
         now = self._loop.time()
         self._deadline += now - self._given_at
@@ -96,7 +98,7 @@ class Pump:
         return event
 
     async def close(self) -> None:
-        """Stop the stream if it still runs; leave it behind if it does not stop within the grace."""
+        """Cancel the stream if it still runs, and wait up to ``grace`` seconds for its end."""
         task = self._task
         if task.done():
             return

@@ -1,4 +1,4 @@
-"""at_fork: what is done to locks, threads and connections where a process forks."""
+"""Callbacks at a fork of the process, for locks, threads and connections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def at_fork(
     after_in_parent: Callable[[], object] = _nothing,
     after_in_child: Callable[[], object] = _nothing,
 ) -> None:
-    """Have functions called at each fork of this process, as ``os.register_at_fork`` does.
+    """Register callbacks for each fork of this process, like ``os.register_at_fork``.
 
-    Where processes cannot fork, as on Windows, nothing is ever called.
+    On systems without fork, such as Windows, they are never called.
 
     Args:
-        before: Called in the parent before the fork; of several, the one registered last comes first.
+        before: Called in the parent before the fork, in reverse order of registration.
         after_in_parent: Called in the parent after the fork, in the order of registration.
         after_in_child: Called in the child after the fork, in the order of registration.
     """

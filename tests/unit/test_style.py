@@ -14,7 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "strands_manga_memory"
 
-SOURCES = ("prompt", "squad", "user_data", "exceptions.py", "testing.py", "tool_hints.py")
+SOURCES = (
+    *("prompt", "squad", "user_data"),
+    *("arguments.py", "call_state.py", "deadline.py", "exceptions.py", "forks.py", "testing.py", "tool_hints.py"),
+)
 """Folders and modules that keep the rules. The list only grows."""
 
 PAGES = (
