@@ -91,7 +91,7 @@ def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
 def _told(messages: Any) -> str:
     """Return the state in a request: before the user's words as the turn began, and the results of this turn's tools."""
     at = max(at for at, message in enumerate(messages) if message["role"] == "user" and "text" in message["content"][-1])
-    texts = [block["text"] for block in messages[at]["content"] if block.get("text", "").startswith("<conversation_state>")]
+    texts = [block["text"] for block in messages[at]["content"] if "<conversation_state>" in block.get("text", "")]
     results = [block["toolResult"] for message in messages[at:] for block in message["content"] if "toolResult" in block]
     return "\n".join([*texts, *(item["text"] for result in results for item in result["content"])])
 

@@ -38,9 +38,9 @@ from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogu
 from strands_manga_memory.language.search import Days, content_terms, evidence_terms, parse_days, query_terms
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import is_turn_start
-from strands_manga_memory.messages.injection import message_text, with_turn_text
+from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position
+from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position, with_section
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -201,7 +201,7 @@ class HistoryRecall(Plugin):
             self._text = await self._in_thread(message_text(asked), context.agent)
         elif self._turn != turn:
             self._turn, self._text = "", ""
-        return with_turn_text(context, self._text)
+        return with_section(context, self._text)
 
     async def _in_thread(self, question: str, agent: Any) -> str:
         """Return the quotes for a question; an empty text if there are none, or the search fails."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from strands_manga_memory.language.preference_slots import DISLIKES, remove_values, slot_for_key
+from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.memory.records import DAY, MemoryRecord, MemoryType
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, truncate_to_tokens
@@ -164,8 +165,20 @@ def ended_at(record: MemoryRecord) -> float:
 def _line(record: MemoryRecord) -> str:
     period = record.metadata.get("period") or datetime.fromtimestamp(ended_at(record), UTC).strftime("%Y-%m-%d")
     topics = ", ".join(_safe(str(topic), 30) for topic in record.listed("topics")[:3])
-    most = _CHARACTERS if record.type == MemoryType.SUMMARY else 2 * _CHARACTERS
-    return f"- {_safe(str(period))}: {_safe(record.content, most)}{f' [{topics}]' if topics else ''}"
+    return (
+        f"- {_safe(str(period))}: {_safe(_first_sentences(record.content), 2 * _CHARACTERS)}{f' [{topics}]' if topics else ''}"
+    )
+
+
+def _first_sentences(text: str) -> str:
+    """Return the sentences of a summary that fit a line, at least the first."""
+    end = 0
+    for sentence in split_sentences(text):
+        stop = text.find(sentence, end) + len(sentence)
+        if end and stop > 2 * _CHARACTERS:
+            break
+        end = stop
+    return text[:end] or text
 
 
 def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> str:

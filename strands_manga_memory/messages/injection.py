@@ -1,7 +1,4 @@
-"""Injected text: blocks added to a request, placeholders in a history, escaping, and the words of a message. Pure.
-
-Each plugin adds blocks in the order in which the agent was given the plugins. The agent's messages stay unchanged.
-"""
+"""Injected text: texts of the system side, placeholders in a history, escaping, and the words of a message. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from strands_manga_memory.messages.message_parts import spoken_text
 from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
 from strands_manga_memory.messages.text_excerpts import map_stretches
 from strands_manga_memory.messages.tokens import shorten_line
-from strands_manga_memory.messages.turn_context import opening_position, with_injected
+from strands_manga_memory.messages.turn_context import CONTEXT_TAG
 
 _MARKUP = re.compile("[&<>]")
 _TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
@@ -52,18 +49,6 @@ _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-
-
-def with_turn_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return the request with ``text`` as a further block before the user's words in the message that opened the turn.
-
-    It stands there in each request of the turn, so that nothing stands beside tool results. The request is returned as it is if
-    ``text`` is empty, or if the last message is not the user's.
-    """
-    if not text or opening_position(context.messages) is None:
-        return context
-    # Some providers join neighbouring texts: the user's words begin a paragraph of their own.
-    return context.replace(messages=with_injected(context.messages, [{"text": f"{text}\n\n"}]))
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
@@ -140,8 +125,8 @@ _MARKS = re.compile(
 
 
 def is_quote(text: str) -> bool:
-    """Whether a text quotes earlier messages."""
-    return text.lstrip().startswith(QUOTES)
+    """Whether a text quotes earlier messages or is an injected block."""
+    return text.lstrip().startswith((QUOTES, CONTEXT_TAG))
 
 
 def strip_placeholders(text: str) -> str:

@@ -16,9 +16,9 @@ from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import positive
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
-from strands_manga_memory.messages.injection import with_system_text, with_turn_text
+from strands_manga_memory.messages.injection import with_system_text
 from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.messages.turn_context import begins_turn, opening_id
+from strands_manga_memory.messages.turn_context import begins_turn, opening_id, with_section
 from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityKeeper, EntityLayer
@@ -236,7 +236,7 @@ class StateCoordinator(Plugin):
         await self._surroundings.refresh()
         if self._stable is not None:
             context = with_system_text(context, self._stable.text)
-        return with_turn_text(context, self._turn_text(context))
+        return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
         """Return the rendered state: in the further requests of a turn the text of its first one.

@@ -126,7 +126,7 @@ def test_each_day_is_named_once_and_each_quote_has_its_time() -> None:
     assert all(re.match(r"\[(user|assistant) \d\d:\d\d\] ", line) for line in lines if line.startswith("["))
 
 
-@pytest.mark.parametrize("budget", [60, 100, 300, 1_024])
+@pytest.mark.parametrize("budget", [80, 100, 300, 1_024])
 def test_quotes_fill_their_budget_and_never_pass_it(budget: int) -> None:
     recall = HistoryRecall(budget, counter=EstimateCounter())
     agent = made(recall)

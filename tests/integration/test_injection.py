@@ -67,11 +67,17 @@ def told(model: ScriptedModel, tag: str) -> str:
     system = request.system_prompt_content or []
     texts = [block["text"] for block in system if "text" in block]
     texts += [block["text"] for message in request.messages for block in message["content"] if "text" in block]
-    blocks = [text.strip() for text in texts if text.strip().startswith(f"<{tag}")]
+    blocks = [text.strip() for text in texts if f"<{tag}" in text and text.strip().startswith(("<context>", f"<{tag}"))]
     assert len(blocks) == 1, (tag, len(blocks))
     [block] = blocks
-    assert tags_in(block) == [f"<{tag}", f"</{tag}"]
-    assert block.rstrip().endswith(f"</{tag}>")
+    found = tags_in(block)
+    assert found.count(f"<{tag}") == found.count(f"</{tag}") == 1
+    if block.startswith("<context>"):
+        assert found[0] == "<context"
+        assert found[-1] == "</context"
+        assert all(closing == f"</{opening[1:]}" for opening, closing in zip(found[1:-1:2], found[2:-1:2], strict=True))
+    else:
+        assert found == [f"<{tag}", f"</{tag}"]
     assert "\x1b" not in block
     assert "\u200b" not in block
     return block
@@ -209,7 +215,7 @@ def test_what_the_finalizer_makes_of_a_session(memory: MangaMemory) -> None:
     texts += [block["text"] for block in after.requests[-1].system_prompt_content or [] if "text" in block]
     for text in texts:
         if text.startswith("<"):
-            assert len(tags_in(text)) == 2
+            assert len(tags_in(text)) == (4 if text.startswith("<context>") else 2)
 
 
 def test_instruction_files(tmp_path: Path) -> None:

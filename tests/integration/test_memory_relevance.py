@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) ->
         model = ScriptedModel(["Let me see."])
         memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)(question)
         texts = [block["text"] for block in model.requests[0].messages[-1]["content"] if "text" in block]
-        return "\n".join(line for text in texts for line in text.splitlines() if line.startswith("- User:"))
+        return "\n".join(line for text in texts for line in text.splitlines() if re.match(r"- \d{4}-\d\d-\d\d: User:", line))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,49 @@ def test_injected_text_stands_before_the_words_of_the_user(exchanges: list[Excha
                 assert message["content"][-1]["text"] == exchange.user
 
 
+def test_a_request_has_one_injected_block(exchanges: list[Exchange]) -> None:
+    """All sections stand in one block, each at most once, none empty, and no heading twice."""
+    for exchange in exchanges:
+        for request in exchange.requests:
+            blocks = [text for text in _texts(request) if "<context>" in text or _BLOCK.search(text)]
+            assert len(blocks) == 1
+            assert re.fullmatch(r"<context>\n.*</context>\n\n", blocks[0], re.DOTALL)
+            sections = _injected(request)
+            assert len({name for name, _ in sections}) == len(sections)
+            lines = [line for line in blocks[0].splitlines() if line.endswith(":") or line.startswith("<")]
+            assert len(lines) == len(set(lines))
+            assert all(content.strip() for _, content in sections)
+
+
+def test_injected_block_is_the_same_in_the_tool_loop_of_a_turn(exchanges: list[Exchange]) -> None:
+    """The further requests of a turn hold the block of its first one."""
+    for exchange in exchanges:
+        assert len({str(_injected(request)) for request in exchange.requests}) == 1
+
+
+def test_memories_of_an_earlier_session_have_its_day(exchanges: list[Exchange]) -> None:
+    """ "It arrives tomorrow" was said eight days ago: each passage of an earlier session begins with its day."""
+    passages = 0
+    for exchange in exchanges[_FIRST_VISIT:]:
+        memory = dict(_injected(exchange.requests[0])).get("user_memory", "")
+        for line in memory.partition("From earlier sessions, quoted:\n")[2].splitlines():
+            passages += 1
+            assert line.startswith("- 2026-03-02: ")
+    assert passages >= 4
+
+
+def test_quotes_of_results_are_whole_records(exchanges: list[Exchange]) -> None:
+    """A quote of the catalogue names the records that fit, and repeats no sentence of their descriptions."""
+    quotes = [
+        line
+        for exchange in exchanges
+        for line in dict(_injected(exchange.requests[0])).get("recalled_history", "").splitlines()
+        if "description" in line
+    ]
+    assert quotes
+    assert all(line.count("An edition of") == 1 and "title: " in line for line in quotes)
+
+
 def test_personal_data_is_not_injected(exchanges: list[Exchange]) -> None:
     """The card and phone numbers that the user gave away are in no injected block of any request."""
     for exchange in exchanges:
@@ -112,11 +155,13 @@ def test_return_after_eight_days_starts_with_what_is_known(exchanges: list[Excha
     first = exchanges[_FIRST_VISIT].requests[0]
     system = str(first.system_prompt_content)
     is_english = _language(exchanges) == "en"
-    for value in ("horror", "gore", "3000 yen") if is_english else ("ホラー", "グロ", "3000円"):
+    english, japanese = ("horror", "gore", "3000 yen", "paperback"), ("ホラー", "グロ", "3000円", "ペーパーバック")
+    for value in english if is_english else japanese:
         assert value in system
     summary = "\n".join(text for name, text in _injected(first) if name == "user_memory")
     assert "2026-03-02" in summary
     assert ("Uzumaki" if is_english else "うずまき") in summary
+    assert "…" not in summary
 
 
 def test_changed_taste_replaces_the_earlier_one(exchanges: list[Exchange]) -> None:
@@ -124,6 +169,8 @@ def test_changed_taste_replaces_the_earlier_one(exchanges: list[Exchange]) -> No
     last = exchanges[-1].requests[-1]
     stated = "\n".join(text for name, text in _injected(last) if name == "user_memory")
     assert re.search(r"- genre: (?:mystery|ミステリー)", stated)
+    if "- dislikes" in stated:  # a further dislike replaces none
+        assert re.search(r"- dislikes: ホラー, グロ", stated)
 
 
 def test_agent_built_for_each_turn_is_told_the_same(tmp_path: Path) -> None:

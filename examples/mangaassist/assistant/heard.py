@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_INJECTED = ("<recalled_history>", "<conversation_state>", "<user_memory>", "<memory>", "<handoff ")
+_INJECTED = ("<context>", "<conversation_state>", "<memory>", "<handoff ")
 """How texts begin that stand behind the user's own words."""
 
 _JAPANESE = re.compile(r"[ぁ-んァ-ヶ一-龠]")

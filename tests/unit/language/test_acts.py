@@ -181,3 +181,9 @@ def test_of_a_long_text_the_beginning_and_the_end_are_read() -> None:
 @pytest.mark.parametrize("text", ["解決しました。", "すっきり解決いたしました。"])
 def test_that_something_is_solved_is_a_courtesy(text: str) -> None:
     assert dialogue_act(text, "user") == DialogueAct.ACKNOWLEDGEMENT
+
+
+@pytest.mark.parametrize("text", ["Hi, it's me again.", "It's me again.", "こんにちは、また来ました。"])
+def test_who_comes_back_greets(text: str) -> None:
+    """The words "again" and また end a message that says goodbye, but not one that says hello."""
+    assert dialogue_act(text, "user") is DialogueAct.GREETING
