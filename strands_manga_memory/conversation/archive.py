@@ -411,11 +411,15 @@ class ArchiveIndexer:
             logger.debug("the earlier history could not be read", exc_info=True)
 
 
-def archived_messages(messages: Iterable[TimedMessage]) -> Iterator[ArchivedMessage]:
+def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
     """Return messages as the archive keeps them, without identifiers such as card numbers, which must not be quoted.
 
     Placeholders, summaries, truncated messages, quotes, small talk, failed tool results and answers that report such a failure
     are left out.
+
+    Args:
+        messages: Messages in the order of speech.
+        with_truncated: Whether truncated messages are returned too, as they are.
     """
     has_failed = False
     for message, at in messages:
@@ -424,7 +428,7 @@ def archived_messages(messages: Iterable[TimedMessage]) -> Iterator[ArchivedMess
         has_failed = bool(results) and all(result.get("status") == "error" for result in results)
         if is_report:
             continue
-        if is_synthesized(message) or is_truncated(message):
+        if is_synthesized(message) or (is_truncated(message) and not with_truncated):
             continue
         if tool_result_ids(message):
             speaker, text = "tool", "\n".join(filter(None, map(_result_values, results)))

@@ -22,6 +22,9 @@ _WHOLE_SHARE, _WHOLE_TOKENS = 0.25, 64
 _LEAST_EXCERPT, _MOST_EXCERPT = 0.25, 0.75
 """Share of the budget that an excerpt of one longer message may take; the larger, the better the message fits."""
 
+_RESULT_SHARE = 0.08
+"""Share of the budget that the records of one result may take: a tool can be called again."""
+
 _COMPARED = 4
 """Number of best hits with which the score of a message is compared for the size of its excerpt."""
 
@@ -135,7 +138,9 @@ class QuoteFormatter:
             return text, size
         best = sum(other.score for other in hits[:_COMPARED]) or 1.0
         share = min(_MOST_EXCERPT, max(_LEAST_EXCERPT, hit.score / best))
-        most = min(room, int(self.max_tokens * share))
+        if is_result and "\n" in text:
+            share = _RESULT_SHARE
+        most = min(room, max(_WHOLE_TOKENS, int(self.max_tokens * share)))
         frame = self._tokens(_line(hit.message, ""))
         text = excerpt_for_query(
             text,

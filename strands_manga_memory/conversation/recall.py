@@ -31,13 +31,14 @@ from strands_manga_memory.conversation.archive import (
 )
 from strands_manga_memory.conversation.budget import history_tokens, window_of
 from strands_manga_memory.conversation.history_manager import history_manager_of
+from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.request_tokens import without_added
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.search import Days, content_terms, evidence_terms, parse_days, query_terms
 from strands_manga_memory.language.text_features import split_sentences
-from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages import id_of, is_turn_start
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position, with_section
@@ -235,9 +236,9 @@ class HistoryRecall(Plugin):
             question: The question.
             history: The messages that the model sees anyway.
         """
-        shown = list(archived_messages(TimedMessage(message, 0.0) for message in history))
-        ids = {message.id for message in shown}
-        hits = [hit for hit in self.search(question) if hit.message.id not in ids]
+        shown = archived_messages((TimedMessage(message, 0.0) for message in history), with_truncated=True)
+        whole = {id_of(message) for message in history if not is_truncated(message)}
+        hits = [hit for hit in self.search(question) if hit.message.id not in whole]
         numbers = getattr(self.retriever, "number_of", lambda _: None)  # a retriever of the user may have none
         return self._quotes.format(
             hits, content_terms(question), shown={message.text: numbers(message.id) for message in shown}

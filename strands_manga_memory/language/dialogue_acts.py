@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from strands_manga_memory.language.packs import EN, JA, PACKS, ActRule, any_language
+from strands_manga_memory.language.packs import EN, JA, PACKS, Rule, any_language
 from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import TextFeatures, text_features
 
@@ -38,8 +38,8 @@ SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, 
 
 
 _ROLES = ("user", "assistant")
-_ENGLISH_RULES = {role: tuple(rule for rule in EN.act_rules if rule.role == role) for role in _ROLES}
-_JAPANESE_RULES = {role: tuple(rule for rule in JA.act_rules if rule.role == role) for role in _ROLES}
+_ENGLISH_RULES = {role: tuple(rule for rule in EN.rules("acts") if rule.role == role) for role in _ROLES}
+_JAPANESE_RULES = {role: tuple(rule for rule in JA.rules("acts") if rule.role == role) for role in _ROLES}
 _ENGLISH_CUES = {
     role: frozenset[str]().union(*(rule.cues | rule.also for rule in rules)) for role, rules in _ENGLISH_RULES.items()
 }
@@ -84,13 +84,13 @@ def plain(text: str) -> str:
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
     for rule in _candidates(text, role):
-        act = DialogueAct(rule.act)
+        act = DialogueAct(rule.key)
         if rule.pattern.search(text) and (role != "user" or act not in _STATING or rule.pattern.search(statements(text))):
             return act
     return None
 
 
-def _candidates(text: str, role: str) -> Iterator[ActRule]:
+def _candidates(text: str, role: str) -> Iterator[Rule]:
     """Yield the rules whose cues are in a text, in their order."""
     if not text.isascii():
         yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
@@ -131,7 +131,7 @@ _VALUE = JA.pattern("small_talk.value")
 _ASKS = JA.pattern("small_talk.asks")
 _WORD = re.compile(r"[a-z0-9'$&#%-]+")
 _LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
-_SET_PHRASES = JA.keyed("set_phrases")
+_SET_PHRASES = JA.rules("set_phrases")
 _LONGEST, _LONGEST_JAPANESE = 160, 60
 _MOST_WORDS = 30
 _MOST_OTHER_LETTERS = 2
@@ -207,10 +207,10 @@ def _japanese_small_talk(text: str) -> DialogueAct | None:
         return None
     found: DialogueAct | None = None
     rest = text
-    for act, pattern in _SET_PHRASES:
-        rest, hits = pattern.subn(" ", rest)
+    for rule in _SET_PHRASES:
+        rest, hits = rule.pattern.subn(" ", rest)
         if hits and found is None:
-            found = DialogueAct(act)
+            found = DialogueAct(rule.key)
     if found is None or _VALUE.search(rest) or _ANSWERS_QUESTION.match(text):
         return None
     asks = _ASKS.search(rest.strip()) is not None
@@ -265,7 +265,7 @@ def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
 
 _NAMES_NOTHING = any_language("instructions.names_nothing")
 _TOPICS = tuple(group for pack in PACKS for group in pack.groups("instructions.topics"))
-_REVOCATIONS = tuple(rule.pattern for pack in PACKS for rule in pack.act_rules if rule.revokes_instruction)
+_REVOCATIONS = tuple(rule.pattern for pack in PACKS for rule in pack.rules("acts") if rule.revokes_instruction)
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:

@@ -13,27 +13,30 @@ from importlib import resources
 from typing import Any
 
 _PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
+TABLES = ("acts", "set_phrases", "personal_facts", "wishes")
+"""Tables of rules in a pack, each a list of entries of one form."""
+
 _FLAGS = {"s": re.DOTALL, "m": re.MULTILINE}
 
 
 @dataclass(frozen=True)
-class ActRule:
-    """Words by which a dialogue act is known.
+class Rule:
+    """One entry of a table of a pack, such as ``acts`` or ``wishes``.
 
     Attributes:
-        act: Value of a ``DialogueAct``.
-        role: ``"user"`` or ``"assistant"``: only messages of this role are searched.
+        key: What the pattern stands for: value of a ``DialogueAct``, or slot of a preference.
+        pattern: Compiled alternatives; those of acts are searched in the text in lower case.
+        role: ``"user"`` or ``"assistant"``: only messages of this role are searched. Empty: messages of both.
         cues: The pattern is searched only in a text with at least one of them: a word in English, any part of a Japanese text.
         also: If given, an English text must have one of these words too; ``0`` stands for any digit.
-        pattern: Searched in the text in lower case.
         revokes_instruction: Whether the text ends a standing instruction.
     """
 
-    act: str
-    role: str
-    cues: frozenset[str]
-    also: frozenset[str]
+    key: str
     pattern: re.Pattern[str]
+    role: str = ""
+    cues: frozenset[str] = frozenset()
+    also: frozenset[str] = frozenset()
     revokes_instruction: bool = False
 
 
@@ -51,18 +54,11 @@ class LanguagePack:
         self.code: str = data["code"]
         self.counterexamples: dict[str, list[str]] = data.get("counterexamples", {})
         self._data = data
-        self.act_rules = tuple(map(self._act_rule, data.get("acts", ())))
+        self._rules = {table: tuple(map(self._rule, data.get(table, ()))) for table in TABLES}
         self._patterns = {
             f"{section}.{name}": re.compile(self.source(entry), _flags(entry))
             for section, entries in data.get("patterns", {}).items()
             for name, entry in entries.items()
-        }
-        self._keyed: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
-            name: tuple(
-                (entry.get("key") or entry["act"], re.compile(self.source(entry), _flags(entry))) for entry in data[name]
-            )
-            for name in ("personal_facts", "set_phrases", "wishes")
-            if name in data
         }
 
     def pattern(self, name: str) -> re.Pattern[str]:
@@ -95,9 +91,13 @@ class LanguagePack:
         section, _, list_name = name.partition(".")
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
-    def keyed(self, name: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        """Return the patterns of a table such as ``wishes``, each with its key; empty if the pack has no such table."""
-        return self._keyed.get(name, ())
+    def rules(self, table: str) -> tuple[Rule, ...]:
+        """Return the rules of a table, in their order; empty if the pack has no such table.
+
+        Raises:
+            KeyError: No pack has such tables.
+        """
+        return self._rules[table]
 
     def source(self, entry: dict[str, Any]) -> str:
         """Return the regular expression of an entry: its alternatives with all parts filled in."""
@@ -105,7 +105,7 @@ class LanguagePack:
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield every entry that has patterns, with a name for error messages."""
-        for table in ("acts", "set_phrases", "personal_facts", "wishes"):
+        for table in TABLES:
             for number, entry in enumerate(self._data.get(table, ())):
                 yield f"{self.code}.{table}[{number}]", entry
         for section, entries in self._data.get("patterns", {}).items():
@@ -119,13 +119,13 @@ class LanguagePack:
         part = self._data["fragments"][section][name]
         return self._expand(part) if isinstance(part, str) else f"(?:{'|'.join(map(self._expand, part))})"
 
-    def _act_rule(self, entry: dict[str, Any]) -> ActRule:
-        return ActRule(
-            act=entry["act"],
-            role=entry["role"],
-            cues=frozenset(entry["cues"]),
-            also=frozenset(entry.get("also", ())),
+    def _rule(self, entry: dict[str, Any]) -> Rule:
+        return Rule(
+            key=entry.get("key") or entry["act"],
             pattern=re.compile(self.source(entry), _flags(entry)),
+            role=entry.get("role", ""),
+            cues=frozenset(entry.get("cues", ())),
+            also=frozenset(entry.get("also", ())),
             revokes_instruction=entry.get("revokes_instruction", False),
         )
 

@@ -28,8 +28,8 @@ from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import shorten_line
 
 _VALUES = tuple((slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language"))
-_PERSONAL_FACTS = tuple(row for pack in PACKS for row in pack.keyed("personal_facts"))
-_WISHES = tuple(row for pack in PACKS for row in pack.keyed("wishes"))
+_PERSONAL_FACTS = tuple(rule for pack in PACKS for rule in pack.rules("personal_facts"))
+_WISHES = tuple(rule for pack in PACKS for rule in pack.rules("wishes"))
 _AUTHOR = any_language("preferences.author")
 
 _LIKING = EN.pattern("preferences.likes")
@@ -175,8 +175,9 @@ def _of_clause(clause: str) -> list[Preference]:
     asked = clause.rstrip().endswith(("?", "？")) and not is_request
     if not (said := clause if is_request else statements(clause)).strip():
         return []
-    for key, pattern in _PERSONAL_FACTS:
-        if (match := pattern.search(said)) is not None and not (key == "home" and _names_a_value(match[2])):
+    for rule in _PERSONAL_FACTS:
+        key = rule.key
+        if (match := rule.pattern.search(said)) is not None and not (key == "home" and _names_a_value(match[2])):
             name, value = slot_for_key(" ".join(match.expand(key).lower().split())), shorten_line(match[2].strip(" ."), 120)
             if key not in ("name", "home") or not _is_past_or_denied(said, match.span(2)):
                 return [Preference(shorten_line(name, 60), value)]
@@ -185,9 +186,9 @@ def _of_clause(clause: str) -> list[Preference]:
             )
             return [Preference(name, value, liked=None), *asked_for]
     stated = [
-        Preference(slot, shorten_line(match[1].strip(" ."), 60))
-        for slot, pattern in _WISHES
-        if (match := pattern.search(said)) is not None
+        Preference(rule.key, shorten_line(match[1].strip(" ."), 60))
+        for rule in _WISHES
+        if (match := rule.pattern.search(said)) is not None
     ]
     if stated:
         return stated[:1]

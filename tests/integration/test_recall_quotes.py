@@ -278,3 +278,24 @@ def test_a_tool_result_is_not_quoted_for_the_names_of_its_fields() -> None:
     agent("Is Monster in stock?")
     results = [line for line in quotes_of(agent).splitlines() if line.startswith("[tool")]
     assert [line.partition("] ")[2] for line in results] == ["title: Monster, stock: 7, shelf: 1"]
+
+
+def test_records_that_the_truncated_result_still_shows_are_not_quoted() -> None:
+    """The history shows a part of a long result: only other records of it are quoted, a few of them."""
+
+    @tool
+    def stock() -> dict[str, Any]:
+        """Look up the stock."""
+        records = [{"title": f"Uzumaki, hardcover edition {number:03}", "shelf": number} for number in range(200)]
+        return {"status": "success", "content": [{"json": {"titles": records}}]}
+
+    manager = ImportanceWeightedConversationManager(1_500)
+    agent = build_agent([call(1), *["Fine weather."] * 9], stock, manager=manager)
+    for text in ["Please check.", "Tell me about the weather.", "Where is Uzumaki?"]:
+        agent(text)
+    model: Any = agent.model
+    history = json.dumps(model.requests[-1].messages[2])
+    quoted = [line.rpartition("] ")[2].strip() for line in quotes_of(agent).splitlines() if "shelf: " in line]
+    assert "hardcover edition 000" in history
+    assert 0 < len(quoted) <= 8
+    assert not [line for line in quoted if "edition 000" in line]
