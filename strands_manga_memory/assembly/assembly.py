@@ -184,7 +184,7 @@ class Assembly(Process):
             clock = self._clock.get("clock", time.time)
             ours.append(make_recall_plugin(plan.recall_tokens, session=manager, embed=self._embed, clock=clock))
         ours += watching(cache_monitor)
-        self._parts |= {arguments["conversation_manager"], *ours}
+        self._parts.update(dict.fromkeys([arguments["conversation_manager"], *ours], scope))
         return merged({**arguments, "plugins": ours}, own)
 
     def session(self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]) -> TieredSessionManager:

@@ -7,13 +7,16 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from strands_manga_memory import mcp, memory, state
+from strands import Agent
+
+from strands_manga_memory import mcp, memory, state, user_data
 from strands_manga_memory.assembly.agent_options import OF_STORES, SessionSettings, check_names
 from strands_manga_memory.assembly.assembly import Assembly
 from strands_manga_memory.assembly.process import DEFAULTS
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.assembly.upkeep import Upkeep
 from strands_manga_memory.language.search import Embed
+from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.returns import gaps_of
 from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, TieredStorage, open_hot_store, open_table
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
 
     from strands_manga_memory.assembly.memory_stats import MemoryStats
+    from strands_manga_memory.assembly.provenance import RetractionReport, Source
 
 _DRAIN_SECONDS = 5.0
 
@@ -195,6 +199,98 @@ class MangaMemory(Assembly, Upkeep):
             ValueError: The client is guarded already, and now other settings are asked for; or a setting is not allowed.
         """
         return self._guards.guard(client, policy, settings=settings)
+
+    def sessions(
+        self, user_id: str, *, tenant: str | None = None, limit: int = 20, after: str | None = None
+    ) -> user_data.SessionPage:
+        """Return a page of a user's sessions, with title, last use and turns; nothing is touched.
+
+        Pages are in the order of the session ids, the sessions of a page by their last use. The title reads the session's log.
+
+        Args:
+            user_id: The user.
+            tenant: The user's tenant.
+            limit: Most sessions of the page. Default 20.
+            after: ``next`` of the page before.
+
+        Raises:
+            ValueError: An id is not allowed, or ``limit`` is below 1.
+            StoreUnavailableError: A tier does not answer.
+        """
+        owner = Owner(user_id, tenant)
+        return user_data.list_sessions(self._stores["durable"], owner, self.session, limit=limit, after=after)
+
+    async def sessions_async(
+        self, user_id: str, *, tenant: str | None = None, limit: int = 20, after: str | None = None
+    ) -> user_data.SessionPage:
+        """Return a page of a user's sessions off the event loop; see ``sessions``."""
+        return await asyncio.to_thread(self.sessions, user_id, tenant=tenant, limit=limit, after=after)
+
+    def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
+        """Return a page of the users who have sessions. Reads the expiry index of all sessions.
+
+        Args:
+            limit: Most users of the page. Default 100.
+            after: ``next`` of the page before.
+
+        Raises:
+            ValueError: ``limit`` is below 1.
+            StoreUnavailableError: The durable tier does not answer.
+        """
+        return user_data.list_users(self._stores["durable"], limit=limit, after=after)
+
+    async def users_async(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
+        """Return a page of the users off the event loop; see ``users``."""
+        return await asyncio.to_thread(self.users, limit=limit, after=after)
+
+    def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
+        """Delete a session: its conversations in both tiers, its dialogue state and its published environment.
+
+        Memories that were made of it stay; ``user(...).forget`` and ``forget_user`` delete those.
+
+        Raises:
+            ValueError: An id is not allowed.
+            StoreUnavailableError: A tier does not answer; repeat the call.
+        """
+        scope = ConversationScope(user_id, session_id, tenant=tenant)
+        self.session(scope).delete_session()
+        state.EnvironmentChanges(self._stores["hot"], scope).erase()
+
+    async def delete_session_async(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
+        """Delete a session off the event loop; see ``delete_session``."""
+        await asyncio.to_thread(self.delete_session, user_id, session_id, tenant=tenant)
+
+    def explain(self, agent: Agent) -> list[Source]:
+        """Return the sources of the last request of an agent that was built here.
+
+        Each preference, memory, summary, quote, entity and slot that stood in the request is listed with the message and the
+        session that it came from. Empty for an agent of another ``MangaMemory``. May read the memory table.
+
+        Example::
+
+            for source in memory.explain(agent):
+                print(source.kind, source.text, source.session_id)
+        """
+        from strands_manga_memory.assembly.provenance import explain  # whoever asks for none does not load it
+
+        return explain(dict(self._parts), agent)
+
+    def retract(self, source: Source) -> RetractionReport:
+        """Remove what a source said from memories, summaries, roll-ups, the hot tier, the dialogue state and live agents.
+
+        The preferences of its message are deleted, as are the summaries and episodes of the message's session. A memory that no
+        message is known of is deleted. The messages of the conversation itself stay: redact them in its session.
+
+        Args:
+            source: An entry of ``explain``.
+
+        Raises:
+            StoreUnavailableError: The memory table does not answer; repeat the call.
+        """
+        from strands_manga_memory.assembly.provenance import retract
+
+        store = None if self.memories is None else self.user(source.scope.user_id, tenant=source.scope.tenant)
+        return retract(dict(self._parts), source, store)
 
     def stats(self) -> MemoryStats:
         """Return what is known of the tiers, the open sessions, and the operations of this process, without any I/O."""

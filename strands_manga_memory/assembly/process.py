@@ -85,7 +85,7 @@ class Process:
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
         self._prefetched: dict[ConversationScope, Any] = {}
         self._guards = Guards(self.settings, self._stores["hot"])
-        self._parts: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._parts: weakref.WeakKeyDictionary[Any, ConversationScope] = weakref.WeakKeyDictionary()
 
     @property
     def codec(self) -> Codec:

@@ -133,11 +133,13 @@ class MemoryChanges:
     def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
         """Delete the preferences that a message stated, and the memories of its session; return how many memories changed."""
         at = self._clock() if at is None else at
-        if self._outbox is not None:  # first, so that the sink gets it also if the table does not answer now
-            self._outbox.retract(self._partition.owner, message_id, at=at)
         if self._profile is not None:
             self._profile.publish(removals=[Removal(at, message=message_digest(message_id))])
-        removal, committed = self._log.retract(message_id, at)
+        try:
+            removal, committed = self._log.retract(message_id, at)
+        finally:  # so that the sink gets it also if the table does not answer now
+            if self._outbox is not None:
+                self._outbox.retract(self._partition.owner, message_id, at=at)
         for id_, record in committed.records.items():
             self._shown(id_, record)
         summaries = {} if session_id is None else self._partition.load(MemoryType.SUMMARY).records

@@ -156,6 +156,17 @@ _LATEST = 253_402_300_799.0
 """The last second that has a date."""
 
 
+def shown_texts(record: MemoryRecord) -> list[str]:
+    """Return the texts of which one stands in a request that shows a memory."""
+    if record.type == MemoryType.EPISODE:
+        return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
+    key, value = _pair(record)
+    texts = [f"- {_safe(key)}: {_safe(value)}", f"{_safe(key, 30)}={_safe(value, 30)}"] if key else []
+    if record.type in (MemoryType.SUMMARY, MemoryType.WEEK, MemoryType.MONTH):
+        texts = [_line(record), *(f"- {_safe(question)}" for question in record.listed("open_questions"))]
+    return [*texts, escape_line(record.content, ENTRY_CHARACTERS)]
+
+
 def ended_at(record: MemoryRecord) -> float:
     """Return when the session ended, or the last one of a roll-up's period."""
     at = record.metadata.get("ended_at", record.updated_at)

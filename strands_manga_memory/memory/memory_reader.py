@@ -89,6 +89,10 @@ class MemoryReader:
             if self._snapshot is not None:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
+    def known_records(self) -> list[MemoryRecord]:
+        """Return the memories that were read at session start, with what was added since."""
+        return [self._cleaning.opened(record) for record in list(self._current().records.values())]
+
     def found(self, query: str, limit: int | None) -> list[Hit]:
         """Return the memories and passages that have most to do with ``query``, blocks of this package in it aside."""
         query = strip_own_blocks(query)

@@ -30,7 +30,8 @@ from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.memory_context import ENTRY_CHARACTERS, fitting
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.memory.preferences.profile_cache import ProfileCache
-from strands_manga_memory.memory.preferences.statements import Removal, message_digest
+from strands_manga_memory.memory.preferences.statements import Removal, SlotState, message_digest
+from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import (
@@ -312,6 +313,34 @@ class UserContext(Plugin):
         self._learner.retract(message_id)
         self._cache.remove(Removal(at, message=message_digest(message_id)))
         self._store.retract(message_id, session_id=self._session_id, at=at)
+
+    def remove(self, message_id: str) -> None:
+        """Show nothing of a message from the next model call on; does not change the memory table."""
+        self._learner.retract(message_id)
+        self._cache.remove(Removal(self._clock(), message=message_digest(message_id)))
+        self._memories_changed(is_removal=True)
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent; None before it is built, or when it is gone."""
+        return None if self._agent is None else self._agent()
+
+    @property
+    def stated(self) -> dict[str, SlotState]:
+        """Preferences stated since the session's start that are shown, by slot."""
+        shown = self._cached_overrides()
+        return {slot: slot_state for slot, slot_state in self._cache.stated.items() if slot in shown}
+
+    @property
+    def shown_text(self) -> str:
+        """Text of the user's memory in the last request."""
+        found: object = self._found_in_turn[1]
+        lines = found if isinstance(found, list) else [found]
+        return "\n".join(map(str, [*self._told_beside(), *lines]))
+
+    def known_records(self) -> list[MemoryRecord]:
+        """Return the memories that were read at session start, with what was added since."""
+        return self._store.known_records()
 
     def _refreshed(self) -> None:
         try:

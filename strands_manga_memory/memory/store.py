@@ -322,6 +322,10 @@ class UserMemoryStore(MemoryStore):
         """Return the memories and passages that have most to do with ``query``, from what was read at session start."""
         return self._reader.found(query, limit)
 
+    def known_records(self) -> list[MemoryRecord]:
+        """Return the memories that were read at session start, with what was added since."""
+        return self._reader.known_records()
+
     def refresh(self) -> Loaded:
         """Read the user's memories, and the profile if there is a source, anew. One that fails costs only the profile."""
         return self._reader.refresh()

@@ -193,7 +193,7 @@ class StateCoordinator(Plugin):
         self._rendering = Rendering(max_tokens)
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
-        session = (
+        session = self._session = (
             None
             if hot is None or scope is None
             else SessionState(hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline)
@@ -247,6 +247,24 @@ class StateCoordinator(Plugin):
         if begins_turn(context.messages) or source != self._rendered_from:
             self._rendered_from, self._rendered = source, self.to_agent_context()
         return self._rendered
+
+    @property
+    def shown_text(self) -> str:
+        """Rendered state of the last request."""
+        return self._rendered
+
+    def retract(self, message_id: str) -> bool:
+        """Remove the entities and the slot values that a message named; return whether there were any."""
+        with self.layers.lock:
+            before = self.entities.layer, self.dialogue.layer
+            self.layers.put_if_readable(before[0].without_source(message_id))
+            self.layers.put_if_readable(before[1].without_source(message_id))
+            self.layers.write()
+            if has_changed := (self.entities.layer, self.dialogue.layer) != before:
+                self._rendered_from = None
+                if self._session is not None:
+                    self._session.publish()
+            return has_changed
 
     def to_agent_context(self) -> str:
         """Return what the model is told: a few readable lines, the most useful first, escaped; empty if there is nothing."""

@@ -15,7 +15,15 @@ from strands_manga_memory.memory.memory_context import AgentContext
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import TTL, HotProfile, ProfileState
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
-from strands_manga_memory.memory.preferences.statements import Removal, Statement, fold, latest_removals, recent, valid
+from strands_manga_memory.memory.preferences.statements import (
+    Removal,
+    SlotState,
+    Statement,
+    fold,
+    latest_removals,
+    recent,
+    valid,
+)
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.health import TierHealth
@@ -118,6 +126,12 @@ class ProfileCache:
         """Context and overrides as last read or written, without I/O, with statements that wait for the hot tier."""
         with self._lock:
             return self._cached
+
+    @property
+    def stated(self) -> dict[str, SlotState]:
+        """Preferences stated or set since the session's start, by slot, each with the statement that said it."""
+        with self._lock:
+            return fold(self._statements_since())
 
     def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> CachedContext:
         """Return the user's context from the hot tier; if it is not there, by ``read``, and keep it there.
@@ -350,9 +364,11 @@ class ProfileCache:
         self._show()
 
     def _show(self) -> None:
+        self._cached = CachedContext(self._context, _values(self._statements_since()))
+
+    def _statements_since(self) -> list[Statement]:
         rows = recent([*self._state.statements, *self._unsaved], self._state.removals)
-        since = [each for each in rows if each.at > self._context.changed_at.get(each.slot, float("-inf"))]
-        self._cached = CachedContext(self._context, _values(since))
+        return [each for each in rows if each.at > self._context.changed_at.get(each.slot, float("-inf"))]
 
 
 def _values(statements: Sequence[Statement]) -> dict[str, str]:

@@ -1,0 +1,166 @@
+"""Provenance: where the texts about a user in an agent's last request came from, and how one of them is retracted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from strands import Agent
+
+from strands_manga_memory import conversation, memory, state
+from strands_manga_memory.memory.memory_context import shown_texts
+from strands_manga_memory.memory.memory_search import user_query
+from strands_manga_memory.messages.injection import escape_line
+from strands_manga_memory.scope import ConversationScope
+
+SourceKind = Literal["preference", "memory", "summary", "quote", "entity", "slot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A text about the user or the task that stood in a request, and where it came from.
+
+    Attributes:
+        kind: What it is.
+        text: The text, as it is stored.
+        scope: The conversation in whose request it stood.
+        session_id: Session that it came from; None if it is unknown.
+        message_id: ``tracking_id`` of the message that said it; None if no single message did.
+        memory_id: Id of the stored memory; None if it is not stored.
+        at: When it was said, in seconds since 1970; None if it is unknown.
+    """
+
+    kind: SourceKind
+    text: str
+    scope: ConversationScope
+    session_id: str | None = None
+    message_id: str | None = None
+    memory_id: str | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True)
+class RetractionReport:
+    """Counts of a retraction.
+
+    Attributes:
+        memories: Stored memories that were deleted or changed.
+        live_agents: Agents of this process that no longer show the text.
+    """
+
+    memories: int
+    live_agents: int
+
+
+def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
+    """Return the sources of the last request of an agent; see ``MangaMemory.explain``."""
+    user = next((part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent), None)
+    coordinator = state.coordinator_of(agent)
+    scope = next((parts[part] for part in (user, coordinator) if part is not None and part in parts), None)
+    if scope is None:
+        return []
+    found: list[Source] = []
+    if user is not None:
+        found += _of_memory(user, scope)
+    if coordinator is not None:
+        found += _of_state(coordinator, scope)
+    recalls = [part for part, of in parts.items() if isinstance(part, conversation.HistoryRecall) and of == scope]
+    question = user_query(agent.messages)
+    if recalls and question:
+        found += _of_quotes(recalls[-1], question, agent, scope)
+    return found
+
+
+def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[Source]:
+    shown = user.shown_text
+    listed: list[str] = []
+    for slot, slot_state in user.stated.items():
+        by = slot_state.by
+        text = slot_state.value if slot.startswith("~") else f"{slot}: {slot_state.value}"
+        listed.append(text)
+        yield Source(kind="preference", text=text, scope=scope, session_id=by.session_id, message_id=by.message_id, at=by.at)
+    for record in user.known_records():
+        texts = shown_texts(record)
+        if not any(text in shown for text in texts) or record.content in listed:
+            continue
+        kind: SourceKind = "memory"
+        if record.type == memory.MemoryType.PREFERENCE:
+            kind = "preference"
+        elif record.type in (memory.MemoryType.SUMMARY, memory.MemoryType.WEEK, memory.MemoryType.MONTH):
+            kind = "summary"
+        sources = record.metadata.get("sources")
+        said = [each for each in sources.values() if each] if isinstance(sources, dict) else []
+        yield Source(
+            kind=kind,
+            text=record.content or next(text for text in texts if text in shown),
+            scope=scope,
+            session_id=record.metadata.get("session_id"),
+            message_id=said[-1] if said else None,
+            memory_id=record.memory_id,
+            at=record.updated_at,
+        )
+
+
+def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> Iterator[Source]:
+    shown = coordinator.shown_text
+    for entity in coordinator.entities.active():
+        if escape_line(entity.value, 60) in shown:
+            text = f"{entity.type}: {entity.value}"
+            yield Source(kind="entity", text=text, scope=scope, session_id=scope.session_id, message_id=entity.message or None)
+    for slot in coordinator.dialogue.layer.slots.values():
+        if slot.value is not None and escape_line(slot.value) in shown:
+            text = f"{slot.name}: {slot.value}"
+            yield Source(kind="slot", text=text, scope=scope, session_id=scope.session_id, message_id=slot.source or None)
+
+
+def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope) -> Iterator[Source]:
+    """Yield the messages that a search for the question quotes again."""
+    quoted = recall.quote(question, agent.messages)
+    for hit in recall.search(question) if quoted else ():
+        lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
+        if any(line in quoted for line in lines):
+            yield Source(
+                kind="quote",
+                text=hit.message.text,
+                scope=scope,
+                session_id=scope.session_id,
+                message_id=hit.message.id,
+            )
+
+
+def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memory.UserMemoryStore | None) -> RetractionReport:
+    """Remove a source from the memory table, the hot tier and the live agents; see ``MangaMemory.retract``."""
+    memories = 0 if store is None else _retract_stored(store, source)
+    agents = set[int]()
+    for part, scope in list(parts.items()):
+        if (scope.tenant, scope.user_id) == (source.scope.tenant, source.scope.user_id):
+            agent = _retract_live(part, source)
+            agents |= set() if agent is None else {id(agent)}
+    return RetractionReport(memories, len(agents))
+
+
+def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
+    """Return how many memories were deleted or changed."""
+    if source.message_id is None:
+        return 0 if source.memory_id is None else int(store.forget(source.memory_id))
+    count = store.retract(source.message_id, session_id=source.session_id)
+    if source.memory_id is not None and source.kind != "preference" and store.get(source.memory_id) is not None:
+        count += store.forget(source.memory_id)
+    return count
+
+
+def _retract_live(part: Any, source: Source) -> Agent | None:
+    """Remove a source from a part of a live agent; return the agent if the part showed texts of its user."""
+    message_id = source.message_id
+    if isinstance(part, memory.UserContext):
+        if message_id is not None:
+            part.remove(message_id)
+        return part.agent
+    if message_id is None:
+        return None
+    if isinstance(part, conversation.HistoryRecall):
+        part.forget(message_id)
+    if isinstance(part, state.StateCoordinator) and part.retract(message_id):
+        return part.layers.agent
+    return None

@@ -1,0 +1,141 @@
+"""Lists of users and of a user's sessions, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from strands_manga_memory.arguments import whole
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
+from strands_manga_memory.language.pii import redact_identifiers
+from strands_manga_memory.memory.records import Owner
+from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.session.basis.expiry import ExpiryIndex
+from strands_manga_memory.stores.table import Table
+from strands_manga_memory.user_data.erasure import sessions_of
+
+_TITLE_CHARACTERS = 80
+_ANY_TIME = 10.0**12
+
+
+@dataclass(frozen=True)
+class SessionSummaryLine:
+    """A session in a list.
+
+    Attributes:
+        session_id: The session.
+        agents: Ids of its agents.
+        title: The first question of the user, at most 80 characters, without numbers of cards and accounts; empty if none.
+        turns: Turns of all agents.
+        last_used: When something was last said, in seconds since 1970; None if nothing was.
+    """
+
+    session_id: str
+    agents: tuple[str, ...]
+    title: str
+    turns: int
+    last_used: float | None
+
+
+@dataclass(frozen=True)
+class SessionPage:
+    """Sessions of a user, the one used last first; ``next`` continues the list, None at its end."""
+
+    sessions: tuple[SessionSummaryLine, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True)
+class UserLine:
+    """A user in a list, and the number of their sessions."""
+
+    user_id: str
+    tenant: str | None
+    sessions: int
+
+
+@dataclass(frozen=True)
+class UserPage:
+    """Users in the order of tenant and id; ``next`` continues the list, None at its end."""
+
+    users: tuple[UserLine, ...]
+    next: str | None = None
+
+
+def list_sessions(
+    durable: Table,
+    owner: Owner,
+    open_session: Callable[[ConversationScope], TieredSessionManager],
+    *,
+    limit: int,
+    after: str | None,
+) -> SessionPage:
+    """Return a page of a user's sessions. Pages are in the order of the session ids.
+
+    Args:
+        durable: The durable tier, whose directory lists the sessions.
+        owner: The user.
+        open_session: Opens a session to be looked at.
+        limit: Most sessions of the page.
+        after: ``next`` of the page before.
+
+    Raises:
+        ValueError: ``limit`` is below 1.
+        StoreUnavailableError: A tier does not answer.
+    """
+    whole("limit", limit, least=1)
+    scopes = sorted(sessions_of(durable, owner), key=lambda scope: scope.session_id)
+    left = [scope for scope in scopes if after is None or scope.session_id > after]
+    page = [_line(scope, open_session(scope)) for scope in left[:limit]]
+    page.sort(key=lambda line: -(line.last_used or 0.0))
+    return SessionPage(tuple(page), left[limit - 1].session_id if len(left) > limit else None)
+
+
+def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
+    agents = tuple(manager.agents())
+    facts = [manager.metadata(agent) for agent in agents]
+    last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
+    earliest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"] or 0.0)
+    title = next((found for agent, _ in earliest if (found := _title(manager, agent))), "")
+    return SessionSummaryLine(
+        scope.session_id, agents, title, sum(int(each["turn_count"] or 0) for each in facts), last or None
+    )
+
+
+def _title(manager: TieredSessionManager, agent_id: str) -> str:
+    first = ""
+    for message in manager.history(agent_id):
+        text = message_text(message).strip() if message["role"] == "user" else ""
+        if not text:
+            continue
+        first = first or text
+        if dialogue_act(text, "user") not in SMALL_TALK_ACTS:
+            return shorten_line(redact_identifiers(text), _TITLE_CHARACTERS)
+    return shorten_line(redact_identifiers(first), _TITLE_CHARACTERS)
+
+
+def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
+    """Return a page of the users who have sessions; sessions of nobody are not counted.
+
+    Args:
+        durable: The durable tier.
+        limit: Most users of the page.
+        after: ``next`` of the page before.
+
+    Raises:
+        ValueError: ``limit`` is below 1.
+        StoreUnavailableError: The durable tier does not answer.
+    """
+    whole("limit", limit, least=1)
+    sessions: dict[Owner, set[str]] = {}
+    for entry in ExpiryIndex(durable).due(_ANY_TIME):
+        if entry.ids.get("user"):
+            owner = Owner(str(entry.ids["user"]), None if entry.ids.get("tenant") is None else str(entry.ids["tenant"]))
+            sessions.setdefault(owner, set()).add(str(entry.ids["session"]))
+    owners = sorted(sessions, key=lambda owner: owner.partition)
+    left = [owner for owner in owners if after is None or owner.partition > after]
+    lines = tuple(UserLine(owner.user_id, owner.tenant, len(sessions[owner])) for owner in left[:limit])
+    return UserPage(lines, left[limit - 1].partition if len(left) > limit else None)

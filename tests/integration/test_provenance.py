@@ -1,0 +1,135 @@
+"""Where the texts about a user in the last request came from, and how one of them is removed everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent
+
+from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory
+from strands_manga_memory.assembly import Source
+from strands_manga_memory.state import coordinator_of
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import ScriptedModel
+
+ORDER = "503-1234567-1234567"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[MangaMemory]:
+    memory = MangaMemory.open(InMemoryHotStore(), f"sqlite:///{tmp_path}/shop.sqlite3", memories=True)
+    yield memory
+    memory.close()
+
+
+def agent_of(memory: MangaMemory, session_id: str, model: ScriptedModel | None = None, **settings: Any) -> Agent:
+    return memory.agent(model or ScriptedModel(), user_id="u1", session_id=session_id, callback_handler=None, **settings)
+
+
+def settle(memory: MangaMemory) -> None:
+    for stores in ((memory.hot, None), (None, memory.memories), (memory.hot, None)):
+        assert shared_writer(*stores).drain(20)
+
+
+def request(model: ScriptedModel) -> str:
+    last = model.requests[-1]
+    return f"{last.system_prompt_content}{last.messages}"
+
+
+def only(sources: list[Source], kind: str) -> Source:
+    [found] = [source for source in sources if source.kind == kind]
+    return found
+
+
+def test_stated_preference_is_listed_with_its_message_and_retracted(shop: MangaMemory) -> None:
+    """Monday's statement is explained in Tuesday's session, with its message and session, and then removed everywhere."""
+    monday = agent_of(shop, "monday")
+    monday("My favorite genre is horror.")
+    settle(shop)
+    assert only(shop.explain(monday), "preference").session_id == "monday"
+    model = ScriptedModel()
+    tuesday = agent_of(shop, "tuesday", model)
+    tuesday("What is new?")
+    assert "horror" in request(model)
+    source = only(shop.explain(tuesday), "preference")
+    assert (source.text, source.session_id) == ("genre: horror", "monday")
+    assert source.message_id == monday.messages[0].get("tracking_id")
+    report = shop.retract(source)
+    assert (report.memories, report.live_agents) == (1, 2)
+    for text in ("And now?", "Still?"):
+        tuesday(text)
+        assert "horror" not in request(model).replace(str(tuesday.messages), "")
+    assert shop.explain(tuesday) == []
+    assert shop.user("u1").recall() == []
+    shop.finalize(ConversationScope("u1", "monday"))
+    assert [record.content for record in shop.user("u1").recall(type="preference")] == []
+
+
+def test_memory_without_a_message_is_listed_by_its_id_and_forgotten(shop: MangaMemory) -> None:
+    known = shop.user("u1").remember("The parcel is at the locker GX1.")
+    model = ScriptedModel()
+    agent = agent_of(shop, "monday", model)
+    agent("Where is the parcel?")
+    source = only(shop.explain(agent), "memory")
+    assert (source.memory_id, source.message_id) == (known.memory_id, None)
+    assert shop.retract(source).memories == 1
+    agent("Where is the parcel?")
+    assert "GX1" not in request(model)
+    assert shop.user("u1").get(known.memory_id) is None
+
+
+def test_summary_of_an_earlier_session_is_listed_with_it(shop: MangaMemory) -> None:
+    agent_of(shop, "monday")("Is volume 3 of 『Uzumaki』 in stock? I have looked everywhere for it.")
+    shop.finalize(ConversationScope("u1", "monday"))
+    model = ScriptedModel()
+    agent = agent_of(shop, "tuesday", model)
+    agent("hello")
+    source = only(shop.explain(agent), "summary")
+    assert source.session_id == "monday"
+    assert source.memory_id is not None
+    shop.retract(source)
+    agent("hello again")
+    assert "Uzumaki" not in request(model)
+
+
+def test_entity_and_slot_are_listed_and_leave_every_agent_of_the_session(shop: MangaMemory) -> None:
+    slots = {"intents": {"return": [DialogueSlot(name="order", entity="order_id", question="Which order?")]}}
+    models = [ScriptedModel(), ScriptedModel()]
+    first = agent_of(shop, "monday", models[0], agent_id="orders", task_state=slots)
+    state = coordinator_of(first)
+    assert state is not None
+    state.dialogue.set_intent("return")
+    first(f"I mean {ORDER}.")
+    second = agent_of(shop, "monday", models[1], agent_id="returns", task_state=slots)
+    second("Can I return it?")
+    sources = shop.explain(second)
+    assert {source.kind for source in sources} == {"entity", "slot"}
+    message_id = first.messages[0].get("tracking_id")
+    assert {source.message_id for source in sources} == {message_id}
+    assert shop.retract(sources[0]).live_agents == 2
+    second("Can I return it?")
+    assert ORDER not in request(models[1])
+    assert shop.explain(second) == []
+
+
+def test_quoted_message_is_listed_and_not_quoted_after_a_retraction(shop: MangaMemory) -> None:
+    model = ScriptedModel(lambda _: "answer " * 30)
+    agent = agent_of(shop, "monday", model, recall=True, max_tokens=800)
+    agent("hello")
+    for number in range(40):
+        agent(f"My cat number {number} is called Momo{number} and was born in Kyoto.")
+    question = "What is the name of cat number 7?"
+    agent(question)
+    assert "Momo7 " in request(model)
+    [source] = [each for each in shop.explain(agent) if each.kind == "quote" and "Momo7 " in each.text]
+    assert source.message_id is not None
+    shop.retract(source)
+    agent(question)
+    assert "Momo7 " not in request(model)
+
+
+def test_agent_that_was_not_built_here_has_no_sources(shop: MangaMemory) -> None:
+    assert shop.explain(Agent(model=ScriptedModel(), callback_handler=None)) == []

@@ -1,0 +1,96 @@
+"""The list of a user's sessions and of all users, page by page, and the deletion of one session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import MangaMemory
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+
+CLOCK = FakeClock(1_790_000_000.0)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[MangaMemory]:
+    opened = MangaMemory.open(durable=f"sqlite:///{tmp_path}/shop.sqlite3", clock=CLOCK)
+    yield opened
+    opened.close()
+
+
+def talk(memory: MangaMemory, user: str, session: str, *texts: str, **settings: Any) -> None:
+    agent = memory.agent(ScriptedModel(), user_id=user, session_id=session, callback_handler=None, **settings)
+    for text in texts:
+        agent(text)
+        CLOCK.advance(60)
+    agent._session_manager.close()  # type: ignore[union-attr]
+    assert shared_writer(None, memory.durable).drain(20)
+
+
+def test_sessions_are_listed_with_title_turns_and_last_use(memory: MangaMemory) -> None:
+    talk(memory, "u1", "a", "hello", "Where is my order 17? My card is 4111 1111 1111 1111.", "thanks")
+    talk(memory, "u1", "b", "Do you have Uzumaki?")
+    talk(memory, "u2", "c", "hi")
+    page = memory.sessions("u1")
+    assert [(each.session_id, each.turns) for each in page.sessions] == [("b", 1), ("a", 3)]
+    assert page.sessions[0].title == "Do you have Uzumaki?"
+    assert page.sessions[1].title.startswith("Where is my order 17?")
+    assert "4111" not in page.sessions[1].title
+    assert page.sessions[0].last_used > page.sessions[1].last_used  # type: ignore[operator]
+    assert page.next is None
+    assert memory.sessions("nobody").sessions == ()
+
+
+def test_pages_hold_every_session_and_every_user_once(memory: MangaMemory) -> None:
+    for number in range(5):
+        talk(memory, "u1", f"s{number}", "hello")
+        talk(memory, f"user {number}", "s", "hello", tenant="acme" if number % 2 else None)
+    found: list[str] = []
+    after: str | None = None
+    while True:
+        page = memory.sessions("u1", limit=2, after=after)
+        found += [each.session_id for each in page.sessions]
+        if (after := page.next) is None:
+            break
+    assert sorted(found) == ["s0", "s1", "s2", "s3", "s4"]
+    users: list[tuple[str, str | None, int]] = []
+    while True:
+        listed = memory.users(limit=2, after=after)
+        users += [(each.user_id, each.tenant, each.sessions) for each in listed.users]
+        if (after := listed.next) is None:
+            break
+    assert len(users) == 6
+    assert ("u1", None, 5) in users
+    assert ("user 1", "acme", 1) in users
+    with pytest.raises(ValueError, match="limit must be"):
+        memory.sessions("u1", limit=0)
+
+
+def test_deleted_session_leaves_the_list_and_takes_its_state_along(memory: MangaMemory) -> None:
+    talk(memory, "u1", "a", "Where is order 503-1234567-1234567?", task_state=True)
+    talk(memory, "u1", "b", "hello")
+    memory.changes(user_id="u1", session_id="a").publish(cart=["B07X1234"])
+    memory.delete_session("u1", "a")
+    assert [each.session_id for each in memory.sessions("u1").sessions] == ["b"]
+    model = ScriptedModel()
+    agent = memory.agent(model, user_id="u1", session_id="a", task_state=True, callback_handler=None)
+    agent("Can you cancel it?")
+    assert len(model.requests[-1].messages) == 1
+    assert "503" not in str(model.requests[-1].messages)
+    assert "B07X1234" not in str(model.requests[-1].messages)
+
+
+def test_lists_and_deletion_work_off_the_event_loop(memory: MangaMemory) -> None:
+    talk(memory, "u1", "a", "hello")
+
+    async def work() -> tuple[int, int, int]:
+        before, users = await memory.sessions_async("u1"), await memory.users_async()
+        await memory.delete_session_async("u1", "a")
+        return len(before.sessions), len(users.users), len((await memory.sessions_async("u1")).sessions)
+
+    assert asyncio.run(work()) == (1, 1, 0)
