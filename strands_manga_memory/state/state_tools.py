@@ -66,9 +66,11 @@ class StateTools:
         if problems:
             raise StateError("; ".join(problems))
         missing, question = dialogue.missing_slots(), dialogue.layer.next_question
+        # The state in the request is that of the turn's beginning, so the result says what there is now.
         if not missing:
-            return "Nothing is missing."
-        # The rendered state in the request is that of the turn's beginning.
+            filled = [f"{slot.name} = {slot.value}" for slot in dialogue.layer.slots.values() if slot.value is not None]
+            about = f" for the intent {dialogue.layer.intent}" if dialogue.layer.intent else ""
+            return f"Nothing is missing{about}{': ' if filled else ''}{', '.join(filled)}."
         return f"Still missing: {', '.join(missing)}." + (f" Ask the user next: {question}" if question else "")
 
     @tool

@@ -1034,3 +1034,11 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
     assert coordinator.dialogue.fill_slot("title", "“q\ud800r”").value == "q?r"
     for key in ("conversation", "entities", "goals"):
         assert json.loads(agent.state.get(f"manga_state.{key}").encode())["version"] == 1
+
+
+def test_the_result_of_the_last_slot_states_all_values() -> None:
+    replies = [[use("update_slots", "t1", intent="reorder", values={"volume": "3", "format": "paper"}, confirmed=True)], "done"]
+    agent = agent_with(StateCoordinator(intents=REORDER), ScriptedModel(replies))
+    agent("again, please")
+    results = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    assert results[0]["content"] == [{"text": "Nothing is missing for the intent reorder: volume = 3, format = paper."}]

@@ -191,14 +191,14 @@ def _price(heard: Heard, result: Result) -> str:
 
 
 def _purchase(heard: Heard, filled: str) -> str:
-    if heard.is_told(r"(intent: browsing)"):
+    if "intent browsing" in filled:
         return _say(heard, "All right, I put nothing into your basket.", "承知しました。かごには何も入れていません。")
-    if "volume" in filled:
+    if "missing: volume" in filled:
         return _say(heard, "Which volume would you like?", "何巻にしますか？")
-    if "format" in filled:
+    if "missing: format" in filled:
         return _say(heard, "Paper or digital?", "紙の本と電子版、どちらにしますか？")
-    volume = heard.is_told(r"volume = (\d+)") or "?"
-    kind = heard.is_told(r"format = (\w+)") or "?"
+    values = dict(re.findall(r"(\w+) = (\w+)", filled))
+    volume, kind = values.get("volume", "?"), values.get("format", "?")
     kind_ja = {"paper": "紙の本", "digital": "電子版"}.get(kind, kind)
     return _say(heard, f"Volume {volume} ({kind}) is in your basket.", f"第{volume}巻（{kind_ja}）をかごに入れました。")
 
