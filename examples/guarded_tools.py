@@ -1,7 +1,7 @@
-"""A tool fails, its breaker opens, an earlier answer stands in, the model is told, a probe goes out, the tool is back.
+"""A failing tool: its breaker opens, an earlier answer replaces the result, a probe succeeds, and the breaker closes.
 
-    uv run examples/guarded_tools.py                       # the story, in words
-    uv run examples/guarded_tools.py --plot timeline.png   # and as a picture
+    uv run examples/guarded_tools.py                       # prints the story
+    uv run examples/guarded_tools.py --plot timeline.png   # also draws it
 
 In a notebook, from this folder: ``from guarded_tools import plot, story`` and ``plot(story())``.
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESET_AFTER = 1.5
-"""Seconds the breaker stays open here; 30 is the default."""
+"""Seconds the breaker stays open in this example; 30 is the default."""
 
 PAUSE = 0.1
-"""Seconds between two calls, so that they can be told apart in the picture."""
+"""Seconds between two calls, so that the picture shows each of them."""
 
 COLOURS = {"success": "tab:green", "stale": "tab:orange", "tool_error": "tab:red", "circuit_open": "tab:gray"}
 
 
 @dataclass
 class Story:
-    """What happened: calls as (second, tool, what came of it), and the states of the breaker as (second, state)."""
+    """Calls as (second, tool, outcome), and states of the breaker as (second, state)."""
 
     calls: list[tuple[float, str, str]] = field(default_factory=list)
     states: list[tuple[float, str]] = field(default_factory=lambda: [(0.0, "closed")])
-    told: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
     status: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -46,7 +46,7 @@ class Story:
 
 
 def serve() -> None:
-    """Serve two tools over stdio; one of them can be broken by calling a third."""
+    """Serve two tools over stdio, and a third one that breaks the first."""
     from mcp.types import ToolAnnotations
 
     try:  # mcp 2.x
@@ -82,12 +82,12 @@ def serve() -> None:
 
 
 def story(*, talk: bool = True) -> Story:
-    """Run it, some 5 seconds; return what happened."""
+    """Run the story, about 5 seconds, and return its events."""
     from strands import Agent
 
     from strands_manga_memory.testing import ScriptedModel
 
-    told = Story()
+    events = Story()
     begin = 0.0
 
     def say(words: str) -> None:
@@ -96,19 +96,19 @@ def story(*, talk: bool = True) -> Story:
         time.sleep(PAUSE)
 
     def ask(tool: str, **arguments: Any) -> None:
-        """One turn of the agent: the model calls a tool, reads its answer, and says something."""
-        use = {"toolUseId": f"use-{len(told.calls)}", "name": tool, "input": arguments}
+        """Run one turn: the model calls a tool, reads its result, and answers."""
+        use = {"toolUseId": f"use-{len(events.calls)}", "name": tool, "input": arguments}
         model = ScriptedModel([[{"toolUse": use}], "I see."])
         agent = Agent(model=model, tools=[guarded], callback_handler=None)
         agent("How many are there?", invocation_state={"user_id": "reader-1"})
         result = model.requests[-1].messages[-1]["content"][0]["toolResult"]
         details = next((block["json"] for block in result["content"] if "json" in block), {})
         came = "stale" if details.get("stale") else details["code"] if result["status"] == "error" else "success"
-        told.calls.append((time.monotonic() - begin, tool, came))
-        told.told.append(result["content"][0]["text"])
+        events.calls.append((time.monotonic() - begin, tool, came))
+        events.results.append(result["content"][0]["text"])
         say(f"{tool}: {came:<12} the model reads: {result['content'][0]['text']!r}")
 
-    with _guarded_tools(lambda event: told.states.append((event.at - begin, str(event.after)))) as guarded:
+    with _guarded_tools(lambda event: events.states.append((event.at - begin, str(event.after)))) as guarded:
         keeper = Agent(model=ScriptedModel(), tools=[guarded], callback_handler=None)
         begin = time.monotonic()
 
@@ -136,9 +136,9 @@ def story(*, talk: bool = True) -> Story:
         time.sleep(RESET_AFTER)
         ask("stock", title="Monster")
         ask("stock", title="Akira")
-        told.status = {name: dict(status) for name, status in guarded.status().items()}
-    told.seconds = time.monotonic() - begin
-    return told
+        events.status = {name: dict(status) for name, status in guarded.status().items()}
+    events.seconds = time.monotonic() - begin
+    return events
 
 
 @contextmanager
@@ -151,25 +151,25 @@ def _guarded_tools(on_event: Any) -> Iterator[Any]:
     parameters = StdioServerParameters(command=sys.executable, args=[str(Path(__file__).resolve()), "--serve"])
     client = MCPClient(lambda: stdio_client(parameters))  # type: ignore[arg-type, return-value]
     with client:
-        policy = BreakerPolicy(reset_after=RESET_AFTER, users=1)  # the story has one user, whose errors are to open the breaker
+        policy = BreakerPolicy(reset_after=RESET_AFTER, users=1)  # the only user of this story opens the breaker
         guarded = GuardedMCPTools(client, policy, stale_ttl=600, on_event=on_event)
         yield guarded
 
 
-def plot(told: Story) -> Figure:
-    """Draw it: every call by what came of it, over the states of the breaker of ``stock``."""
+def plot(events: Story) -> Figure:
+    """Draw the outcome of every call, with the states of the breaker of ``stock``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     axes = figure.subplots()
     shades = {"closed": "tab:green", "open": "tab:red", "half_open": "tab:orange"}
     named: set[str] = set()
-    ends = [at for at, _ in told.states[1:]] + [told.seconds]
-    for (begin, state), end in zip(told.states, ends, strict=True):
+    ends = [at for at, _ in events.states[1:]] + [events.seconds]
+    for (begin, state), end in zip(events.states, ends, strict=True):
         axes.axvspan(begin, end, color=shades[state], alpha=0.15, label=None if state in named else f"breaker {state}")
         named.add(state)
     for came, colour in COLOURS.items():
-        points = [(at, tool) for at, tool, what in told.calls if what == came]
+        points = [(at, tool) for at, tool, what in events.calls if what == came]
         if points:
             axes.scatter([at for at, _ in points], [tool for _, tool in points], color=colour, s=60, label=came, zorder=3)
     axes.set(xlabel="seconds", title="A tool fails and comes back; the other one never notices")
@@ -179,7 +179,7 @@ def plot(told: Story) -> Figure:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])  # type: ignore[union-attr]
     parser.add_argument("--plot", type=Path, metavar="PNG", help="write the timeline there")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -187,12 +187,12 @@ def main() -> None:
     if options.serve:
         serve()
         return
-    told = story()
-    stock = told.status["stock"]
+    events = story()
+    stock = events.status["stock"]
     print(f"\nstock: {stock['calls']} calls, {stock['rejected']} rejected, {stock['stale']} answered from before")
     if options.plot:
         try:
-            figure = plot(told)
+            figure = plot(events)
         except ImportError:
             parser.exit(2, "--plot needs matplotlib: uv sync --group examples, or pip install matplotlib\n")
         figure.savefig(options.plot, dpi=120)

@@ -1,9 +1,9 @@
-"""Graph, Swarm and agents as tools: the orchestrator has the session, the nodes have budgets, and a killed graph goes on.
+"""Graph, Swarm and agents as tools: the orchestrator has the session, the nodes have budgets, and a killed graph resumes.
 
     uv run examples/multi_agent.py                      # a SQLite file, no server
     uv run examples/multi_agent.py --backend services   # a real Valkey server and a DynamoDB emulator
 
-The graph runs in a process of its own, which is killed before its last node. Another process takes it up there.
+The graph runs in a process of its own, which is killed before its last node. Another process resumes it there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TASK = "Find me the third volume of 『Yotsuba&!』."
 
 
 def node(memory: MangaMemory, name: str, replies: list[Any] | None = None) -> Agent:
-    """Return an agent for a node: no session manager, which nodes may not have, but a budget of its own."""
+    """Return an agent for a node, with a budget of its own and without a session manager, which nodes may not have."""
     kwargs = memory.agent_kwargs(user_id=SCOPE.user_id, session_id=SCOPE.session_id, agent_id=name, session=False)
     return Agent(
         name=name,
@@ -53,20 +53,20 @@ def graph(memory: MangaMemory) -> Graph:
         builder.add_node(node(memory, name), name)
     for one, following in itertools.pairwise(NODES):
         builder.add_edge(one, following)
-    builder.set_graph_id("order")  # orchestrators of one session need ids of their own
+    builder.set_graph_id("order")  # orchestrators of one session need different ids
     builder.set_execution_timeout(60)
     builder.set_session_manager(memory.session(SCOPE))
     return builder.build()
 
 
 def answered(built: Graph) -> list[str]:
-    """Return the nodes whose model was asked in this process."""
+    """Return the nodes whose model was called in this process."""
     executors: dict[str, Any] = {name: one.executor for name, one in built.nodes.items()}
     return [name for name, executor in executors.items() if executor.model.requests]
 
 
 def work_until_killed(memory: MangaMemory) -> None:
-    """Run the graph and die before its last node, as by a crash."""
+    """Run the graph and kill this process before the last node."""
 
     def die(event: BeforeNodeCallEvent) -> None:
         if event.node_id == NODES[-1]:
@@ -78,7 +78,7 @@ def work_until_killed(memory: MangaMemory) -> None:
 
 
 def killed_graph(memory: MangaMemory, hot: str, durable: str) -> dict[str, Any]:
-    """Have the graph killed in another process, and go on with it here."""
+    """Run the graph in a process that is killed, and resume it here."""
     command = [sys.executable, __file__, "--worker", hot, durable]
     killed = subprocess.run(command, timeout=100, check=False).returncode == -signal.SIGKILL
     again = graph(memory)
@@ -89,7 +89,7 @@ def killed_graph(memory: MangaMemory, hot: str, durable: str) -> dict[str, Any]:
 
 
 def swarm(memory: MangaMemory) -> list[str]:
-    """Hold a swarm whose first agent hands over to the second one; return who worked."""
+    """Run a swarm whose first agent hands over to the second; return the names of the agents."""
     use = {"toolUse": {"toolUseId": "h1", "name": "handoff_to_agent", "input": {"agent_name": "seller", "message": "sell it"}}}
     agents = [node(memory, "finder", [[use], "handed over"]), node(memory, "seller", ["sold"])]
     result = Swarm(agents, session_manager=memory.session(SCOPE), id="team", execution_timeout=60)(TASK)
@@ -99,7 +99,7 @@ def swarm(memory: MangaMemory) -> list[str]:
 
 
 def agents_as_tools(memory: MangaMemory) -> list[str]:
-    """Hold an agent that asks another one; return what a restart restores of it: the agent's answer too."""
+    """Run an agent that uses another one as a tool; return the messages that a restart restores."""
     use = {"toolUse": {"toolUseId": "t1", "name": "expert", "input": {"input": "Which volume?"}}}
 
     def shopkeeper(replies: list[Any]) -> Agent:
@@ -114,7 +114,7 @@ def agents_as_tools(memory: MangaMemory) -> list[str]:
 
 
 def main() -> int:
-    """Run all three; return 0 if each went as it should."""
+    """Run all three; return 0 on success."""
     parser = argparse.ArgumentParser(description="Graph, Swarm and agents as tools.")
     parser.add_argument("--backend", choices=["embedded", "services"], default="embedded")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")

@@ -1,11 +1,11 @@
-"""See the memory layer work: a long shop conversation, its worker killed on the way, and nothing lost.
+"""Demonstration of the memory layer: a long shop conversation whose worker is killed twice, without losing a message.
 
     uv run examples/quickstart.py                        # SQLite in a temporary folder, scripted model: no keys, no servers
     uv run examples/quickstart.py --backend services     # a real Valkey and a DynamoDB emulator, started from their wheels
     uv run examples/quickstart.py --interactive          # talk to the assistant yourself; /kill kills its process
 
-What an application has to write is in ``mangaassist/worker.py``: ``MangaMemory.from_env`` in ``main``, and ``build_agent``.
-Everything else here starts, kills and checks.
+The code that an application needs is in ``mangaassist/worker.py``: ``MangaMemory.from_env`` in ``main``, and ``build_agent``.
+Everything else starts and kills processes, and checks the results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCAL_TURNS = 6  # the local model takes several seconds an answer
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Return the checked command line."""
+    """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("embedded", "services"), default="embedded", help="where to keep it")
     parser.add_argument("--hot", metavar="URL", help="your own hot tier, such as redis://localhost:6379/0")
@@ -54,7 +54,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the quick start; return 0 if everything it promises was seen to be true, 1 if not."""
+    """Run the quick start; return 0 if all checks passed, 1 if not."""
     arguments = parse_arguments()
     extras.check(services=arguments.backend == "services", model=arguments.model)
     from rich.console import Console
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Open the stores, hold the conversation, print what came of it."""
+    """Open the stores, run the conversation, and print the results."""
     from mangaassist import recall, report
     from mangaassist.checks import TokenCounter
     from mangaassist.model import LOCAL_NOTE, calls_tools

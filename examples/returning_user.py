@@ -1,9 +1,9 @@
-"""A user comes back after a week, and is greeted with what was learned.
+"""A user returns after a week, and the greeting uses the memories of the first visit.
 
     uv run examples/returning_user.py                      # a SQLite file, no server
     uv run examples/returning_user.py --backend services   # a real Valkey server and a DynamoDB emulator
 
-The model is scripted: it greets with what the memory layer has put into its request, and with nothing else.
+The scripted model knows only the text that the memory layer adds to its request.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ FIRST_VISIT = [
 
 
 def shop_model() -> ScriptedModel:
-    """Return a model that knows nothing but what it is told."""
+    """Return a model that answers from its request alone."""
 
     def reply(messages: object) -> str:
         request = model.requests[-1]
-        told = f"{request.system_prompt_content}\n{request.messages[-1]['content']}".replace("\\n", "\n")
-        last = request.messages[-1]["content"][-1]["text"]  # the user's words stand behind what the agent was told
+        context = f"{request.system_prompt_content}\n{request.messages[-1]['content']}".replace("\\n", "\n")
+        last = request.messages[-1]["content"][-1]["text"]  # the text of the user follows the added memories
         if "Uzumaki" in last:
             return "Let me check that and come back to you."
         if not last.lower().startswith("hi"):
             return "Noted."
-        genre = re.search(r"- genre: (.+)", told)
-        question = re.search(r"- (Is volume .+\?)", told)
+        genre = re.search(r"- genre: (.+)", context)
+        question = re.search(r"- (Is volume .+\?)", context)
         if genre is None:
             return "Welcome! What do you like to read?"
         greeting = f"Welcome back! More {genre[1]} today?"
@@ -54,7 +54,7 @@ def shop_model() -> ScriptedModel:
 
 
 def main() -> int:
-    """Hold both visits; return 0 if the greeting shows what was learned in the first one."""
+    """Run both visits; return 0 if the greeting uses memories of the first one."""
     parser = argparse.ArgumentParser(description="A user comes back after a week.")
     parser.add_argument("--backend", choices=["embedded", "services"], default="embedded")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")

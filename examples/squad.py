@@ -1,10 +1,10 @@
-"""A shop behind Agent Squad: a product agent, an order agent and an escalation agent, one history, one memory of the user.
+"""A shop with Agent Squad: product, order and escalation agents that share one history and one memory of the user.
 
     uv run examples/squad.py                      # a SQLite file, no server
     uv run examples/squad.py --backend services   # a real Valkey server and a DynamoDB emulator
 
 The classifier and the models are scripted, so nothing leaves this machine. Between the two visits everything is closed
-and opened again, as by a restart.
+and opened again, like a restart.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ SECOND_VISIT = [
 
 
 class KeywordClassifier(Classifier):
-    """Selects by words; without any, the agent that the last answer passed the user on to, else the one that gave it."""
+    """Classifier by words. Without a match, selects the agent of the last handoff or of the last answer."""
 
     WORDS = (("orders", r"order|注文|complain|unacceptable"), ("products", r"stock|在庫|manga|like"))
 
     async def process_request(self, input_text: str, chat_history: list[ConversationMessage]) -> ClassifierResult:
-        """Return the agent that is to answer."""
+        """Return the selected agent."""
         found = next((id_ for id_, words in self.WORDS if re.search(words, input_text, re.IGNORECASE)), None)
         if found is None and chat_history:
             last = chat_history[-1].content[0]["text"]
@@ -80,30 +80,30 @@ def order_status(order_id: str, tool_context: ToolContext) -> str:
     Args:
         order_id: The number of the order.
     """
-    user = tool_context.invocation_state["user_id"]  # never the model's to say
+    user = tool_context.invocation_state["user_id"]  # from the login, never from the model
     return f"Order {order_id} {ORDERS[user].get(order_id, 'is not yours')}"
 
 
 def call(name: str, **arguments: str) -> list[dict[str, Any]]:
-    """Return a reply that uses a tool."""
+    """Return a reply that calls a tool."""
     return [{"toolUse": {"toolUseId": f"{name}-1", "name": name, "input": arguments}}]
 
 
 def products(model: ScriptedModel, text: str, result: str | None) -> Any:
-    """Answer about titles, with what is known of the user."""
+    """Answer about titles, with the memories of the user."""
     if result is not None:
         return f"We have {result}."
     title = next((title for title in ("Uzumaki", "よつばと") if title in text), None)
     if title:
         return call("find_title", title=title)
-    request = model.requests[-1]  # what is known of the user stands beside the question; earlier turns are not looked at
-    told = f"{request.system_prompt_content}{request.messages[-1]}"
-    genre = re.search(r"genre(?: is|:) (\w+)", told)
+    request = model.requests[-1]  # memories are in the message of the question, so earlier turns do not matter
+    context = f"{request.system_prompt_content}{request.messages[-1]}"
+    genre = re.search(r"genre(?: is|:) (\w+)", context)
     return f"Some more {genre[1]}, perhaps." if genre else "What do you like to read?"
 
 
 def orders(model: ScriptedModel, text: str, result: str | None) -> Any:
-    """Answer about orders, and hand over who complains."""
+    """Answer about orders, and hand over complaints."""
     if result is not None:
         handed_over = result.startswith("escalation")
         return "I am sorry. My colleague from escalation takes over with your next message." if handed_over else f"{result}."
@@ -115,30 +115,30 @@ def orders(model: ScriptedModel, text: str, result: str | None) -> Any:
 
 
 def escalation(model: ScriptedModel, text: str, result: str | None) -> Any:
-    """Answer with what was handed over."""
+    """Answer with the note of a handoff."""
     note = re.search(r"<handoff from=\S+>(.+)</handoff>", str(model.requests[-1].messages))
     return f"I have read it: {note[1]} You get a refund." if note else "What happened?"
 
 
 class Shop:
-    """The squad of a process."""
+    """Agent Squad of one process."""
 
     def __init__(self, memory: MangaMemory) -> None:
         self.memory = memory
         self.handoffs = Handoffs(memory)
         hand_over = self.handoffs.tool({"escalation": "complaints"})
-        # What else Agent Squad catches, it would show to users in the words of the exception.
+        # For all other errors, Agent Squad shows users the text of the exception.
         config = AgentSquadConfig(GENERAL_ROUTING_ERROR_MSG_MESSAGE="Sorry, something went wrong. Please try again.")
         self.squad = AgentSquad(config, storage=SessionChatStorage(memory), classifier=KeywordClassifier())
         for answer, tools in ((products, [find_title]), (orders, [order_status, hand_over]), (escalation, [])):
             self.add(answer, tools)
 
     def add(self, answer: Any, tools: list[Any]) -> None:
-        """Add an agent that answers by the rules of a function."""
+        """Add an agent that answers with a function."""
 
         def build(scope: ConversationScope) -> Agent:
             def reply(messages: Any) -> Any:
-                block = messages[-1]["content"][-1]  # the user's words stand behind what the agent was told
+                block = messages[-1]["content"][-1]  # the text of the user follows the added memories
                 result = block["toolResult"]["content"][0]["text"] if "toolResult" in block else None
                 return answer(model, block.get("text", ""), result)
 
@@ -150,12 +150,12 @@ class Shop:
         self.squad.add_agent(agent)
 
     async def ask(self, user: str, text: str) -> tuple[str, str]:
-        """Route a message, print the answer as it comes, and return who gave it, and what it was."""
+        """Route a message, print the streamed answer, and return the agent and its answer."""
         print(f"{user}> {text}")
         response = await self.squad.route_request(text, user, SESSION, stream_response=True)
         print(f"{response.metadata.agent_id}> ", end="")
         answer = ""
-        if isinstance(response.output, ConversationMessage):  # no agent was reached
+        if isinstance(response.output, ConversationMessage):  # no agent answered
             answer = response.output.content[0]["text"]
         else:
             async for chunk in response.output:
@@ -167,13 +167,13 @@ class Shop:
 
 
 async def visit(memory: MangaMemory, messages: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Hold one visit of both users; each conversation in order."""
+    """Run one visit of both users, each conversation in order."""
     shop = Shop(memory)
     return [await shop.ask(user, text) for user, text in messages]
 
 
 def main() -> int:
-    """Hold both visits; return 0 if everybody got his own answers."""
+    """Run both visits; return 0 if each user got their own answers."""
     parser = argparse.ArgumentParser(description="A shop behind Agent Squad.")
     parser.add_argument("--backend", choices=["embedded", "services"], default="embedded")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")

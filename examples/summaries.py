@@ -1,10 +1,10 @@
-"""Hold a conversation of 200 turns with and without summaries, and plot how many tokens of history the model is sent.
+"""Conversation of 200 turns with and without summaries, with a plot of the tokens in each request.
 
     uv run examples/summaries.py                          # a table: no keys, no servers
     uv run --with matplotlib examples/summaries.py --plot context.png
 
-The model is scripted, and so is the summarizer: it writes one sentence and forgets every fact. What the user said is still
-there at the end: what a summary lacks is written below it.
+Model and summarizer are scripted. The summarizer writes one sentence and omits every fact. The facts are still in the last
+request, because the package appends missing facts to a summary.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ ANSWER = (
 
 
 def prompt(turn: int) -> str:
-    """Return what the user says in a turn."""
+    """Return the message of the user in a turn."""
     return FACTS.get(turn, f"And what can you tell me about number {turn} on your list? Is it a slow story? How is it drawn?")
 
 
 def held(arguments: dict[str, Any], turns: int) -> Iterator[tuple[Agent, int]]:
-    """Hold the conversation; yield the agent and the tokens of history after every turn."""
+    """Run the conversation; yield the agent and the tokens of its window after every turn."""
     writer = ScriptedModel(lambda _: "The user asked about many series, and the assistant described them.")
     agent = Agent(model=ScriptedModel(lambda _: ANSWER), aux_model=writer, callback_handler=None, **arguments)
     for turn in range(1, turns + 1):
@@ -61,7 +61,7 @@ def held(arguments: dict[str, Any], turns: int) -> Iterator[tuple[Agent, int]]:
 
 
 def plot(file: Path, without: list[int], with_summaries: list[int]) -> None:
-    """Write both curves into a PNG."""
+    """Write both curves to a PNG file."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -75,7 +75,7 @@ def plot(file: Path, without: list[int], with_summaries: list[int]) -> None:
 
 
 def main() -> int:
-    """Run both conversations; return 0 if everything still true was found, and nothing that was corrected."""
+    """Run both conversations; return 0 if all valid facts were found, and no corrected one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=200, metavar="N", help="turns to hold (default: 200)")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="where to write a plot")

@@ -1,10 +1,10 @@
-"""A reorder is filled in over several turns, its process is killed in the middle, and another one goes on where it was.
+"""A reorder over several turns, whose process is killed in the middle and resumed by another one.
 
     uv run examples/task_state.py            # a SQLite file, no server
     uv run examples/task_state.py --json     # one JSON object on the last line
 
-Each turn runs in a child process, which is killed with SIGKILL while a tool is running. The model is scripted: what it says of
-the book, the volume and the next question it has read in its request, and nowhere else. In the end a human takes over.
+Each turn runs in a child process, which is killed with SIGKILL while a tool is running. The model is scripted: it reads
+the book, the volume and the next question in its request. At the end a human takes over.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ AFTER = ["Hello, are you still there? Is it in stock?", "Let me talk to a human,
 
 
 def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
-    """Return a model that knows nothing but what it is told, and its tools."""
+    """Return a model that answers from its request alone, and its tools."""
 
     @tool
     def get_stock(asin: str, volume: int) -> str:
@@ -66,30 +66,30 @@ def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
 
     def reply(messages: Any) -> Any:
         blocks = messages[-1]["content"]
-        told = _told(messages)
-        questions = re.findall(r"Ask the user next: (.+)", told)
+        state = _state_text(messages)
+        questions = re.findall(r"Ask the user next: (.+)", state)
         results = [block["toolResult"] for block in blocks if "toolResult" in block]
         if results and '"copies"' in results[0]["content"][0]["text"]:
             found = json.loads(results[0]["content"][0]["text"])
             return f"{found['copies']} copies of {found['asin']}, volume {found['volume']}, are in stock."
-        said = "" if results else blocks[-1]["text"]
-        is_on_paper = bool(results) or "format = paper" in told
-        if "reorder" in said:
+        question = "" if results else blocks[-1]["text"]
+        is_on_paper = bool(results) or "format = paper" in state
+        if "reorder" in question:
             return [_use("update_slots", messages, intent="reorder")]
-        if "On paper" in said and not is_on_paper:
+        if "On paper" in question and not is_on_paper:
             return [_use("update_slots", messages, values={"format": "paper"}, confirmed=True)]
-        asin, volume = re.search(r"asin (\w+)", told), re.search(r"volume = (\d+)", told)
-        if asin is not None and volume is not None and is_on_paper and "in stock" in said:
+        asin, volume = re.search(r"asin (\w+)", state), re.search(r"volume = (\d+)", state)
+        if asin is not None and volume is not None and is_on_paper and "in stock" in question:
             return [_use("get_stock", messages, asin=asin[1], volume=int(volume[1]))]
-        if "human" in said:
+        if "human" in question:
             return "A colleague will be with you in a moment."
         return questions[-1] if questions else "I am glad you liked it."
 
     return ScriptedModel(reply), [get_stock]
 
 
-def _told(messages: Any) -> str:
-    """Return the state in a request: before the user's words as the turn began, and the results of this turn's tools."""
+def _state_text(messages: Any) -> str:
+    """Return the state in a request: before the text of the user, or after the tool results of this turn."""
     at = max(at for at, message in enumerate(messages) if message["role"] == "user" and "text" in message["content"][-1])
     texts = [block["text"] for block in messages[at]["content"] if "<conversation_state>" in block.get("text", "")]
     results = [block["toolResult"] for message in messages[at:] for block in message["content"] if "toolResult" in block]
@@ -101,7 +101,7 @@ def _use(name: str, messages: Any, **given: Any) -> dict[str, Any]:
 
 
 def worker(folder: Path, *, hangs: bool) -> None:
-    """Serve the lines of standard input as one agent."""
+    """Answer each line of standard input with one agent."""
     memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3")
     arguments = memory.agent_kwargs(user_id="keiko", session_id="1", task_state={"intents": {"reorder": REORDER}})
     monitor = PromptCacheMonitor()
@@ -121,7 +121,7 @@ def worker(folder: Path, *, hangs: bool) -> None:
                     "phase": coordinator.dialogue.layer.phase,
                     "slots": {slot.name: slot.value for slot in coordinator.dialogue.layer.slots.values()},
                     "turns": coordinator.dialogue.layer.turn_count,
-                    "told": _told(model.requests[-1].messages),
+                    "state": _state_text(model.requests[-1].messages),
                     "stored_clean": "conversation_state" not in json.dumps(agent.messages),
                     "prefix_stability": monitor.stats()["prefix_stability"],
                     "export": export_for_human(agent, reason="the user asked for it").to_markdown(),
@@ -146,7 +146,7 @@ def process(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def ask(child: subprocess.Popen[str], text: str) -> dict[str, Any]:
-    """Say something to a worker, and return the next line it prints."""
+    """Send a message to a worker, and return the next line of its output."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(f"{text}\n")
@@ -158,7 +158,7 @@ def ask(child: subprocess.Popen[str], text: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Hold the conversation; return 0 if everything was as it should be."""
+    """Run the conversation; return 0 if all checks passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
@@ -189,8 +189,8 @@ def main() -> int:
             for text in AFTER:
                 talk(child, text)
     restored, last = seen[len(BEFORE)], seen[-1]
-    print("\n-- what the model was told after the restart")
-    print(restored["told"])
+    print("\n-- the state in the request after the restart")
+    print(restored["state"])
     print("\n-- what the human gets")
     print(last["export"])
     volume = catalogue.stock(ASIN, 2)

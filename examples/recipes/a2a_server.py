@@ -1,4 +1,4 @@
-"""An agent that others call by A2A: each context of theirs is a session, which a restart of the server does not end."""
+"""A2A server: each context of a client is a session that survives restarts of the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ memory = MangaMemory.open()
 
 
 def build(context_id: str) -> Agent:
-    """Return the agent of a context, restored. One caller here: with several, take the user from your authentication."""
+    """Return the restored agent of a context. With several clients, take the user from your authentication."""
     return memory.agent(
         model,
         user_id="a2a",

@@ -1,7 +1,7 @@
-"""An agent in the runtime of Bedrock AgentCore: each session has a process of its own, which ends after minutes of silence.
+"""Agent in the runtime of Bedrock AgentCore, where each session has a process that ends after minutes without requests.
 
-AgentCore says which session a request is of; the payload says which user, behind your login. What was said is in the durable
-tier before the answer goes out, so it does not matter when the process ends.
+AgentCore provides the session of a request; the payload has the user, from your login. The turn is in the durable
+tier before the answer is returned, so the process may end at any time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def invoke(payload: dict[str, Any], context: RequestContext) -> dict[str, 
     try:
         return {"answer": str(await agent.invoke_async(payload["prompt"])).strip()}
     finally:
-        await asyncio.to_thread(session.close)  # in the durable tier, off the event loop
+        await asyncio.to_thread(session.close)  # flushes to the durable tier, off the event loop
 
 
 if __name__ == "__main__":

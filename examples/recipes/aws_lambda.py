@@ -1,7 +1,7 @@
-"""An agent in AWS Lambda, which is frozen between two calls and may be thrown away after any of them.
+"""Agent in AWS Lambda, whose process is frozen between calls and may be discarded after any of them.
 
-What is still to be written would wait in a frozen process, so each call flushes before it answers. The memory is opened once
-for all calls that a process serves; the agent is built for each: the next call may be another user's, or in another process.
+Pending writes would wait in a frozen process, so each call flushes before it returns. All calls of a process share one
+memory. Each call builds its agent, because the next call may be of another user or in another process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     try:
         return {"answer": str(agent(event["text"])), "messages": len(agent.messages)}
     finally:
-        session.close()  # everything is in the durable tier before the process is frozen
+        session.close()  # flush to the durable tier before the process is frozen
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Graph of two agents that goes on where it was: the graph carries the session, its nodes carry none."""
+"""Graph of two agents that resumes after a restart: the graph has the session manager, its nodes have none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ model: Model = ScriptedModel()
 
 
 def main() -> None:
-    """Run the graph once, and show what is kept of it."""
+    """Run the graph once, and print the stored result."""
     scope = ConversationScope("hanako", "graph-1")
     with MangaMemory.open() as memory:
         asked = {"user_id": scope.user_id, "session_id": scope.session_id}

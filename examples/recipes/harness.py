@@ -1,4 +1,4 @@
-"""An agent of strands-harness, with its shell and sub-agents, whose session and history are ours."""
+"""Agent of strands-harness, with its shell and sub-agents, and with the session manager and policies of this package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ model: Any = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 
 
 def main() -> None:
-    """Hold a turn; the next run goes on where this one ended."""
+    """Run one turn; the next run continues the conversation."""
     with MangaMemory.open() as memory:
         parts: dict[str, Any] = {**memory.agent_kwargs(user_id="hanako", session_id="s1", recall=True)}
         policies = [*parts.pop("plugins", []), parts.pop("conversation_manager")]

@@ -1,4 +1,4 @@
-"""Agent Squad with two agents: the squad's history is the sessions' log, and no user ever sees another one's."""
+"""Agent Squad with two agents that store their history in sessions, separate for each user."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ model: Model = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 
 
 class ByWord(Classifier):
-    """Stands for a classifier with a model, such as Agent Squad's BedrockClassifier."""
+    """Replacement for a classifier with a model, such as Agent Squad's BedrockClassifier."""
 
     async def process_request(self, input_text: str, chat_history: list[ConversationMessage]) -> ClassifierResult:
-        """Return the agent that is to answer."""
+        """Return the selected agent."""
         name = "orders" if "order" in input_text else "products"
         return ClassifierResult(selected_agent=self.agents[name], confidence=1.0)
 
 
 async def main() -> None:
-    """Ask both agents; the next run goes on where this one ended."""
+    """Ask both agents; the next run continues the conversation."""
     async with MangaMemory.open() as memory:
 
         def build(scope: ConversationScope) -> Agent:
@@ -40,8 +40,8 @@ async def main() -> None:
             squad.add_agent(SessionStrandsAgent(AgentOptions(name=name, description=purpose), build, hot=memory.hot))
         for text in ("Is 寄生獣 in stock?", "Where is my order?"):
             response = await squad.route_request(text, "hanako", "s1")
-            said: Any = response.output
-            print(response.metadata.agent_id, said.content[0]["text"].strip())
+            output: Any = response.output
+            print(response.metadata.agent_id, output.content[0]["text"].strip())
 
 
 if __name__ == "__main__":

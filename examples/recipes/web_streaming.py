@@ -1,6 +1,6 @@
 """A streaming chat over HTTP with FastAPI.
 
-The session is read off the event loop, with ``prefetch``; turns are saved off it, too.
+``prefetch`` reads the session without blocking the event loop. Saving does not block it either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ model: Model = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 
 @asynccontextmanager
 async def opened(app: FastAPI) -> AsyncIterator[None]:
-    """Open the memory for as long as the server runs; it flushes every session when that ends."""
+    """Open the memory while the server runs. Closing it flushes every session."""
     async with MangaMemory.from_env() as app.state.memory:  # MANGA_MEMORY_HOT_URL, MANGA_MEMORY_DURABLE_URL
         yield
 
@@ -30,7 +30,7 @@ app = FastAPI(lifespan=opened)  # uvicorn web_streaming:app
 
 @app.post("/chat/{session}")
 async def chat(session: str, request: Request, x_user: str = Header()) -> StreamingResponse:
-    """Stream the answer to the text in the body. Who the user is must come from your login, not from the client."""
+    """Stream the answer to the text in the body. Take the user id from your login, never from the client."""
     memory: MangaMemory = app.state.memory
     scope = ConversationScope(x_user, session)
     await memory.prefetch(scope)

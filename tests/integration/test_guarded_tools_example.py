@@ -18,7 +18,7 @@ def test_the_story_and_its_timeline(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert came == ["success", *["tool_error"] * 5, "stale", "circuit_open", "tool_error", "circuit_open", "success", "success"]
     assert {what for _, tool, what in told.calls if tool == "price"} == {"success"}
     assert [state for _, state in told.states] == ["closed", "open", "half_open", "open", "half_open", "closed"]
-    assert "hunter2" not in " ".join(told.told)
+    assert "hunter2" not in " ".join(told.results)
     picture = tmp_path / "timeline.png"
     guarded_tools.plot(told).savefig(picture)
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -46,9 +46,10 @@ NOT_STANDARD = re.compile(
 
 
 def modules() -> list[Path]:
-    return sorted(
+    listed = [
         path for name in SOURCES for path in ([PACKAGE / name] if name.endswith(".py") else (PACKAGE / name).rglob("*.py"))
-    )
+    ]
+    return sorted([*listed, *(ROOT / "examples").glob("*.py"), *(ROOT / "examples/recipes").glob("*.py")])
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
@@ -86,7 +87,7 @@ def violations(source: str) -> Iterator[tuple[int, str]]:
             yield line, found[0]
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_module_names_things_in_standard_terms(path: Path) -> None:
     assert list(violations(path.read_text(encoding="utf-8"))) == []
 
