@@ -413,3 +413,57 @@ def test_sweep_empties_the_hot_tier_and_refuses_a_write_on_its_way() -> None:
     say(hold, 3)
     hold.save()
     assert texts(stores.hold()) == texts(stores.hold(hot=False)) == expected(0, 1, 2, 3)
+
+
+def test_turn_of_a_broken_flush_that_is_evicted_later_stays_evicted() -> None:
+    """A turn that a load found in the log is unlogged until a head lists it; otherwise the durable tier alone shows it again."""
+    stores = Stores()
+    hold = stores.hold()
+    for number in range(5):
+        say(hold, number)
+        hold.save()
+    put = stores.durable.store.put
+
+    def die_before_the_head(item: Any, **options: Any) -> bool:
+        if item["sk"].endswith("#HEAD"):
+            raise StoreUnavailableError("the process died here")
+        return bool(put(item, **options))
+
+    stores.durable.store.put = die_before_the_head
+    with pytest.raises(StoreUnavailableError):
+        hold.flush()
+    stores.durable.store.put = put
+    stores.hot.store._conversations.clear()
+    reader = stores.hold()
+    assert texts(reader) == expected(0, 1, 2, 3, 4)
+    reader.local.set_view(reader.local.view[6:])
+    say(reader, 5)
+    reader.save()
+    assert texts(stores.hold()) == expected(3, 4, 5)
+    stores.hot.store._conversations.clear()
+    assert texts(stores.hold()) == expected(3, 4, 5)
+
+
+def test_evicted_turn_that_only_the_log_proves_is_not_shown_again() -> None:
+    """A head that went back to a backup lists turns again that the log has and no process holds any more."""
+    stores = Stores()
+    hold = stores.hold()
+    key = ("s", "A:a#HEAD")
+    say(hold, 0)
+    hold.save()
+    backup = dict(stores.durable.store.rows[key])
+    for number in range(1, 6):
+        say(hold, number)
+        hold.save()
+    hold.flush()
+    hold.local.set_view(hold.local.view[6:])
+    say(hold, 6)
+    hold.save()
+    stores.durable.store.rows[key] = backup
+    writer = stores.hold()
+    say(writer, 7)
+    writer.save()
+    writer.flush()
+    assert texts(stores.hold()) == expected(3, 4, 5, 6, 7)
+    stores.hot.store._conversations.clear()
+    assert texts(stores.hold()) == expected(3, 4, 5, 6, 7)
