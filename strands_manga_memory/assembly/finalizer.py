@@ -22,6 +22,7 @@ from strands_manga_memory.session.basis.ttl import TtlPolicy
 from strands_manga_memory.session.replicas.hot import GRAVES, living
 from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.session.upkeep.ended import earlier_transcripts, ended_transcript
+from strands_manga_memory.session.upkeep.ended_conversation import EndedConversation
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
@@ -110,8 +111,12 @@ class SessionFinalizer:
             retention=retention,
         )
 
-    def __call__(self, conversation: Conversation) -> None:
+    def __call__(self, conversation: Conversation | EndedConversation) -> None:
         """Finalize a conversation that a sweeper has claimed and flushed."""
+        if isinstance(conversation, EndedConversation):
+            for transcript in conversation.transcripts():
+                self._finalized(transcript)
+            return
         place, ids = conversation.place, conversation.own.ids
         for earlier in earlier_transcripts(place, self._tiers, ids=ids):
             self._finalized(earlier)

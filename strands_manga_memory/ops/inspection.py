@@ -173,10 +173,10 @@ def inspect(
         created=facts.created,
         last_activity=facts.active,
         metadata=conversation.own.meta,
-        messages=_messages(logged, window or [], scorer),
+        messages=messages_in(logged, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
         entities={entity.type: entity.value for _, _, message in logged for entity in types.find(message_text(message))},
-        tools=_tools([message for _, _, message in logged], breakers),
+        tools=tools_in([message for _, _, message in logged], breakers),
     )
 
 
@@ -191,9 +191,10 @@ def _durable(replica: DurableReplica, place: Place, tiers: Tiers) -> dict[str, A
     }
 
 
-def _messages(
+def messages_in(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: ImportanceWeightedConversationManager
 ) -> list[InspectedMessage]:
+    """Return the messages of log and window with their outcome, in the order of speech."""
     present = {message.get("tracking_id"): message for message in window}
     known = {message.get("tracking_id") for _, _, message in logged}
 
@@ -230,7 +231,8 @@ def _text(message: Any) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _tools(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
+def tools_in(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
+    """Return the number of calls and errors of each tool, and the state of its breaker."""
     names: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for block in (block for message in messages for block in message["content"]):

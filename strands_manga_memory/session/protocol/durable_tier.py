@@ -122,6 +122,11 @@ class DurableTier:
         item = None if self._head is None else self._head.item
         return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
 
+    @property
+    def may_have_hot_copy(self) -> bool:
+        """Whether a process with a hot tier has written the known head."""
+        return self._head is not None and bool((self._head.item or {}).get(HOT))
+
     def forget(self) -> None:
         """Take nothing for granted of the head."""
         self._head = None
