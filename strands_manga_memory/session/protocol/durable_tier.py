@@ -74,8 +74,7 @@ class DurableTier:
         member: Beginning of their sort values.
         codec: Encrypts the items, and compresses large ones.
         expires_at: Returns when the table may delete a head that is written now, in seconds since 1970.
-        index_items: Returns items by which the conversation is found; they are put before its first head.
-        attributes: Attributes of the head that are readable without the codec.
+        index_items: Returns items by which the conversation is found, for its original ids; they are put before its first head.
         watched: Keys of tombstones that end this conversation along with others: of its session, of its user.
         has_hot: Whether there is a hot tier beside the table. The head says from then on that one may have a copy.
         clock: Seconds since 1970. A tombstone whose time is over counts as absent: a table deletes it up to two days later.
@@ -89,14 +88,13 @@ class DurableTier:
         *,
         codec: Codec,
         expires_at: Callable[[Record], int],
-        index_items: Callable[[], Sequence[Item]] = list,
-        attributes: Callable[[], Mapping[str, Any]] = dict,
+        index_items: Callable[[Mapping[str, str]], Sequence[Item]] = lambda ids: [],
         watched: Sequence[Key] = (),
         has_hot: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table, self._session, self._member, self._codec = table, session, member, codec
-        self._expires_at, self._index_items, self._attributes, self._clock = expires_at, index_items, attributes, clock
+        self._expires_at, self._index_items, self._clock = expires_at, index_items, clock
         self._watched, self._has_hot = tuple(watched), has_hot
         self._key: Key = (session, f"{member}#HEAD")
         self._head: _Head | None = None
@@ -189,7 +187,7 @@ class DurableTier:
             raise OvertakenError("the head of the durable tier is not known")
         before = self._head
         is_first = not record.is_empty and (before.stored is None or before.stored.is_empty)
-        if is_first and (items := self._index_items()):
+        if is_first and (items := self._index_items(record.ids)):
             self._table.batch_write(puts=items)
         known = before.stored
         redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
@@ -210,7 +208,9 @@ class DurableTier:
     def _put_head_item(self, record: Record, before: Item | None, *, redacts: bool) -> Item | None:
         ttl = self._table.schema.ttl
         attributes: dict[str, Any] = {"v": secrets.randbits(50), ttl: self._expires_at(record)}
-        attributes |= {"state": DELETED} if record.is_empty else {"state": ACTIVE, **self._attributes()}
+        attributes["state"] = DELETED if record.is_empty else ACTIVE
+        if not record.is_empty and "member" in record.ids:
+            attributes["member"] = record.ids["member"]
         if self._has_hot or (before is not None and before.get(HOT)):
             attributes[HOT] = True
         data = seal_object(_object_of(record), "/".join(self._key), Codec() if record.is_empty else self._codec)

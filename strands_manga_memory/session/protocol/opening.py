@@ -68,9 +68,9 @@ def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Durab
         keeps = tiers.ttl.graves if record.is_empty else tiers.ttl.session + tiers.ttl.grace
         return math.ceil(tiers.clock() + keeps)
 
-    def index_items() -> list[Item]:
-        listed = directory_entry(place.session, ids)
-        return [*ExpiryIndex.items(place, ids, due=tiers.clock() + FIRST_LOOK), *([listed] if listed else [])]
+    def index_items(stored: Mapping[str, str]) -> list[Item]:
+        listed = directory_entry(place.session, stored)
+        return [*ExpiryIndex.items(place, stored, due=tiers.clock() + FIRST_LOOK), *([listed] if listed else [])]
 
     return DurableTier(
         tiers.durable,
@@ -79,7 +79,6 @@ def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Durab
         codec=tiers.codec,
         expires_at=expires_at,
         index_items=index_items,
-        attributes=lambda: {"member": ids["member"]} if ids.get("member") else {},
         watched=[grave_key(place.session), *([grave_key(directory[0])] if directory else [])],
         has_hot=tiers.hot is not None,
         clock=tiers.clock,

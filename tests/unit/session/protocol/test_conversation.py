@@ -416,7 +416,7 @@ def test_sweep_empties_the_hot_tier_and_refuses_a_write_on_its_way() -> None:
 
 
 def test_turn_of_a_broken_flush_that_is_evicted_later_stays_evicted() -> None:
-    """A turn that a load found in the log is unlogged until a head lists it; otherwise the durable tier alone shows it again."""
+    """A turn that a load found in the log is unlogged until a head lists it; else the durable tier alone shows it again."""
     stores = Stores()
     hold = stores.hold()
     for number in range(5):

@@ -247,3 +247,15 @@ def test_cache_in_the_hot_tier_is_dropped_without_a_finalizer() -> None:
     assert sweeps.sweep(is_cache=lambda name: True, durable=None) == 0
     assert sweeps.transcripts == []
     assert not sweeps.hot._conversations
+
+
+def test_sweeper_that_knows_only_a_name_keeps_the_conversation_listed() -> None:
+    """Head, directory and expiry index have the original ids, also where the table was restored to nothing."""
+    sweeps = Sweeps()
+    sweeps.talk(1, 2)
+    sweeps.table.rows.clear()
+    sweeps.clock.advance(1801)
+    assert sweeps.sweep() == 1
+    assert sweeps.table.rows[PLACE.session, f"{PLACE.member}#HEAD"]["member"] == "default"
+    listed = [row for key, row in sweeps.table.rows.items() if key[0].partition("/")[0] in ("user", "expiry")]
+    assert [(row["user"], row["session"]) for row in listed] == [("u", "s"), ("u", "s")]
