@@ -114,8 +114,8 @@ class SessionFinalizer:
     def __call__(self, conversation: Conversation | EndedConversation) -> None:
         """Finalize a conversation that a sweeper has claimed and flushed."""
         if isinstance(conversation, EndedConversation):
-            for transcript in conversation.transcripts():
-                self._finalized(transcript)
+            for ended in conversation.transcripts():
+                self._finalized(ended)
             return
         place, ids = conversation.place, conversation.own.ids
         for earlier in earlier_transcripts(place, self._tiers, ids=ids):
