@@ -37,7 +37,7 @@ _DOLLARS = 2.0
 
 BUDGETS: dict[str, str | float] = {
     **{f"{way}_4096_dollars": _DOLLARS for way in WAYS},
-    **{f"{way}_4096_recall_dollars": 1.1 * _DOLLARS for way in WAYS},
+    **{f"{way}_{tokens}_recall_over_plain": 1.1 for way in WAYS for tokens in BUDGETS_OF_HISTORY},
     **{f"{way}_{tokens}_facts_of_10": ">= 10" for way in WAYS for tokens in BUDGETS_OF_HISTORY},
     **{f"{way}_{tokens}_facts_lost_by_recall": 0 for way in WAYS for tokens in BUDGETS_OF_HISTORY},
 }

@@ -104,6 +104,7 @@ def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
         ("We still have it, sorry, if you need it again.", "I still need an answer about shipping again, please."),
         ("I could recommend something like Uzumaki.", "Recommend a cookbook with soups."),
         ("I love horror manga.", "She loved it. What does she get next?"),
+        ("OK, then Uzumaki it is. Actually, make it two copies.", "Actually I prefer paperback, not hardcover."),
         ("カード番号はチャットに送らないでください。", "ハードカバーではなくペーパーバックがいいです。"),
         ("カード番号はチャットに送らないでください。", "注文番号は何でしたっけ？"),
         ("システムに接続できません。", "ホラーはもういいです。今はミステリーが好きです。"),
