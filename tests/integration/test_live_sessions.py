@@ -108,3 +108,38 @@ def test_seed_messages_and_metadata_are_kept(stores: Stores) -> None:
     live._session_manager.set_metadata(locale="ja")
     assert stores.manager().metadata()["locale"] == "ja"
     check(stores, live)
+
+
+def test_log_has_the_order_of_acceptance_when_two_agents_take_turns(stores: Stores) -> None:
+    one, other = stores.elsewhere().agent(), stores.elsewhere().agent()
+    for number in range(7):
+        one(f"one {number}")
+        other(f"other {number}")
+    one._session_manager.flush()
+    expected = [text for number in range(7) for text in (f"one {number}", "ok", f"other {number}", "ok")]
+    assert texts(stores.manager().history()) == expected
+    assert texts(stores.agent().messages) == expected
+
+
+def test_half_a_character_is_kept_in_every_tier(stores: Stores) -> None:
+    live = stores.agent()
+    live("\ud83d")
+    check(stores, live)
+
+
+def test_closing_a_deleted_conversation_stores_nothing(stores: Stores) -> None:
+    live = stores.agent()
+    live("before")
+    stores.manager().delete_session()
+    live._session_manager.close()
+    assert not stores.manager().exists()
+
+
+def test_model_that_keeps_the_conversation_has_no_history_and_a_whole_log(stores: Stores) -> None:
+    live = stores.agent(ScriptedModel(stateful=True))
+    for number in range(7):
+        live(f"question {number}")
+    live._session_manager.flush()
+    restored = stores.agent(ScriptedModel(stateful=True))
+    assert restored.messages == []
+    assert len(list(restored._session_manager.history())) == 14

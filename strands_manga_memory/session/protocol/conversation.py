@@ -190,8 +190,11 @@ class Conversation:
             return
         self._revalidate()
         with self._durable_io:
+            before = self.local.base.incarnation
             for attempt in range(TRIES):
                 if self._flush_once(writes_hot=writes_hot):
+                    if before < self.local.base.carries_from:  # deleted meanwhile, perhaps before the last put of a turn
+                        self.durable.purge(self.local.base.carries_from)
                     return
                 self._pause(attempt)
         raise OvertakenError(f"the durable head was replaced {TRIES} times by others; the turns are kept")
@@ -209,11 +212,11 @@ class Conversation:
         hot = self._hot()
         with self._hot_io:
             for attempt in range(TRIES):
-                if not hot.is_known:
-                    self.read_hot()
+                begins = self.durable is not None and (hot.record is None or hot.record.is_empty)
+                if not hot.is_known or (begins and not attempt):
+                    self.read_hot()  # others may have begun since it was read
                 if self.durable is not None and (hot.record is None or hot.record.is_empty):
-                    # The first turn of an incarnation goes to the head, whose put lists the conversation.
-                    return False
+                    return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
                 draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
                 if not draft.incarnation or (hot.record and hot.record.version == draft.version):
                     return True
@@ -260,10 +263,13 @@ class Conversation:
 
     def _write_hot(self, record: Record) -> bool:
         hot = self._hot()
+        if not self.local.note_offer(record):
+            return False
         if hot.write(record, ttl=self._ttl(record)):
             self.local.hot_copy = record
             self.local.note_stored(record)
             return True
+        self.local.note_refusal(record)
         self.read_hot()
         return False
 
@@ -284,18 +290,19 @@ class Conversation:
                 missing = missing_turns(draft, known)
                 if len(ended_turns(draft, missing, self._clock() - OPEN_SECONDS)) >= self._flush_every:
                     missing = self._put_turns(draft, missing)
-                if self._put_head(draft, missing):
+                if self._put_head(draft, head_record(draft, missing, durable.record)):
                     return
                 self._pause(attempt)
         raise OvertakenError(f"the durable head was replaced {TRIES} times by others; the changes are kept")
 
-    def _put_head(self, draft: Record, missing: Mapping[TurnKey, int]) -> bool:
-        durable = self._durable()
-        head = head_record(draft, missing, durable.record)
-        if durable.put_head(head):
+    def _put_head(self, draft: Record, head: Record) -> bool:
+        if not self.local.note_offer(draft):
+            return False
+        if self._durable().put_head(head):
             self.local.head_copy = head
-            self.local.note_stored(replace(draft, unlogged=dict(missing)))
+            self.local.note_stored(replace(draft, unlogged=head.unlogged))
             return True
+        self.local.note_refusal(draft)
         self.read_head()
         return False
 
@@ -307,8 +314,8 @@ class Conversation:
             if not self.hot.is_known or (self.hot.record is not None and not self.hot.record.is_empty):
                 return
             with self.local.lock:
-                record = self.local.base
-            if record.incarnation and self.local.head_copy is not None and self.local.head_copy.version == record.version:
+                record, head = self.local.base, self.local.head_copy
+            if record.incarnation and head is not None and head.version == record.version:
                 self._attempt(lambda: self._write_hot(record))
 
     def _flush_once(self, *, writes_hot: bool) -> bool:
@@ -322,17 +329,14 @@ class Conversation:
             if not record.incarnation:
                 return True
             loggable = ended_turns(record, missing, self._clock() - OPEN_SECONDS)
-            if known is not None and known.version == record.version and not loggable and missing == known.unlogged:
-                return True
-            if known is not None and known.version == record.version:
-                record = replace(record, version=record.version.marked())
+            if known is not None and known.version[:2] == record.version[:2]:
+                if not loggable and missing == known.unlogged:
+                    return True
+                record = replace(record, version=max(record.version, known.version).marked())
         self._redact_log(record, known)
         left = self._put_turns(record, missing)
-        head = durable.with_proven_turns(head_record(record, left, known), record)
-        if not durable.put_head(head):
+        if not self._put_head(record, durable.with_proven_turns(head_record(record, left, known), record)):
             return False
-        self.local.head_copy = head
-        self.local.note_stored(replace(record, unlogged=left))
         if writes_hot:
             self._note_logged_in_hot(left)
         return True
@@ -389,9 +393,9 @@ class Conversation:
         Raises:
             StoreUnavailableError: A tier does not have them yet; the next save or flush tries again.
         """
-        errors = [self._attempt(self.flush)[1]] if self.durable is not None else []
-        errors += [self._attempt(self.save_hot)[1]] if self.hot is not None else []
-        for error in filter(None, errors):
+        flushed = self._attempt(self.flush)[1] if self.durable is not None else None
+        saved = self._attempt(self.save_hot)[1] if self.hot is not None else None
+        if error := flushed or saved:
             raise error
 
     def delete(self) -> None:
@@ -404,9 +408,7 @@ class Conversation:
         if hot is not None:
             found, _ = self._attempt(lambda: hot.read_to_delete(ttl=self._ttl(Record())))
         known = max(self.local.base.incarnation, found.incarnation if found else 0)
-        tombstone: Record | None = None
-        if self.durable is not None:
-            tombstone = self._put_tombstone_durably(known)
+        tombstone = self._put_tombstone_durably(known) if self.durable is not None else None
         if self.hot is not None:
             tombstone = self._put_tombstone_in_hot(tombstone, known)
         assert tombstone is not None  # noqa: S101 - there is a tier
@@ -485,7 +487,7 @@ class Conversation:
         if self.durable is not None:
             with self._durable_io:
                 known = self.durable.record
-                if known is None or known.version != base.version or not self.durable.put_head(after):
+                if known is None or known.version[:2] != base.version[:2] or not self.durable.put_head(after):
                     return False
                 self.local.head_copy = after
         if self.hot is not None:
@@ -595,6 +597,4 @@ class Conversation:
         sleep(random.uniform(0.0, min(0.05, 0.001 * 2**attempt)))  # noqa: S311 - jitter
 
 
-def sleep(seconds: float) -> None:
-    """Wait some seconds."""
-    time.sleep(seconds)
+sleep = time.sleep

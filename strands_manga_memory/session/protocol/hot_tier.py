@@ -191,7 +191,8 @@ class HotTier:
             raise StoreUnavailableError("the content of the hot tier is not known")
         numbers = {f"m{number}": key for key, (number, _) in stored.archive.items() if keys is None or key in keys}
         found = self._store.read(self._name, list(numbers)) if numbers else {}
-        turns = {}
+        # A turn that is not in the window any more keeps its field until the next write lists it in the archive.
+        turns = {key: turn for key, (_, turn) in stored.turns.items() if keys is None or key in keys}
         for name, data in found.items():
             turn = self._opened_turn(name, data)
             if turn is not None:

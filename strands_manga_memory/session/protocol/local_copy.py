@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +24,7 @@ from strands_manga_memory.session.protocol.record import (
     join,
     latest_replacements,
     missing_turns,
+    place_slots,
 )
 
 
@@ -79,6 +80,8 @@ class LocalCopy:
         self.answered_at: float | None = None
         self._open: TurnKey | None = None
         self._drafted: dict[TurnKey, int] = {}
+        self._offers: Counter[TurnKey] = Counter()
+        self._renamed: dict[TurnKey, TurnKey] = {}
         self._own_tags: deque[str] = deque(maxlen=64)
         self._skips_rest = False
         self._changes: dict[str, Any] = {}
@@ -131,6 +134,7 @@ class LocalCopy:
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
         """Replace a message that its author has changed: in place if no store may have seen it, else as a redaction."""
         with self.lock:
+            key = self.current_key(key)
             turn = self.own.get(key)
             if turn is None or number < self._drafted.get(key, 0):
                 self.redact(key, {number: message})
@@ -148,16 +152,18 @@ class LocalCopy:
     def set_view(self, view: Sequence[Slot]) -> None:
         """Take the agent's history as it is now: some messages were left out, edited, or synthesized."""
         with self.lock:
+            if tuple(view) == self.view:
+                return
             before, self.view = {slot[:2] for slot in self.view}, tuple(view)
             if self.is_overruled:  # the agent's history is replaced at its next turn
                 return
             kept = self.base.without_redacted_bodies(self.view)
-            self.window = insert_slots(kept, grown_slots(kept, self.window, before))
+            self.window = place_slots(kept, grown_slots(kept, self.window, before), self.window)
 
     def close(self) -> None:
         """Note that the durable tier is to be given everything; the next message withdraws that."""
         with self.lock:
-            if self.base.incarnation or self.own:
+            if not self.base.is_empty or self.own:
                 self._changes[CLOSED] = True
 
     def set_states(self, states: Mapping[str, Any]) -> None:
@@ -208,6 +214,7 @@ class LocalCopy:
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
         """Replace messages of a turn here, without I/O: everything that is stored from now on has the replacement."""
         with self.lock:
+            key = self.current_key(key)
             known = self.base.redactions.get(key, {})
             new = {at: Replacement(known[at].revision + 1 if at in known else 1, found) for at, found in messages.items()}
             if key in self.own:
@@ -263,6 +270,29 @@ class LocalCopy:
                 ids=base.ids or self._ids,
             ).normalize()
 
+    def note_offer(self, record: Record) -> bool:
+        """Take note that a record is sent to a tier: from now on its turns keep their keys, as the tier may have them.
+
+        Returns:
+            False if a turn has got another key since the record was made; the record must not be sent.
+        """
+        with self.lock:
+            if not self._renamed.keys().isdisjoint(record.turns):
+                return False
+            self._offers.update(key for key in self.own if key in record.turns)
+            return True
+
+    def note_refusal(self, record: Record) -> None:
+        """Take note that a tier has refused a record for certain."""
+        with self.lock:
+            self._offers.subtract(key for key in record.turns if key in self._offers)
+
+    def current_key(self, key: TurnKey) -> TurnKey:
+        """Return the key of a turn by an earlier key, which it had before any store had it."""
+        while key in self._renamed:
+            key = self._renamed[key]
+        return key
+
     def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
         """Join the record of a tier.
 
@@ -285,6 +315,7 @@ class LocalCopy:
             if before.incarnation < self.base.incarnation:
                 self._note_new_incarnation(before)
             self._keep_unsaved()
+            self._rename_late_turns()
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
@@ -390,6 +421,27 @@ class LocalCopy:
 
     def _keep_unsaved(self) -> None:
         self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
+
+    def _rename_late_turns(self) -> None:
+        """Give turns that no store can have a key above all that was read, so that the log has the order of acceptance."""
+        late = [key for key in sorted(self.own) if key not in self.base.seen and self._offers[key] <= 0]
+        if not late or not self.base.seen or max(self.base.seen) < late[0]:
+            return
+        for key in late:
+            new = self._next_key()
+            self.own[new] = self.own.pop(key)
+            self._note_renamed(key, new)
+            self._open = new if self._open == key else self._open
+            self._drafted.pop(key, None)
+            self._offers.pop(key, None)
+            self.view = tuple(slot._replace(key=new) if slot.key == key else slot for slot in self.view)
+            self.window = tuple(slot._replace(key=new) if slot.key == key else slot for slot in self.window)
+            if key in self.base.redactions:
+                redactions = {new if known == key else known: found for known, found in self.base.redactions.items()}
+                self.base = replace(self.base, redactions=redactions)
+
+    def _note_renamed(self, key: TurnKey, new: TurnKey) -> None:
+        self._renamed[key] = new
 
     def _changed_states(self) -> dict[str, Any]:
         states = self.base.states

@@ -307,6 +307,20 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
     return tuple(result)
 
 
+def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
+    """Return a window with further slots, each behind the slot that precedes it in another window."""
+    result = [slot[:2] for slot in window]
+    placed = list(window)
+    for slot in slots:
+        if slot[:2] in result:
+            continue
+        before = reversed(order[: order.index(slot)])
+        at = next((result.index(other[:2]) + 1 for other in before if other[:2] in result), 0)
+        placed.insert(at, slot)
+        result.insert(at, slot[:2])
+    return tuple(placed)
+
+
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
     """Return the slots of another window that are not among the known ones.
 

@@ -58,7 +58,13 @@ def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
 
 def is_text(data: bytes) -> bool:
     """Tell whether a stored form is JSON text that a person can read."""
-    return data.startswith(_HEAD) and b"\\ud" not in data
+    if not data.startswith(_HEAD) or b"\\ud" in data:
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:  # half a character of UTF-16 in a text
+        return False
+    return True
 
 
 def json_of(value: Mapping[str, Any]) -> bytes:

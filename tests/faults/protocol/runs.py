@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 from strands_manga_memory.session.protocol import conversation, local_copy
+from strands_manga_memory.session.protocol.local_copy import LocalCopy
+from strands_manga_memory.session.protocol.record import TurnKey
 from tests.faults.protocol.world import Op, TaskLock, World
 
 OPTIONS = {
@@ -62,6 +64,13 @@ def simulated(world: World) -> Iterator[None]:
             mock.patch.object(secrets, "token_hex", lambda size: f"{numbers.getrandbits(8 * size):0{2 * size}x}")
         )
         stack.enter_context(mock.patch.object(secrets, "randbits", numbers.getrandbits))
+        note_renamed = LocalCopy._note_renamed
+
+        def rename(local: LocalCopy, key: TurnKey, new: TurnKey) -> None:
+            note_renamed(local, key, new)
+            world.rename(key, new)
+
+        stack.enter_context(mock.patch.object(LocalCopy, "_note_renamed", rename))
         logging.disable(logging.CRITICAL)
         try:
             yield

@@ -409,6 +409,19 @@ class World:
         if process.state is not None:
             process.state = process.state[0], hold.local.base.incarnation
 
+    def rename(self, key: TurnKey, new: TurnKey) -> None:
+        """Follow a turn that no store can have, and that has got a new key."""
+        if key not in self.said:
+            return
+        renamed = self.said[new] = self.said.pop(key)
+        renamed.key = new
+        for said in self.said.values():
+            said.known = frozenset(new if one == key else one for one in said.known)
+        for process in self.processes:
+            process.known = {new if one == key else one for one in process.known}
+            process.mine = [new if one == key else one for one in process.mine]
+        self.of_text = {text: new if one == key else one for text, one in self.of_text.items()}
+
     def deleted_since(self, said: Said) -> bool:
         """Tell whether the conversation may have been deleted since a turn was said."""
         return bool(self.deleting) or any(other.deleted_at for other in self.said.values())
@@ -449,12 +462,13 @@ class World:
                 return
             if hold.local.base.incarnation != incarnation:
                 return
-            if slot.number not in hold.local.base.redactions.get(slot.key, {}):
+            key = hold.local.current_key(slot.key)
+            if slot.number not in hold.local.base.redactions.get(key, {}):
                 raise BrokenPromiseError(f"{process.name}: the redaction of {secret} is forgotten")
             self.half_redacted.discard(secret)
             for side, tier in ((self.hot, hold.hot), (self.durable, hold.durable)):
                 record = None if tier is None or not tier.is_known else tier.record
-                if record is not None and slot.number in record.redactions.get(slot.key, {}):
+                if record is not None and slot.number in record.redactions.get(key, {}):
                     self.secrets[side.name].add(secret)
                     if secret in side.texts():
                         raise BrokenPromiseError(f"redacted text {secret} is in {side.name}")

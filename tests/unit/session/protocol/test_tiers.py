@@ -117,7 +117,7 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, 
     assert tier.write(evicted, ttl=60.0)
     reader = HotTier(store, f"s-{unique}/A:a", codec=Codec(), keeps_log=True)
     assert reader.read() == evicted
-    assert reader.read_archive() == {FIRST: record.turns[FIRST]}
+    assert reader.read_archive({FIRST}) == {FIRST: record.turns[FIRST]}
 
 
 @pytest.mark.parametrize("codec", [Codec(), Codec(cipher=CIPHER)], ids=["plain", "encrypted"])
