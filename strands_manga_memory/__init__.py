@@ -5,9 +5,8 @@ The names below are loaded when they are first used, so importing the package im
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from strands_manga_memory.lazy import door
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from strands_manga_memory.assembly.facade import MangaMemory
@@ -129,5 +128,14 @@ __all__ = [
     "open_table",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(__name__, _HOME)
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names.split():
+            value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

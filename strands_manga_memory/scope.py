@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from strands_manga_memory.lazy import expression
-
 MAX_ID_CHARACTERS = 1024
 """Longest id that is accepted, in characters."""
 
@@ -17,7 +15,7 @@ MAX_ENCODED_BYTES = 200
 
 _PREFIX_BYTES = 96
 _IS_STORAGE_ID = "is the id under which stores keep it; pass the ConversationScope itself"
-_OF_NO_TENANT = expression(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
+_OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
 """A storage id of a session without a tenant, by which it is known after it was stored as text, too."""
 
 

@@ -10,7 +10,6 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.memory import MemoryManager
 from strands.plugins import Plugin
 
-from strands_manga_memory import conversation, memory, prompt
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings, SettingsError
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.basis.tiers import Refresh
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from strands.types.agent import ConcurrentInvocationMode
     from strands.types.content import Messages, SystemContentBlock
     from strands.types.traces import AttributeValue
+
+    from strands_manga_memory import conversation, memory, prompt
 
 
 class SessionSettings(TypedDict, total=False):

@@ -6,17 +6,19 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strands import Agent
 from strands.plugins import Plugin
 
-from strands_manga_memory import conversation, prompt, state
 from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import with_method
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
+
+if TYPE_CHECKING:
+    from strands_manga_memory import conversation, prompt, state
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ def make_recall_plugin(
 
     The log is not read as long as the history holds all of it: a worker that answers one message and goes pays nothing for it.
     """
+    from strands_manga_memory import conversation
 
     def log() -> Iterable[Mapping[str, Any]]:
         return session.records() if session is not None and session.stats()["left_messages"] else ()
@@ -46,6 +49,8 @@ def keeping_state(asked: bool | Mapping[str, Any], **given: Any) -> state.StateC
     Raises:
         ValueError: It is neither True nor a mapping.
     """
+    from strands_manga_memory import state
+
     more = {} if asked is True else with_method("task_state", asked, "keys()", "True, False or a mapping")
     return state.StateCoordinator(**{**given, **more})
 
@@ -58,6 +63,8 @@ def told_once(instructions: bool | prompt.InstructionFiles) -> list[prompt.Stabl
     """
     if instructions is False:
         return []
+    from strands_manga_memory import prompt
+
     files = prompt.InstructionFiles() if instructions is True else instructions
     if not isinstance(files, prompt.InstructionFiles):
         raise ValueError(f"instructions must be True, False or InstructionFiles(...), got {instructions!r:.80}")
@@ -70,9 +77,13 @@ def watching(monitor: prompt.PromptCacheMonitor | None) -> list[prompt.PromptCac
     Raises:
         ValueError: It is no ``PromptCacheMonitor``.
     """
-    if monitor is not None and not isinstance(monitor, prompt.PromptCacheMonitor):
+    if monitor is None:
+        return []
+    from strands_manga_memory import prompt
+
+    if not isinstance(monitor, prompt.PromptCacheMonitor):
         raise ValueError(f"cache_monitor must be a PromptCacheMonitor or None, got {monitor!r:.80}")
-    return [] if monitor is None else [monitor]
+    return [monitor]
 
 
 class EnvironmentMetadata(Plugin):

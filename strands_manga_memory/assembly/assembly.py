@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from strands import Agent
 from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 from strands.plugins import Plugin
 
-from strands_manga_memory import conversation, memory, prompt
+from strands_manga_memory import memory
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.agent_options import (
     AgentKwargs,
@@ -40,6 +40,9 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.stores import Codec, SQLiteTable
 from strands_manga_memory.telemetry import ObservedCodec
+
+if TYPE_CHECKING:
+    from strands_manga_memory import conversation, prompt
 
 DEFAULT_AGENT = "default"
 """What Strands calls an agent that was given no id."""
@@ -152,7 +155,9 @@ class Assembly(Process):
         session = session and own.get("session_manager") is None
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         if summary_schedule is not None:
-            of_kind("summary_schedule", summary_schedule, conversation.SummarySchedule)
+            from strands_manga_memory.conversation import SummarySchedule
+
+            of_kind("summary_schedule", summary_schedule, SummarySchedule)
         plan = HistoryPlan(wanted, summary_schedule)
         ours: list[Plugin] = [*told_once(instructions)]
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)

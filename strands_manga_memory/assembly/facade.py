@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from strands import Agent
 
-from strands_manga_memory import mcp, memory, state, user_data
 from strands_manga_memory.assembly.agent_options import OF_STORES, SessionSettings, check_names
 from strands_manga_memory.assembly.assembly import Assembly
 from strands_manga_memory.assembly.process import DEFAULTS
@@ -27,6 +26,7 @@ from strands_manga_memory.telemetry import flush, recorder
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
 
+    from strands_manga_memory import mcp, memory, state, user_data
     from strands_manga_memory.assembly.memory_stats import MemoryStats
     from strands_manga_memory.assembly.provenance import RetractionReport, Source
 
@@ -181,6 +181,8 @@ class MangaMemory(Assembly, Upkeep):
         Raises:
             ValueError: An id is not allowed.
         """
+        from strands_manga_memory import state
+
         return state.EnvironmentChanges(
             self.hot, ConversationScope(user_id, session_id, tenant=tenant), codec=self._memory_codec
         )
@@ -217,6 +219,8 @@ class MangaMemory(Assembly, Upkeep):
             ValueError: An id is not allowed, or ``limit`` is below 1.
             StoreUnavailableError: A tier does not answer.
         """
+        from strands_manga_memory import user_data
+
         owner = Owner(user_id, tenant)
         return user_data.list_sessions(self._stores["durable"], owner, self.session, limit=limit, after=after)
 
@@ -237,6 +241,8 @@ class MangaMemory(Assembly, Upkeep):
             ValueError: ``limit`` is below 1.
             StoreUnavailableError: The durable tier does not answer.
         """
+        from strands_manga_memory import user_data
+
         return user_data.list_users(self._stores["durable"], limit=limit, after=after)
 
     async def users_async(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
@@ -252,6 +258,8 @@ class MangaMemory(Assembly, Upkeep):
             ValueError: An id is not allowed.
             StoreUnavailableError: A tier does not answer; repeat the call.
         """
+        from strands_manga_memory import state
+
         scope = ConversationScope(user_id, session_id, tenant=tenant)
         self.session(scope).delete_session()
         state.EnvironmentChanges(self._stores["hot"], scope).erase()

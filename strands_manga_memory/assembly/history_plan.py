@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ConversationManager
 
-from strands_manga_memory import conversation
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import HotStore
+
+if TYPE_CHECKING:
+    from strands_manga_memory import conversation
 
 _SUMMARY_TOKENS = 500
 
@@ -43,6 +45,8 @@ class HistoryPlan:
 
     def manager(self, *, session: TieredSessionManager | None, hot: HotStore) -> ConversationManager:
         """Return a manager that reads the session's log, and shares drafts of summaries through the hot tier."""
+        from strands_manga_memory import conversation
+
         asked = self.settings
         log = None if session is None else session.history
         beside: dict[str, Any] = {"includes_recall": asked.recall, "log": log, "max_turns": asked.max_turns}
@@ -75,6 +79,8 @@ class HistoryPlan:
 
 
 def _drafts(hot: HotStore) -> conversation.SummaryCache | None:
+    from strands_manga_memory import conversation
+
     try:
         return conversation.SummaryCache(hot)
     except ImportError:  # without the extra there is no cache: drafts are never stored in the clear

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
-from strands_manga_memory.conversation.summaries import SummaryStats
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.state import StateCoordinator, StateStats
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import OperationStats
 
 if TYPE_CHECKING:
+    from strands_manga_memory.conversation.summaries import SummaryStats
     from strands_manga_memory.mcp import GuardedMCPTools
     from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
+    from strands_manga_memory.state import StateStats
 
 
 class MemoryStats(TypedDict):
@@ -74,6 +73,9 @@ def memory_stats(
     parts: Iterable[object],
 ) -> MemoryStats:
     """Return what is known of the tiers, the open sessions, the tools and the operations, without any I/O."""
+    from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
+    from strands_manga_memory.state import StateCoordinator
+
     managers, parts = list(managers), list(parts)
     sessions = [stats for manager in managers for stats in manager.live_stats()]
     tokens = sum(stats["tokens"] or 0 for stats in sessions)

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory import mcp, memory, state
+from strands_manga_memory import memory
 from strands_manga_memory.arguments import function, of_kind, with_method
 from strands_manga_memory.assembly.agent_options import check_names
 from strands_manga_memory.assembly.settings import MangaMemorySettings
@@ -21,6 +21,8 @@ from strands_manga_memory.telemetry import ObservedCodec, observed_hot_store, ob
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
+
+    from strands_manga_memory import mcp, state
 
 DEFAULTS = MangaMemorySettings()
 
@@ -123,6 +125,8 @@ class Guards:
         Raises:
             ValueError: Other settings were asked for; or one is not allowed.
         """
+        from strands_manga_memory import mcp
+
         given = {"policy": policy, **settings}
         asked = {name: value for name, value in given.items() if value is not None}
         found = self._of.get(id(client))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from strands import Agent
 
-from strands_manga_memory import conversation, memory, state
+from strands_manga_memory import memory
 from strands_manga_memory.memory.memory_context import shown_texts
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
 
 SourceKind = Literal["preference", "memory", "summary", "quote", "entity", "slot"]
+
+if TYPE_CHECKING:
+    from strands_manga_memory import conversation, state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,8 @@ class RetractionReport:
 
 def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
     """Return the sources of the last request of an agent; see ``MangaMemory.explain``."""
+    from strands_manga_memory import conversation, state
+
     user = next((part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent), None)
     coordinator = state.coordinator_of(agent)
     scope = next((parts[part] for part in (user, coordinator) if part is not None and part in parts), None)
@@ -152,6 +157,8 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
 
 def _retract_live(part: Any, source: Source) -> Agent | None:
     """Remove a source from a part of a live agent; return the agent if the part showed texts of its user."""
+    from strands_manga_memory import conversation, state
+
     message_id = source.message_id
     if isinstance(part, memory.UserContext):
         if message_id is not None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from strands.models import Model
 
-from strands_manga_memory import language, memory, session, user_data
+from strands_manga_memory import session
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.process import Process
 from strands_manga_memory.scope import ConversationScope
 
 if TYPE_CHECKING:
+    from strands_manga_memory import language, memory, user_data
     from strands_manga_memory.assembly.finalizer import SessionFinalizer
 
 
@@ -74,10 +75,14 @@ class Upkeep(Process):
         self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
     ) -> user_data.ErasureReport:
         """Delete everything there is of a user; see ``erasure.forget_user``."""
+        from strands_manga_memory import user_data
+
         return user_data.forget_user(user_id, tenant=tenant, progress=progress, **self._of_user("ttl", "codec", "clock"))
 
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Return everything there is of a user; see ``erasure.export_user``."""
+        from strands_manga_memory import user_data
+
         return user_data.export_user(user_id, tenant=tenant, memory_codec=self._memory_codec, **self._of_user("codec", "clock"))
 
     def _of_user(self, *names: str) -> dict[str, Any]:

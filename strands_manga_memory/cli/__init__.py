@@ -10,6 +10,7 @@ Exit status: 0 done; 1 something is wrong, or was not done; 2 the command line i
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 from strands_manga_memory import __version__
 from strands_manga_memory.cli.exits import USAGE
@@ -17,12 +18,10 @@ from strands_manga_memory.cli.exits import USAGE
 
 def main() -> None:
     """Run the command line; exits the process."""
-    try:
-        import rich  # noqa: F401
-        import typer  # noqa: F401
-    except ImportError as error:
+    missing = next((name for name in ("rich", "typer") if find_spec(name) is None), None)
+    if missing is not None:
         print(  # noqa: T201
-            f"strands-manga-memory {__version__}: its commands need {error.name}: pip install 'strands-manga-memory[cli]'",
+            f"strands-manga-memory {__version__}: its commands need {missing}: pip install 'strands-manga-memory[cli]'",
             file=sys.stderr,
         )
         sys.exit(USAGE)

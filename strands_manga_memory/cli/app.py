@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,7 +13,6 @@ from strands_manga_memory import __version__
 from strands_manga_memory.cli.command_list import COMMANDS, command
 from strands_manga_memory.cli.exits import FAILED, UNAVAILABLE
 from strands_manga_memory.cli.output import print_error
-from strands_manga_memory.exceptions import MangaMemoryError, StoreRefusedError, StoreUnavailableError
 
 
 def _exit(status: int | None, **options: object) -> None:
@@ -34,7 +34,11 @@ def _options(
     """Look at a deployment of strands_manga_memory, run its housekeeping, plan its cost."""
 
 
-def _app(names: Iterable[str]) -> typer.Typer:
+def _not_loaded() -> None:
+    """Stand for a command in the list: its module imports Strands, which takes longer than the list does."""
+
+
+def _app(named: str | None) -> typer.Typer:
     app = typer.Typer(
         result_callback=_exit,
         callback=_options,
@@ -44,8 +48,8 @@ def _app(names: Iterable[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for name in names:
-        app.command(name, short_help=COMMANDS[name])(command(name))
+    for name in COMMANDS:
+        app.command(name, short_help=COMMANDS[name])(command(name) if name == named else _not_loaded)
     return app
 
 
@@ -56,23 +60,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
         arguments: What stands behind the program's name. Default that of the process.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    asked = given[:1] if given and given[0] in COMMANDS else COMMANDS  # any other word is answered with the list
+    completed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = given or completed.split()[1:]
     try:
-        _app(asked)(args=given, prog_name="strands-manga-memory")
+        _app(words[0] if words else None)(args=given, prog_name="strands-manga-memory")
     except SystemExit as end:  # the command line ends with it, well or not
         return end.code if isinstance(end.code, int) else FAILED
-    except StoreRefusedError as error:  # trying again helps only once it is mended
-        return _failed(error)
-    except StoreUnavailableError as error:
-        print_error(f"a store does not answer: {error}; if it is one of the settings, strands-manga-memory doctor says why")
-        return UNAVAILABLE
-    except (MangaMemoryError, ValueError, OSError) as error:
-        return _failed(error)
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        # Imported here, because the tree of errors imports Strands.
+        from strands_manga_memory.exceptions import MangaMemoryError, StoreRefusedError, StoreUnavailableError
+
+        if not isinstance(error, MangaMemoryError | ValueError | OSError):
+            raise
+        if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError):
+            advice = "if it is one of the settings, strands-manga-memory doctor says why"
+            print_error(f"a store does not answer: {error}; {advice}")
+            return UNAVAILABLE
+        print_error(str(error))
+        return FAILED
     return 0
-
-
-def _failed(error: Exception) -> int:
-    print_error(str(error))
-    return FAILED

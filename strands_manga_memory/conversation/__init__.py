@@ -1,75 +1,48 @@
 """Conversation managers, budgets, scoring, token counting, summaries, compaction and recall."""
 
-from typing import TYPE_CHECKING
-
-from strands_manga_memory.lazy import door
-
-if TYPE_CHECKING:
-    from strands_manga_memory.conversation.archive import (
-        ArchivedMessage,
-        Bm25Retriever,
-        DenseRetriever,
-        RecallHit,
-        Retriever,
-    )
-    from strands_manga_memory.conversation.budget import BudgetPlan, Thresholds, budget_plan, history_tokens, thresholds
-    from strands_manga_memory.conversation.compaction import (
-        Compaction,
-        MicroCompaction,
-        Reactive,
-        Snip,
-        Stage,
-        TieredCompactionConversationManager,
-        ToolResultCap,
-        VerifiedSummary,
-    )
-    from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
-    from strands_manga_memory.conversation.outcomes import MessageOutcome
-    from strands_manga_memory.conversation.recall import HistoryRecall
-    from strands_manga_memory.conversation.scoring import (
-        BackgroundScorer,
-        Bands,
-        EmbeddingScorer,
-        ImportanceScorer,
-        ImportanceWeights,
-        ModelScorer,
-        RuleScorer,
-        SignalWeights,
-    )
-    from strands_manga_memory.conversation.strategy import PluginStrategy, PolicyStrategy, as_strategy
-    from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger
-    from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
-    from strands_manga_memory.conversation.summary_cache import SummaryCache
-    from strands_manga_memory.conversation.summary_record import Segment, Summary
-    from strands_manga_memory.conversation.summary_writing import ModelFactExtractor, SummarySizes
-    from strands_manga_memory.conversation.token_counter import (
-        EstimateCounter,
-        TiktokenCounter,
-        TokenCounter,
-        default_counter,
-    )
-else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "archive": "ArchivedMessage Bm25Retriever DenseRetriever RecallHit Retriever",
-            "compaction": "Compaction MicroCompaction Reactive Snip Stage TieredCompactionConversationManager ToolResultCap "
-            "VerifiedSummary",
-            "summary_record": "Segment Summary",
-            "outcomes": "MessageOutcome",
-            "importance_manager": "ImportanceWeightedConversationManager",
-            "scoring": "BackgroundScorer Bands EmbeddingScorer ImportanceScorer ImportanceWeights ModelScorer RuleScorer "
-            "SignalWeights",
-            "recall": "HistoryRecall",
-            "strategy": "PluginStrategy PolicyStrategy as_strategy",
-            "summaries": "SummarySchedule SummaryTrigger",
-            "summarizing": "VerifiedSummarizingConversationManager",
-            "summary_cache": "SummaryCache",
-            "summary_writing": "ModelFactExtractor SummarySizes",
-            "budget": "BudgetPlan Thresholds budget_plan history_tokens thresholds",
-            "token_counter": "EstimateCounter TiktokenCounter TokenCounter default_counter",
-        },
-    )
+from strands_manga_memory.conversation.archive import (
+    ArchivedMessage,
+    Bm25Retriever,
+    DenseRetriever,
+    RecallHit,
+    Retriever,
+)
+from strands_manga_memory.conversation.budget import BudgetPlan, Thresholds, budget_plan, history_tokens, thresholds
+from strands_manga_memory.conversation.compaction import (
+    Compaction,
+    MicroCompaction,
+    Reactive,
+    Snip,
+    Stage,
+    TieredCompactionConversationManager,
+    ToolResultCap,
+    VerifiedSummary,
+)
+from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.outcomes import MessageOutcome
+from strands_manga_memory.conversation.recall import HistoryRecall
+from strands_manga_memory.conversation.scoring import (
+    BackgroundScorer,
+    Bands,
+    EmbeddingScorer,
+    ImportanceScorer,
+    ImportanceWeights,
+    ModelScorer,
+    RuleScorer,
+    SignalWeights,
+)
+from strands_manga_memory.conversation.strategy import PluginStrategy, PolicyStrategy, as_strategy
+from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger
+from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation.summary_cache import SummaryCache
+from strands_manga_memory.conversation.summary_record import Segment, Summary
+from strands_manga_memory.conversation.summary_writing import ModelFactExtractor, SummarySizes
+from strands_manga_memory.conversation.token_counter import (
+    EstimateCounter,
+    TiktokenCounter,
+    TokenCounter,
+    default_counter,
+)
 
 __all__ = [
     "ArchivedMessage",

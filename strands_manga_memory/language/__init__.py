@@ -1,39 +1,20 @@
 """Rules that read English and Japanese text: dialogue acts, entities, preferences, facts, search terms, session summaries."""
 
-from typing import TYPE_CHECKING
-
-from strands_manga_memory.lazy import door
-
-if TYPE_CHECKING:
-    from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
-    from strands_manga_memory.language.entities import Entity, EntityType, EntityTypes, named
-    from strands_manga_memory.language.entity_types import GENERAL, SHOP
-    from strands_manga_memory.language.search import LexicalIndex
-    from strands_manga_memory.language.session_summaries import (
-        Draft,
-        ModelSessionSummarizer,
-        Prompt,
-        RuleSessionSummarizer,
-        SessionSummarizer,
-        SessionSummary,
-        Summarizer,
-    )
-    from strands_manga_memory.language.summary_facts import Fact, FactExtractor, FactKind, RuleFactExtractor
-    from strands_manga_memory.language.text_features import normalized
-else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "dialogue_acts": "DialogueAct dialogue_act",
-            "entities": "Entity EntityType EntityTypes named",
-            "entity_types": "GENERAL SHOP",
-            "summary_facts": "Fact FactExtractor FactKind RuleFactExtractor",
-            "search": "LexicalIndex",
-            "session_summaries": "Draft ModelSessionSummarizer Prompt RuleSessionSummarizer SessionSummarizer SessionSummary "
-            "Summarizer",
-            "text_features": "normalized",
-        },
-    )
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.entities import Entity, EntityType, EntityTypes, named
+from strands_manga_memory.language.entity_types import GENERAL, SHOP
+from strands_manga_memory.language.search import LexicalIndex
+from strands_manga_memory.language.session_summaries import (
+    Draft,
+    ModelSessionSummarizer,
+    Prompt,
+    RuleSessionSummarizer,
+    SessionSummarizer,
+    SessionSummary,
+    Summarizer,
+)
+from strands_manga_memory.language.summary_facts import Fact, FactExtractor, FactKind, RuleFactExtractor
+from strands_manga_memory.language.text_features import normalized
 
 __all__ = [
     "GENERAL",

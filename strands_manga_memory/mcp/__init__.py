@@ -1,35 +1,15 @@
 """Guarded tools: a breaker per tool, a supervisor per server, an error that the model can act on."""
 
-from typing import TYPE_CHECKING
-
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit, State
-from strands_manga_memory.lazy import door
-
-if TYPE_CHECKING:
-    from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-    from strands_manga_memory.mcp.breakers.classify import CallOutcome, Outcome, Verdict, classify
-    from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-    from strands_manga_memory.mcp.calls.caller import user_of_call
-    from strands_manga_memory.mcp.calls.redact import redact_secrets
-    from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor
-    from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_tool
-    from strands_manga_memory.mcp.middleware import BreakerMiddleware
-    from strands_manga_memory.mcp.provider import GuardedMCPTools
-else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "breakers.breaker_policy": "BreakerPolicy",
-            "breakers.classify": "CallOutcome Outcome Verdict classify",
-            "breakers.tool_health": "ToolStatus",
-            "calls.caller": "user_of_call",
-            "calls.redact": "redact_secrets",
-            "calls.supervisor": "ServerState ServerSupervisor",
-            "guarded_tools": "GuardedTool guard_tool",
-            "middleware": "BreakerMiddleware",
-            "provider": "GuardedMCPTools",
-        },
-    )
+from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
+from strands_manga_memory.mcp.breakers.classify import CallOutcome, Outcome, Verdict, classify
+from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
+from strands_manga_memory.mcp.calls.caller import user_of_call
+from strands_manga_memory.mcp.calls.redact import redact_secrets
+from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor
+from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_tool
+from strands_manga_memory.mcp.middleware import BreakerMiddleware
+from strands_manga_memory.mcp.provider import GuardedMCPTools
 
 __all__ = [
     "BreakerEvent",

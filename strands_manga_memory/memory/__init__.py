@@ -1,47 +1,23 @@
 """Long-term memory of a user: memories, preferences, roll-ups, and summaries of sessions that ended."""
 
-from typing import TYPE_CHECKING
-
-from strands_manga_memory.lazy import door
-
-if TYPE_CHECKING:
-    from strands_manga_memory.language.pii import PiiRule
-    from strands_manga_memory.memory.finalizing import MemoryKeeper, MemoryRollup
-    from strands_manga_memory.memory.memory_context import AgentContext
-    from strands_manga_memory.memory.memory_search import RankingWeights, extract_user_query
-    from strands_manga_memory.memory.pii_policy import PiiPolicy
-    from strands_manga_memory.memory.plugin import Learn, UserContext
-    from strands_manga_memory.memory.preferences.preference_outbox import (
-        CallablePreferenceSink,
-        KinesisPreferenceSink,
-        PreferenceOutbox,
-        PreferenceSignal,
-        PreferenceSink,
-        TablePreferenceSink,
-    )
-    from strands_manga_memory.memory.preferences.profile_cache import CachedContext, ProfileCache
-    from strands_manga_memory.memory.profiles import Profile, ProfileReader, ProfileSource, TableProfileSource
-    from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Retention
-    from strands_manga_memory.memory.store import UserMemoryStore
-else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "finalizing": "MemoryKeeper MemoryRollup",
-            "memory_context": "AgentContext",
-            "memory_search": "RankingWeights extract_user_query",
-            "pii_policy": "PiiPolicy PiiRule",
-            "plugin": "Learn UserContext",
-            "preferences.preference_outbox": (
-                "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox "
-                "PreferenceSignal PreferenceSink TablePreferenceSink"
-            ),
-            "preferences.profile_cache": "CachedContext ProfileCache",
-            "profiles": "Profile ProfileReader ProfileSource TableProfileSource",
-            "records": "RETENTION MemoryRecord MemoryType Retention",
-            "store": "UserMemoryStore",
-        },
-    )
+from strands_manga_memory.language.pii import PiiRule
+from strands_manga_memory.memory.finalizing import MemoryKeeper, MemoryRollup
+from strands_manga_memory.memory.memory_context import AgentContext
+from strands_manga_memory.memory.memory_search import RankingWeights, extract_user_query
+from strands_manga_memory.memory.pii_policy import PiiPolicy
+from strands_manga_memory.memory.plugin import Learn, UserContext
+from strands_manga_memory.memory.preferences.preference_outbox import (
+    CallablePreferenceSink,
+    KinesisPreferenceSink,
+    PreferenceOutbox,
+    PreferenceSignal,
+    PreferenceSink,
+    TablePreferenceSink,
+)
+from strands_manga_memory.memory.preferences.profile_cache import CachedContext, ProfileCache
+from strands_manga_memory.memory.profiles import Profile, ProfileReader, ProfileSource, TableProfileSource
+from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Retention
+from strands_manga_memory.memory.store import UserMemoryStore
 
 __all__ = [
     "RETENTION",

@@ -1,36 +1,18 @@
 """Dialogue state of an agent: typed values that survive a restart, and the block that a model is shown."""
 
-from typing import TYPE_CHECKING
-
-from strands_manga_memory.lazy import door
-
-if TYPE_CHECKING:
-    from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
-    from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of
-    from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, DialogueSlot, Phase, SlotStatus
-    from strands_manga_memory.state.environment import (
-        CallableEnvironmentSource,
-        Environment,
-        EnvironmentChanges,
-        EnvironmentSource,
-        TableEnvironmentSource,
-    )
-    from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
-    from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus, Subtask, SubtaskStatus
-    from strands_manga_memory.state.task import ExecutionKind, ExecutionLayer, ExecutionStep, StepStatus, TaskLayer, TaskStep
-else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "active_entities": "ActiveEntity Confidence EntityLayer Origin",
-            "coordinator": "StateCoordinator StateStats coordinator_of",
-            "dialogue": "Clarification ConversationLayer DialogueSlot Phase SlotStatus",
-            "environment": "CallableEnvironmentSource Environment EnvironmentChanges EnvironmentSource TableEnvironmentSource",
-            "escalation": "Escalation SpokenTurn export_for_human",
-            "goals": "Goal GoalArchive GoalsLayer GoalStatus Subtask SubtaskStatus",
-            "task": "ExecutionKind ExecutionLayer ExecutionStep StepStatus TaskLayer TaskStep",
-        },
-    )
+from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of
+from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, DialogueSlot, Phase, SlotStatus
+from strands_manga_memory.state.environment import (
+    CallableEnvironmentSource,
+    Environment,
+    EnvironmentChanges,
+    EnvironmentSource,
+    TableEnvironmentSource,
+)
+from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
+from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus, Subtask, SubtaskStatus
+from strands_manga_memory.state.task import ExecutionKind, ExecutionLayer, ExecutionStep, StepStatus, TaskLayer, TaskStep
 
 __all__ = [
     "ActiveEntity",

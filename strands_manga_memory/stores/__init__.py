@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.lazy import door
 from strands_manga_memory.stores.embedded.in_memory import InMemoryHotStore
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, TenantCipher
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -29,17 +29,15 @@ if TYPE_CHECKING:
     from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
     from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
     from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
-else:  # nobody pays for a driver he does not use
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "aws.dynamodb": "DynamoDBTable",
-            "embedded.sqlite": "SQLiteTable",
-            "postgres.postgres_table": "PostgresTable",
-            "redis.redis_hot_store": "RedisHotStore",
-            "storage.tiered_storage": "TieredStorage",
-        },
-    )
+
+_ADAPTERS = {
+    "DynamoDBTable": "aws.dynamodb",
+    "PostgresTable": "postgres.postgres_table",
+    "RedisHotStore": "redis.redis_hot_store",
+    "SQLiteTable": "embedded.sqlite",
+    "TieredStorage": "storage.tiered_storage",
+}
+"""Modules of the adapters: each imports its driver, so an adapter is imported at its first use."""
 
 __all__ = [
     "ABSENT",
@@ -70,3 +68,13 @@ __all__ = [
     "open_hot_store",
     "open_table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ADAPTERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ADAPTERS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -520,3 +520,13 @@ def test_the_list_of_commands_is_not_cut(capsys: Any, monkeypatch: pytest.Monkey
     assert "sessions" in listed
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"strands-manga-memory {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["no-such-command"]])
+def test_the_list_of_commands_imports_no_strands(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom strands_manga_memory.cli.app import run\n"
+        f"run({arguments!r})\nprint([name for name in sys.modules if name in ('strands', 'boto3', 'redis')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

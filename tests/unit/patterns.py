@@ -17,7 +17,6 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 import strands_manga_memory as package
-from strands_manga_memory.lazy import Expression
 
 _RANDOM = random.Random(3)
 
@@ -77,8 +76,6 @@ def _within(root: object, seen: dict[int, object]) -> Iterator[re.Pattern[Any]]:
         if id(value) in seen or isinstance(value, types.ModuleType):
             continue
         seen[id(value)] = value
-        if isinstance(value, Expression):
-            value = value.search.__self__
         if isinstance(value, re.Pattern):
             yield value
         elif isinstance(value, dict | list | tuple | set | frozenset | types.BuiltinMethodType):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,13 +13,12 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.lazy import expression
 from strands_manga_memory.messages import tool_result_ids
 from strands_manga_memory.stores.encoding.codec import dump
 
 logger = logging.getLogger(__name__)
 
-_REFERENCES = expression(r"\[refs?: ([^\]\n\\]{1,1000})\]")
+_REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
 """How a message names what was put aside; a reference is a ``toolUseId`` or ``tracking_id``, an underscore and a number."""
 
 
