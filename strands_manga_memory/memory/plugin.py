@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 _STATED = "Preferences stated in this conversation:"
 _STATED_SINCE = "Preferences stated since, which replace earlier ones:"
 _FOUND = "From earlier sessions, quoted:"
+_COMPARED_CHARACTERS = 80
 _LATEST = 253_402_300_799.0
 """The last second that has a date."""
 
@@ -398,8 +399,8 @@ class UserContext(Plugin):
         left = self._max_tokens - sum(estimate_tokens(text) for text in self._told_beside()) - estimate_tokens(_FOUND) - 20
         lines: list[str] = []
         for entry in context.entries:
-            if escape_line(entry.content) in told:
-                continue  # it is told already
+            if escape_line(entry.content, _COMPARED_CHARACTERS).removesuffix("…") in told:
+                continue  # the same summary or preference stands there already
             line = f"- {_day_of(entry)}{escape_line(entry.content, ENTRY_CHARACTERS)}"
             left -= estimate_tokens(line) + 1
             if left < 0:

@@ -71,3 +71,17 @@ def test_related_passage_is_injected(tmp_path: Path, talk: tuple[tuple[str, str]
 def test_small_talk_is_no_memory(tmp_path: Path) -> None:
     """A turn of thanks and a farewell is not quoted, even to a question that shares its words."""
     assert "Goodbye" not in _injected(tmp_path, ENGLISH, "Is there a manga with bye in its title?")
+
+
+def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_path: Path) -> None:
+    """A long summary that a search finds is not repeated, although the list of sessions shortens it."""
+    url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
+    with MangaMemory.open(durable=url, memories=True) as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        agent("Is volume 3 of 『Uzumaki』 in stock, in the large format that was printed for the anniversary?")
+        agent("And does the parcel with it arrive before the weekend, if I order today?")
+        memory.finalize(ConversationScope("u1", "s1"))
+        model = ScriptedModel()
+        memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)("Which volume of Uzumaki did I ask about?")
+        request = "\n".join(block.get("text", "") for block in model.requests[0].messages[-1]["content"])
+        assert request.count("The user said") == 1
