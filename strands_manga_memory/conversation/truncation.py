@@ -450,6 +450,8 @@ def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
 
 
 def _is_kept(key: str, value: Any, members: _Members) -> bool:
+    if isinstance(value, list) and members is _Members.IDS and _ID_KEY.search(key) is None:
+        return any(isinstance(each, dict | list) for each in value)  # they may hold identifiers
     if isinstance(value, dict | list):
         return bool(value)
     if value is None or isinstance(value, bool) or value == "":

@@ -78,6 +78,16 @@ def test_a_long_list_says_how_many_items_were_dropped() -> None:
         assert [ids[0], ids[-1]] == ["ORD-0", "ORD-4999"]
 
 
+def test_numbers_of_the_first_records_are_kept_before_lists_of_words() -> None:
+    volumes = [
+        {"sku": f"B07X2201-{number:02d}", "price_yen": 594 + number, "editions": ["ja", "en"], "about": "A story. " * 30}
+        for number in range(36)
+    ]
+    kept = truncate_text(json.dumps(volumes), 700, COUNTER.text)
+    assert all(volume["sku"] in kept for volume in volumes)
+    assert "594" in kept
+
+
 def test_json_that_fits_without_its_white_space_loses_nothing() -> None:
     """Indentation goes first; then nothing is marked as cut."""
     text = json.dumps(ORDERS, indent=8)
