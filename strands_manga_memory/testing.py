@@ -39,13 +39,12 @@ class Request:
 class ScriptedModel(Model):
     """Model that answers from a script and records its requests.
 
-    Example:
-        ```
+    Example::
+
         model = ScriptedModel(["Yes, we have it."])
         agent = Agent(model=model)
         agent("Is it in stock?")
         assert model.requests[0].messages[0]["content"] == [{"text": "Is it in stock?"}]
-        ```
 
     Args:
         replies: Answers in order, or a function that returns the answer to the messages of a request. After the last answer

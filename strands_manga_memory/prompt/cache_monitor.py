@@ -53,13 +53,12 @@ class PromptCacheMonitor(Plugin):
     The monitor compares the prefix of each request with the previous request of the conversation, part by part, to find the
     cause of a drop in the hit rate. Token counts come from the usage that the provider reports.
 
-    Example:
-        ```
+    Example::
+
         monitor = PromptCacheMonitor()  # one for all agents of the process
         agent = Agent(plugins=[monitor])
         agent("Hello")
         print(monitor.report())
-        ```
 
     Args:
         lifetime: Seconds a provider caches a prefix after its last use. Default 300.

@@ -142,10 +142,9 @@ class StableTexts(Plugin):
     Use it in ``Agent(plugins=[...])`` or in ``StateCoordinator(stable=...)``. Each agent needs its own, because the agent's
     tools decide which files are refused.
 
-    Example:
-        ```
+    Example::
+
         agent = Agent(plugins=[StableTexts(InstructionFiles())])
-        ```
 
     Args:
         instructions: Instruction files; None for none.

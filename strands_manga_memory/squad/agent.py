@@ -46,13 +46,12 @@ class SessionStrandsAgent(SquadAgent):
     Closing a stream or cancelling a request cancels the turn; an abandoned stream ends by itself. Both free the
     conversation for its next request. Streams do no work before their first iteration.
 
-    Example:
-        ```
+    Example::
+
         def build(scope: ConversationScope) -> Agent:
             return memory.agent(model, **vars(scope))
 
         squad.add_agent(SessionStrandsAgent(AgentOptions(name="Orders", description="order status"), build))
-        ```
 
     Args:
         options: Name, description and callbacks. ``save_chat`` is always off.

@@ -68,10 +68,9 @@ class SessionChatStorage(ChatStorage):
     The storage returns text: question and final answer of each turn, up to ``max_messages`` of each agent. Tool calls, results
     and handoffs stay in the log. Reading does not extend any TTL. Store calls run on threads and never block the event loop.
 
-    Example:
-        ```
+    Example::
+
         squad = AgentSquad(storage=SessionChatStorage(memory))
-        ```
 
     Args:
         memory: Memory that has the sessions.
