@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.encoding.codec import Cipher, Codec
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteStatus
 from strands_manga_memory.stores.table import Condition, Item, Key, Table, TableSchema, Write
 from strands_manga_memory.telemetry.events import SERIALIZATION, STORE_CALL
@@ -228,6 +228,11 @@ class ObservedCodec(Codec):
     def allows_plain(self) -> bool:
         """See ``Codec.allows_plain``."""
         return self.codec.allows_plain
+
+    @property
+    def cipher(self) -> Cipher | None:
+        """See ``Codec.cipher``."""
+        return self.codec.cipher
 
     def seal(self, dumped: bytes, place: str) -> bytes:
         """See ``Codec.seal``."""

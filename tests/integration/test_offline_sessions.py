@@ -19,6 +19,7 @@ from strands_manga_memory.session.live.tiered_manager import TieredSessionManage
 from strands_manga_memory.session.upkeep.forking import fork, rewind
 from strands_manga_memory.session.upkeep.session_sweeper import SessionSweeper
 from strands_manga_memory.stores import AesGcmCipher, Codec
+from strands_manga_memory.telemetry import ObservedCodec
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session.support import SurvivingHotStore, find, texts, tool_use
 
@@ -186,6 +187,22 @@ def test_doctor_names_damaged_turns_and_a_missing_key(tmp_path: Path) -> None:
     agent._session_manager.close()
     assert checks(other) == [("problem", "durable.records")]
     assert checks(other, sealed) == [("ok", "durable.records")]
+
+
+def test_observed_codec_encrypts_sessions(tmp_path: Path) -> None:
+    """A codec whose calls are measured stores nothing in the clear that the codec itself encrypts."""
+    world = World(tmp_path)
+    sealed = ObservedCodec(Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")))
+    assert sealed.encrypts
+    agent = world.agent(codec=sealed)
+    for number in range(6):
+        agent(f"quokka {number}")
+    agent._session_manager.flush()
+    stored = str(list(world.durable.query(PLACE.session)))
+    if world.hot is not None:
+        stored += str(world.hot._conversations)
+    assert "quokka" not in stored
+    assert len(world.agent(codec=sealed).messages) == 12
 
 
 def test_agent_of_a_fork_has_the_history_and_state_of_the_turn(world: World) -> None:

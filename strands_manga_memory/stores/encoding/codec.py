@@ -69,7 +69,7 @@ class Codec:
     @property
     def encrypts(self) -> bool:
         """Whether there is a cipher."""
-        return self._cipher is not None
+        return self.cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
         """Return the stored form of what ``dump`` returned.
