@@ -17,7 +17,7 @@ from mangaassist.worker_process import Event, WorkerError, WorkerProcess, Worker
 BUDGET = 4096
 
 Say = Callable[[str], None]
-Fate = dict[str, Any]  # what became of a message, as the conversation manager explains it
+Outcome = dict[str, Any]  # what became of a message, as the conversation manager explains it
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Evidence:
     hot_trips_before_answer: list[int] | None = None
     hot_trips: int = 0
     durable_requests: int = 0
-    fates: dict[str, Fate] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     @property
     def restored_exactly(self) -> bool:
@@ -64,9 +64,9 @@ class Evidence:
     def kept_by_kind(self) -> dict[str, tuple[int, int]]:
         """Return how many messages of each kind (preference, tool result, ...) the model still sees, and of how many."""
         counts: dict[str, tuple[int, int]] = {}
-        for fate in sorted(self.fates.values(), key=lambda fate: -fate["score"]):
-            kept, of = counts.get(fate["act"], (0, 0))
-            counts[fate["act"]] = kept + (fate["fate"] != "dropped"), of + 1
+        for outcome in sorted(self.outcomes.values(), key=lambda outcome: -outcome["score"]):
+            kept, of = counts.get(outcome["act"], (0, 0))
+            counts[outcome["act"]] = kept + (outcome["outcome"] != "dropped"), of + 1
         return counts
 
     def round_trips_per_turn(self) -> float | None:
@@ -188,7 +188,7 @@ class Conversation:
         """
         self._running.send("settle")
         settled = self._running.wait_for("settled")
-        self.evidence.fates.update({fate["tracking_id"]: fate for fate in settled["fates"]})
+        self.evidence.outcomes.update({outcome["tracking_id"]: outcome for outcome in settled["outcomes"]})
         if not settled["saved"]:
             raise WorkerError("the stores did not take everything within 10 seconds")
 

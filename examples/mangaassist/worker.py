@@ -146,7 +146,11 @@ def serve(agent: Agent, memory_kwargs: dict[str, Any], pipe: Pipe, requests: Req
                     durable_requests=requests.count,
                 )
             case "settle":
-                pipe.send("settled", saved=_wait_until_saved(session), fates=[asdict(fate) for fate in manager.explain(agent)])
+                pipe.send(
+                    "settled",
+                    saved=_wait_until_saved(session),
+                    outcomes=[asdict(outcome) for outcome in manager.explain(agent)],
+                )
             case "history":
                 pipe.send("history", messages=list(session.history(AGENT_ID)))
             case "close":
