@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Required, TypedDict, cast
 
@@ -10,7 +9,7 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.memory import MemoryManager
 from strands.plugins import Plugin
 
-from strands_manga_memory.assembly.settings import History, MangaMemorySettings, SettingsError
+from strands_manga_memory.assembly.settings import History, MangaMemorySettings, SettingsError, unknown_setting
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.basis.tiers import Refresh
 from strands_manga_memory.stores import Codec
@@ -178,14 +177,13 @@ def merged(ours: Mapping[str, Any], own: Mapping[str, Any]) -> AgentKwargs:
 
 
 def _check(names: Iterable[str], known: tuple[str, ...], beside: Iterable[str]) -> None:
-    problems = [(name, f"is no setting, {_hint(name, (*beside, *known))}") for name in names if name not in known]
+    problems = [(name, _problem(name, (*beside, *known))) for name in names if name not in known]
     if problems:
         raise SettingsError(problems)
 
 
-def _hint(name: str, known: tuple[str, ...]) -> str:
+def _problem(name: str, known: tuple[str, ...]) -> str:
     homes = [call.format(name) for names, call in _HOMES if name in names]
     if homes:
-        return f"it belongs to {' or '.join(homes)}"
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"closest={close[0]}" if close else f"there are {', '.join(known)}"
+        return f"Unknown setting {name!r:.80}. It belongs to {' or '.join(homes)}"
+    return unknown_setting(name, known)

@@ -6,7 +6,7 @@ import difflib
 import logging
 import os
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -53,11 +53,23 @@ _DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
 
 
 class SettingsError(ValueError):
-    """Settings that are not allowed, by the name under which each was given."""
+    """Settings that are not allowed, by the name under which each was given.
+
+    Args:
+        problems: Name and problem of each setting: a phrase that follows the name, or a sentence that quotes it.
+    """
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{name:.80} {what}" for name, what in problems))
+        super().__init__("; ".join(what if what[:1].isupper() else f"{name:.80} {what}" for name, what in problems))
         self.problems = problems
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> str:
+    """Return the problem of a name that is no setting, with the closest known name."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
+    return f"Unknown setting {name!r:.80}. {hint}"
 
 
 class MangaMemorySettings(BaseModel):
@@ -293,6 +305,6 @@ def _problem(error: Any) -> tuple[str, str]:
     """Return the name of a setting and what is wrong with it."""
     name = str(error["loc"][0])
     if name not in MangaMemorySettings.model_fields:
-        return name, f"is no setting; there are {', '.join(MangaMemorySettings.model_fields)}"
+        return name, unknown_setting(name, MangaMemorySettings.model_fields)
     what = str(error["ctx"]["error"]) if "error" in error.get("ctx", {}) else takes(name).replace("`", "")
     return name, f"must be {what}, got {without_password(str(error['input']))!r:.200}"

@@ -46,7 +46,7 @@ def test_the_names_of_the_folders_are_true() -> None:
 
 
 def test_dir_lists_them() -> None:
-    assert set(package.__all__) <= set(dir(package))
+    assert dir(package) == sorted(package.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -101,7 +101,7 @@ def test_a_slip_in_a_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         MangaMemorySettings.from_env({"MANGA_MEMORY_FLUSH_EVRY": "3"})
     assert "MANGA_MEMORY_FLUSH_EVERY" in caplog.text
-    with pytest.raises(ValueError, match="flush_evry is no setting; there are"):
+    with pytest.raises(ValueError, match=r"Unknown setting 'flush_evry'\. Did you mean 'flush_every'\?"):
         MangaMemorySettings(flush_evry=3)
 
 
