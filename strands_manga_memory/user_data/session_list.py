@@ -30,7 +30,7 @@ class SessionSummaryLine:
         agents: Ids of its agents.
         title: The first question of the user, at most 80 characters, without numbers of cards and accounts; empty if none.
         turns: Turns of all agents.
-        last_used: When something was last said, in seconds since 1970; None if nothing was.
+        last_used: Time of the last message, in seconds since 1970; None without messages.
     """
 
     session_id: str
