@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from strands import Agent
 from strands.hooks import MessageAddedEvent
 
 from strands_manga_memory.session.live.tiered_manager import TieredSessionManager
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session import support
-from tests.unit.session.support import KINDS, Stores, find, open_stores, same, texts, tool_use, user
+from tests.unit.session.support import KINDS, MemoryTable, Stores, find, open_stores, same, texts, tool_use, user
 
 
 @pytest.fixture(params=KINDS)
@@ -143,3 +145,21 @@ def test_model_that_keeps_the_conversation_has_no_history_and_a_whole_log(stores
     restored = stores.agent(ScriptedModel(stateful=True))
     assert restored.messages == []
     assert len(list(restored._session_manager.history())) == 14
+
+
+def test_live_agent_begins_anew_after_the_stores_have_let_the_session_go() -> None:
+    """The turn that it is told after a day of silence is kept; the history of the ended session is not stored again."""
+    clock = FakeClock()
+    durable: Any = MemoryTable()
+    live = Agent(
+        model=ScriptedModel(),
+        session_manager=TieredSessionManager("s", durable=durable, clock=clock),
+        callback_handler=None,
+    )
+    live("one")
+    live._session_manager.flush()
+    clock.advance(200_000)
+    durable.rows.clear()
+    live("two")
+    live._session_manager.flush()
+    assert texts(live.messages) == texts(TieredSessionManager("s", durable=durable, clock=clock).history()) == ["two", "ok"]

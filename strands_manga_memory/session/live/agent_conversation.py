@@ -350,6 +350,12 @@ class AgentConversation:
             return given_entries(self.local.states) != self._given
 
     @property
+    def is_silent(self) -> bool:
+        """Whether no tier has answered for so long that the conversation may have ended: it is read before the next turn."""
+        at = self.local.answered_at
+        return at is not None and self.tiers.clock() - at >= min(12 * 3600.0, self.tiers.ttl.session)
+
+    @property
     def lacks_messages(self) -> bool:
         """Whether messages of the history have to be read from the log first."""
         return bool(self.local.base.lacking)

@@ -110,7 +110,7 @@ class SessionAgent:
             self._capture(agent)
             if conversation.is_dirty:
                 await saved(conversation, conversation.saver.request())
-        if conversation.tiers.refresh == "turn":
+        if conversation.tiers.refresh == "turn" or conversation.is_silent:
             await saved(conversation, conversation.saver.request_refresh())
         unsaved = conversation.local.unsaved_messages
         if unsaved >= conversation.tiers.max_unsaved:
