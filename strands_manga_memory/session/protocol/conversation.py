@@ -530,7 +530,7 @@ class Conversation:
             found, head = hot.record if hot.is_known else None, durable.record
             if found is None or not found.incarnation or head is None or head.incarnation != found.incarnation:
                 return False
-            if head.version < found.version or found.unlogged.keys() - head.seen.keys():
+            if head.version[:2] < found.version[:2] or found.unlogged.keys() - head.seen.keys():
                 return False
             return hot.write(Record(version=found.version.marked()), ttl=EMPTY_SECONDS)
 
