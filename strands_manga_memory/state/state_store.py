@@ -211,6 +211,7 @@ class StateStore:
         self._layers: dict[type[Layer], Layer] = {kind: kind() for kind in kinds}
         self._base = dict(self._layers)
         self._stored: dict[type[Layer], Any] = {}
+        self._is_restored = False
         self._unwritten: set[type[Layer]] = set()
         self._unreadable: dict[type[Layer], str] = {}
         self._between_turns: set[type[Layer]] = set()
@@ -320,9 +321,9 @@ class StateStore:
 
     @property
     def is_new(self) -> bool:
-        """Whether this agent has shared no state yet, and has none of its own."""
+        """Whether this agent has shared no state yet, and was restored without any."""
         with self.lock:
-            return self.revision == 0 and not self._stored
+            return self.revision == 0 and not self._is_restored
 
     def has_changed(self) -> bool:
         """Tell whether a layer differs from the one that the session was last known to have."""
@@ -389,6 +390,7 @@ class StateStore:
                     self._unreadable[kind] = str(error)
                     logger.warning("record=<%s> | cannot be read, it is left as it is and not used", kind.KEY)
         self._base = dict(self._layers)
+        self._is_restored = bool(self._stored)
 
 
 @dataclass(frozen=True)
@@ -461,7 +463,11 @@ class SessionState:
 
     def _pull(self) -> None:
         shared = self._health.tried(self._read)
-        if shared is None or shared.revision == self._store.revision:
+        if shared is not None:
+            self._merge(shared)
+
+    def _merge(self, shared: _SharedLayers) -> None:
+        if shared.revision in (self._store.revision, self._abandoned):
             return
         if self._store.is_new and not self._is_alive(shared):
             self._abandoned = shared.revision
@@ -473,10 +479,10 @@ class SessionState:
 
     def _write(self) -> None:
         shared = self._read()
-        if shared is not None and shared.revision == self._abandoned:
-            shared = _SharedLayers({}, shared.revision, frozenset())
-        elif shared is not None and shared.revision != self._store.revision:
-            self._store.merge(shared.layers, shared.revision)
+        if shared is not None:
+            self._merge(shared)
+            if shared.revision == self._abandoned:
+                shared = _SharedLayers({}, shared.revision, frozenset())
         with self._store.lock:
             agent, layers = self._store.agent, self._store.share()
             revision = 1 + max(self._store.revision, 0 if shared is None else shared.revision)

@@ -130,6 +130,21 @@ def test_new_session_of_a_deleted_one_starts_without_its_state(opened: Opened) -
     assert ORDER not in shown(third)
 
 
+def test_late_answer_of_the_hot_tier_does_not_bring_back_the_state_of_a_deleted_session(opened: Opened) -> None:
+    """The hot tier answers after the deadline, when the new agent has a state of its own."""
+    first, second = opened(), opened()
+    agent_of(first, "orders")(f"Where is my order {ORDER}?")
+    settle(first)
+    first.session(ConversationScope("u1", "s1", "orders")).delete_session()
+    agent = agent_of(second, "cancellations")
+    state = state_of(agent)
+    pull, state._session._pull = state._session._pull, lambda: None  # type: ignore[union-attr, method-assign]
+    agent("I have a question about 『Uzumaki』.")
+    pull()
+    settle(second)
+    assert [each.type for each in state.entities.active()] == ["title"]
+
+
 def test_state_of_an_erased_user_is_shared_with_nobody(opened: Opened) -> None:
     first = opened()
     agent_of(first, "orders")(f"Where is my order {ORDER}?")
