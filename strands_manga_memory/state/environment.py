@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
@@ -36,6 +37,7 @@ class Environment(Part):
         locale: Such as ``"ja-JP"``.
         language: Preferred language.
         cart: What is in the cart, one line an item.
+        cart_total: Total of the cart with its currency, such as ``"1,200 JPY"``; a number is kept as text.
         promotions: What is on offer, one line each.
         timezone: IANA name, such as ``"Asia/Tokyo"``; the time of day follows from it.
         time_of_day: As the source says, where it does.
@@ -47,6 +49,7 @@ class Environment(Part):
     locale: str | None = None
     language: str | None = None
     cart: tuple[str, ...] = Field(default=(), max_length=_MOST)
+    cart_total: str | None = Field(default=None, max_length=40)
     promotions: tuple[str, ...] = Field(default=(), max_length=_MOST)
     timezone: str | None = None
     time_of_day: str | None = None
@@ -55,6 +58,12 @@ class Environment(Part):
     @classmethod
     def _lines(cls, value: Any) -> Any:
         return tuple(_line(item) for item in value)[:_MOST] if isinstance(value, list | tuple) else value
+
+    @field_validator("cart_total", mode="before")
+    @classmethod
+    def _text(cls, value: Any) -> Any:
+        is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+        return f"{value:,}" if is_number else value
 
     @field_validator("timezone")
     @classmethod
@@ -226,6 +235,8 @@ class EnvironmentChanges:
         unknown = sorted(set(fields) - set(Environment.model_fields))
         if unknown:
             raise ValueError(f"fields must be of Environment ({', '.join(Environment.model_fields)}), got {unknown}")
+        if "cart" in fields:  # the total of the cart before is not that of the new one
+            fields = {"cart_total": None, **fields}
         dumped = Environment.model_validate(fields).model_dump(mode="json")
         for name in fields:  # values first: whoever sees the mark sees them
             place = f"{self._name}/{name}"

@@ -117,7 +117,8 @@ class Escalation(BaseModel):
     def _user(self) -> list[str]:
         known = {"tier": self.environment.tier, "language": self.environment.language, "locale": self.environment.locale}
         lines = [f"{name}: {value}" for name, value in known.items() if value]
-        return lines + ([f"cart: {'; '.join(self.environment.cart)}"] if self.environment.cart else [])
+        lines += [f"cart: {'; '.join(self.environment.cart)}"] if self.environment.cart else []
+        return lines + ([f"cart total: {self.environment.cart_total}"] if self.environment.cart_total else [])
 
 
 def export_for_human(

@@ -175,7 +175,8 @@ def _environment(view: View) -> Iterator[str]:
     known = view.environment
     if known.cart:
         more = f" and {len(known.cart) - _MOST_ITEMS} more" if len(known.cart) > _MOST_ITEMS else ""
-        yield f"In the cart: {'; '.join(escape_line(item, 60) for item in known.cart[:_MOST_ITEMS])}{more}"
+        total = f" (total {escape_line(known.cart_total)})" if known.cart_total else ""
+        yield f"In the cart: {'; '.join(escape_line(item, 60) for item in known.cart[:_MOST_ITEMS])}{more}{total}"
     user = {
         "tier": known.tier,
         "language": known.language,

@@ -717,11 +717,14 @@ def test_a_cart_update_reaches_every_live_agent_before_its_next_model_call(hot: 
     agents = [agent_with(StateCoordinator(hot=hot, scope=SCOPE), model) for model in models]
     other = ScriptedModel()
     stranger = agent_with(StateCoordinator(hot=hot, scope=ConversationScope("u2", "s1")), other)
-    EnvironmentChanges(hot, SCOPE).publish(cart=["B07X1234 x2"], tier="vip")
+    EnvironmentChanges(hot, SCOPE).publish(cart=["B07X1234 x2"], cart_total="1,200 JPY", tier="vip")
     for agent in (*agents, stranger):
         agent("What is in my cart?")
-    assert all("In the cart: B07X1234 x2" in told(model) for model in models)
+    assert all("In the cart: B07X1234 x2 (total 1,200 JPY)" in told(model) for model in models)
     assert told(other) == ""
+    EnvironmentChanges(hot, SCOPE).publish(cart=["B07X9999"])
+    agents[0]("What is in it now?")
+    assert "In the cart: B07X9999\n" in told(models[0])
     EnvironmentChanges(hot, SCOPE).publish(cart=[])
     agents[0]("And now?")
     assert "In the cart" not in told(models[0])
@@ -939,7 +942,7 @@ def test_what_was_published_is_erased_with_the_user(tmp_path: Path) -> None:
     agent("hello")
     memory.changes(user_id="u1", session_id="s1").publish(cart=["canary"])
     report = memory.forget_user("u1")
-    assert report.counts["environment"] == 3
+    assert report.counts["environment"] == 4
     assert EnvironmentChanges(memory.hot, SCOPE).published() == Environment()
     memory.close()
 

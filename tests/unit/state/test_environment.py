@@ -53,6 +53,13 @@ def test_the_time_of_day_is_that_of_the_user(hour: int, part: str) -> None:
         Environment(timezone="../etc/passwd")
 
 
+@pytest.mark.parametrize(("given", "kept"), [(1200, "1,200"), (12.5, "12.5"), ("1,200 JPY", "1,200 JPY"), (None, None)])
+def test_total_of_the_cart_is_kept_as_text(given: object, kept: str | None) -> None:
+    assert Environment.model_validate({"cart": ["B07X1234"], "cart_total": given}).cart_total == kept
+    with pytest.raises(ValidationError):
+        Environment.model_validate({"cart_total": ["1"]})
+
+
 def test_the_agent_cannot_change_it() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Environment().tier = "vip"  # type: ignore[misc]
