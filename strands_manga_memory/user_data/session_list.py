@@ -23,13 +23,13 @@ _ANY_TIME = 10.0**12
 
 @dataclass(frozen=True)
 class SessionSummaryLine:
-    """A session in a list.
+    """Entry of a session in a list.
 
     Attributes:
-        session_id: The session.
+        session_id: Id of the session.
         agents: Ids of its agents.
-        title: The first question of the user, at most 80 characters, without numbers of cards and accounts; empty if none.
-        turns: Turns of all agents.
+        title: First question of the user, at most 80 characters, with card and account numbers redacted; empty without one.
+        turns: Number of turns of all agents.
         last_used: Time of the last message, in seconds since 1970; None without messages.
     """
 
@@ -42,7 +42,7 @@ class SessionSummaryLine:
 
 @dataclass(frozen=True)
 class SessionPage:
-    """Sessions of a user, the one used last first; ``next`` continues the list, None at its end."""
+    """Page of a user's sessions, most recently used first. ``next`` continues the list; None at its end."""
 
     sessions: tuple[SessionSummaryLine, ...]
     next: str | None = None
@@ -50,7 +50,7 @@ class SessionPage:
 
 @dataclass(frozen=True)
 class UserLine:
-    """A user in a list, and the number of their sessions."""
+    """Entry of a user in a list, with the number of their sessions."""
 
     user_id: str
     tenant: str | None
@@ -59,7 +59,7 @@ class UserLine:
 
 @dataclass(frozen=True)
 class UserPage:
-    """Users in the order of tenant and id; ``next`` continues the list, None at its end."""
+    """Page of users, ordered by tenant and id. ``next`` continues the list; None at its end."""
 
     users: tuple[UserLine, ...]
     next: str | None = None
@@ -76,11 +76,11 @@ def list_sessions(
     """Return a page of a user's sessions. Pages are in the order of the session ids.
 
     Args:
-        durable: The durable tier, whose directory lists the sessions.
-        owner: The user.
-        open_session: Opens a session to be looked at.
-        limit: Most sessions of the page.
-        after: ``next`` of the page before.
+        durable: Durable tier, whose directory lists the sessions.
+        owner: User and tenant.
+        open_session: Function that opens the session of a scope for reading.
+        limit: Size of the page.
+        after: ``next`` of the previous page; None for the first page.
 
     Raises:
         ValueError: ``limit`` is below 1.
@@ -118,12 +118,12 @@ def _title(manager: TieredSessionManager, agent_id: str) -> str:
 
 
 def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
-    """Return a page of the users who have sessions; sessions of nobody are not counted.
+    """Return a page of the users with sessions. Sessions without a user are not counted.
 
     Args:
-        durable: The durable tier.
-        limit: Most users of the page.
-        after: ``next`` of the page before.
+        durable: Durable tier.
+        limit: Size of the page.
+        after: ``next`` of the previous page; None for the first page.
 
     Raises:
         ValueError: ``limit`` is below 1.
