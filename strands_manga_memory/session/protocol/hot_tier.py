@@ -108,6 +108,11 @@ class HotTier:
         return None if self._stored is None else self._stored.record
 
     @property
+    def stored_as(self) -> tuple[int, int] | None:
+        """Epoch and version of the content that the store is known to have; None if there is none."""
+        return None if self._stored is None else self._stored.expect
+
+    @property
     def expires_in(self) -> float | None:
         """Seconds until logical expiry at the last read, negative after it; None if there was nothing."""
         return None if self._stored is None else self._stored.expires_in

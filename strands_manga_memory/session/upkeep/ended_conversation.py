@@ -41,18 +41,21 @@ class EndedConversation:
         """Original ids of session, user, tenant and member, as far as they are known."""
         return self.record.ids or self._ids
 
-    def flush(self) -> bool:
+    def flush(self, *, claimed: tuple[int, int]) -> bool:
         """Store in the durable tier what only the hot tier has, without a write to the hot tier.
 
+        Args:
+            claimed: Epoch and version of the hot record that was claimed.
+
         Returns:
-            False if the hot tier has nothing of it.
+            False if the hot tier has nothing of it, or somebody has written since.
 
         Raises:
             StoreUnavailableError: A tier does not answer.
             CorruptRecordError: The head in a tier cannot be read.
         """
         found = self.hold.read_hot(touch=False)
-        if found is None or found.is_empty:
+        if found is None or found.is_empty or self.hold.hot is None or self.hold.hot.stored_as != claimed:
             return False
         if self.hold.durable is not None:
             self.hold.close(writes_hot=False)

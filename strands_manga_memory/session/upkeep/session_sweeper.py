@@ -112,8 +112,8 @@ class SessionSweeper:
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
         """Flush a claimed conversation, have it finalized, and end its hot copy; return whether it was finished."""
         conversation = EndedConversation(Place.named(name), self._tiers)
-        if not conversation.flush():
-            hot.drop(name, expect=expect)  # a tombstone, or an empty record that refused late writes
+        if not conversation.flush(claimed=expect):
+            hot.drop(name, expect=expect)  # a tombstone, or an empty record that refused late writes; not one in use
             return False
         if self._finalizer is not None:
             self._finalizer(conversation)

@@ -99,6 +99,26 @@ def test_turn_during_the_finalizer_keeps_the_conversation_in_the_hot_tier() -> N
     assert texts(sweeps.load()) == expected(1, 2)
 
 
+def test_turn_between_claim_and_flush_keeps_the_conversation_from_being_finalized() -> None:
+    """A conversation that goes on after a sweeper has claimed it is left alone."""
+    sweeps = Sweeps()
+    sweeps.talk(1)
+    sweeps.clock.advance(1801)
+    claim = sweeps.hot.claim
+
+    def claim_before_a_turn(name: str, **options: Any) -> Any:
+        claimed = claim(name, **options)
+        sweeps.talk(2)
+        return claimed
+
+    sweeps.hot.claim = claim_before_a_turn
+    assert sweeps.sweep() == 0
+    sweeps.hot.claim = claim
+    assert sweeps.transcripts == []
+    assert sweeps.has_hot_copy
+    assert texts(sweeps.load()) == expected(1, 2)
+
+
 def test_finalizer_that_fails_is_tried_again_after_the_lease() -> None:
     """The hot copy stays claimed, and its time to live is not restarted."""
     sweeps = Sweeps()
