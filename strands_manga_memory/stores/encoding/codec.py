@@ -39,13 +39,13 @@ class Codec:
 
     Args:
         cipher: Encrypts each value; None stores them in the clear.
-        compress_from: Values of at least this many bytes are compressed with zlib. Default 2,048:
+        compress_from: Values of at least this many bytes are compressed with zlib. Default 1,024:
             smaller ones can be read in the store.
         allow_plain: With a cipher, read values that are not encrypted too: while an application that had none changes over.
             Default False: they are refused, as anybody who can write to the store could have put them there.
     """
 
-    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 2048, allow_plain: bool = False) -> None:
+    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False) -> None:
         self._cipher = cipher
         self._compress_from = compress_from
         self._allow_plain = allow_plain
