@@ -89,8 +89,12 @@ class Units:
         for action in body["TransactItems"]:
             if "Put" in action:
                 self._put_item(action["Put"], 2)
-            else:
+            elif "Delete" in action:
                 self._delete_item(action["Delete"], 2)
+            else:  # a condition is billed as a write of its item
+                check = action["ConditionCheck"]
+                item = self._items.setdefault(check["TableName"], {}).get(_key(check["TableName"], check["Key"]))
+                self.writes += 2 * (1 if item is None else math.ceil(item_bytes(item) / 1024))
 
     def _get_item(self, body: dict[str, Any]) -> None:
         self._read(body["TableName"], [body["Key"]])
@@ -195,7 +199,7 @@ def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, ke
 def spread(turns: int, number: int) -> int:
     """Return how many turns the session of a new user has: up to four more or fewer, on average ``turns``.
 
-    A history is cut in steps, so how large its copy is at the end depends on when the last step was.
+    A conversation is flushed every five turns, so the size of its copy depends on the number of turns since then.
     """
     middle = _COUNTED_OF_NEW_USERS // 2
     return turns + round(min(middle, turns - 1) * (number - middle) / middle)

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 DAYS_A_MONTH = 30.0
+_COMPRESSED_FROM = 1_024  # bytes of a value, as in the codec
+_MAX_FIELD = 2_048  # bytes of a turn that are stored as one value
+_EVICTED_BUDGETS, _MAX_EVICTED_TOKENS = 3, 32_768  # evicted messages that the hot copy holds, in budgets of the history
 _SECONDS_A_DAY = 86_400.0
 
 
@@ -120,8 +123,8 @@ class Measured:
     """What was measured: of each number of ``SessionUse`` what a session takes, what a turn adds, and what a KB of text adds.
 
     Sessions of 4 to 25 turns with messages of 120 to 1,500 bytes of made-up English, flushed every 5 turns, finalized at their
-    end and swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds at most the history's budget of
-    tokens, and what waits to be flushed.
+    end and swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds the history,
+    and evicted messages that a selection may bring back.
     For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and
     when the session is finalized. That was measured with up to 20 earlier sessions, one every two days.
 
@@ -136,8 +139,8 @@ class Measured:
         memory_by_known: Bytes that earlier sessions add for each KB of the session's text.
         bytes_per_token: Of the text.
         tokens_per_message: That a message has beside its text.
-        turns_waiting: Turns that the hot copy has in full until the durable tier has them, whatever is left out of the history.
-        trim_every: For how many turns a history that is over its budget makes room, and the most of the budget it gives up.
+        hot_bytes: Bytes of a hot copy without messages, and the bytes beside the text of a user's message and of an answer.
+        compressed_to: Size of compressed text, as a share of its own.
         reads_by_restore: Read units of a message whose agent is restored: the memories are in the hot tier by then.
         copy_share: Bytes of a user's memories in the hot tier, as a share of what a query of them reads.
     """
@@ -156,30 +159,28 @@ class Measured:
     memory_by_known: float
     bytes_per_token: float
     tokens_per_message: float
-    turns_waiting: float
-    trim_every: tuple[float, float]
+    compressed_to: float
     reads_by_restore: float
     copy_share: float
 
 
 MEASURED = Measured(
     date="2026-11-26",
-    write_units=(39.7, 0.68, 2.84),
-    read_units=(47.4, 0.05, 1.53),
-    session_bytes=(1_458.0, 166.0, 369.5),
-    memory_bytes=(4_568.0, 2.7, 977.0),
-    hot_bytes=(797.0, 246.0, 531.0),
+    write_units=(36.9, 1.47, 2.70),
+    read_units=(54.7, 0.34, 1.03),
+    session_bytes=(2_210.0, 217.5, 374.7),
+    memory_bytes=(4_893.0, 10.8, 1_016.0),
+    hot_bytes=(1_276.0, 118.0, 388.0),
     known_share=0.345,
     full_from=4.0,
     months_from=(12.0, 20.0),
-    writes_by_known=(92.0, 14.5, 40.0),
-    reads_by_known=(2.15, 0.94),
-    memory_by_known=240.0,
+    writes_by_known=(134.6, 20.5, 208.4),
+    reads_by_known=(2.16, 0.976),
+    memory_by_known=283.0,
     bytes_per_token=3.98,
     tokens_per_message=8.1,
-    turns_waiting=3.0,
-    trim_every=(7.0, 1 / 3),
-    reads_by_restore=3.0,
+    compressed_to=0.602,
+    reads_by_restore=4.0,
     copy_share=0.6,
 )
 """What sessions of this version were measured to take."""
@@ -189,20 +190,10 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
     """Return what one session takes."""
     turns, kilobytes = workload.turns_per_session, 2 * workload.turns_per_session * workload.bytes_per_message / 1000
 
-    def sized(numbers: tuple[float, float, float], share: float = 1.0) -> float:
+    def sized(numbers: tuple[float, float, float]) -> float:
         fixed, a_turn, a_kilobyte = numbers
-        return fixed + share * (a_turn * turns + a_kilobyte * kilobytes)
+        return fixed + a_turn * turns + a_kilobyte * kilobytes
 
-    a_turn = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
-    budget = max(1.0, workload.history_tokens)
-    budgets = turns * a_turn / budget
-    # Between two cuts a history grows from the low mark to the budget, by whole turns.
-    room, most_room = measured.trim_every
-    low = 1.0 - min(most_room, room * a_turn / budget)
-    when_full = (low + max(low, 1.0 - a_turn / budget / 2)) / 2
-    # Soon after the history is full it may have been trimmed or not; later it is in the middle between two steps.
-    trimmed = min(1.0, max(0.0, 2 * (budgets - 1.0)))
-    kept = min(1.0, 1.0 / budgets) * (1.0 - trimmed * (1.0 - when_full))
     known = workload.known_sessions
     grown = min(1.0, known / measured.full_from)
     since, until = measured.months_from
@@ -217,9 +208,19 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
         read_units=sized(measured.read_units) + factor * (read / 1000) ** power + restored * measured.reads_by_restore,
         session_bytes=sized(measured.session_bytes),
         memory_bytes=memory_bytes + grown * measured.memory_by_known * kilobytes,
-        hot_bytes=sized(measured.hot_bytes, kept + (1.0 - kept) * min(1.0, measured.turns_waiting / turns))
-        + (0.0 if workload.keeps_agents else measured.copy_share * read),
+        hot_bytes=_hot_bytes(workload, measured) + (0.0 if workload.keeps_agents else measured.copy_share * read),
     )
+
+
+def _hot_bytes(workload: Workload, measured: Measured) -> float:
+    """Return the bytes of a session's hot copy: its history, and the messages that a selection may bring back."""
+    fixed, in_user_message, in_answer = measured.hot_bytes
+    question, answer = workload.bytes_per_message + in_user_message, workload.bytes_per_message + in_answer
+    fields = [question + answer] if question + answer < _MAX_FIELD else [question, answer]
+    a_turn = sum(size if size < _COMPRESSED_FROM else size * measured.compressed_to for size in fields)
+    tokens = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
+    evicted = min(_EVICTED_BUDGETS * workload.history_tokens, _MAX_EVICTED_TOKENS)
+    return fixed + a_turn * min(workload.turns_per_session, max(1.0, (workload.history_tokens + evicted) / tokens))
 
 
 @dataclass(frozen=True, kw_only=True)

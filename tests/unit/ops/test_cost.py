@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from strands_manga_memory.assembly import history_plan
+from strands_manga_memory import Codec
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.conversation import budget
+from strands_manga_memory.conversation import log_tail
 from strands_manga_memory.ops.cost import (
-    MEASURED,
     CostModel,
     Workload,
     capacity_plan,
@@ -18,11 +18,13 @@ from strands_manga_memory.ops.cost import (
     prices,
     sensitivity,
     session_use,
+    use,
 )
 
 
-def test_the_model_trims_as_the_facade_does() -> None:
-    assert MEASURED.trim_every == (history_plan._TRIM_EVERY, 1 / budget._MOST_GIVEN_UP)
+def test_the_model_has_the_limits_of_the_hot_copy() -> None:
+    assert signature(Codec).parameters["compress_from"].default == use._COMPRESSED_FROM
+    assert (use._EVICTED_BUDGETS, use._MAX_EVICTED_TOKENS) == (log_tail._TIMES_WINDOW, log_tail._MOST_TOKENS)
 
 
 def told(capsys: Any, *arguments: str) -> Any:
