@@ -151,14 +151,14 @@ def test_what_is_no_value_is_stored_as_its_text(caplog: pytest.LogCaptureFixture
     assert "secret" not in caplog.text
 
 
-def test_a_value_under_2_kb_can_be_read_in_the_store() -> None:
-    message = {"role": "user", "content": [{"text": "届け先を変更したいのですが、まだ間に合いますか。" * 20}]}
+def test_a_value_under_1_kb_can_be_read_in_the_store() -> None:
+    message = {"role": "user", "content": [{"text": "届け先を変更したいのですが、まだ間に合いますか。" * 10}]}
     assert json_bytes(message) in Codec().encode(message, PLACE)
 
 
 def test_long_values_are_compressed_unless_that_is_of_no_use() -> None:
     assert len(Codec().encode("a" * 10_000, PLACE)) < 700  # padded: it would pass for a decompression bomb
-    assert len(Codec().seal(b"a" * 2_047, PLACE)) == 2_047 + 7
+    assert len(Codec().seal(b"a" * 1_023, PLACE)) == 1_023 + 7
     assert len(Codec().seal(b"a" * 2_048, PLACE)) < 200
     noise = os.urandom(3_000)
     assert len(Codec().seal(noise, PLACE)) == 3_000 + 7
