@@ -145,3 +145,14 @@ class Prepared:
     manager: TieredSessionManager | None
     tier: UserTier
     environment: state.Environment | None
+
+
+def check_of_storage(manager: TieredSessionManager) -> Callable[[str], bool]:
+    """Return a check whether a session has a conversation of an agent. It does not keep the manager alive."""
+    held = weakref.ref(manager)
+
+    def is_stored(agent_id: str) -> bool:
+        manager = held()
+        return manager is None or manager.exists(agent_id)
+
+    return is_stored

@@ -27,6 +27,7 @@ from strands_manga_memory.assembly.agent_parts import (
     EnvironmentMetadata,
     Prepared,
     UserTier,
+    check_of_storage,
     keeping_state,
     make_recall_plugin,
     surroundings,
@@ -177,7 +178,7 @@ class Assembly(Process):
         state = wanted.task_state if task_state is None else task_state
         if state is not False:
             given = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
-            given |= {} if manager is None else {"is_stored": manager.exists}
+            given |= {} if manager is None else {"is_stored": check_of_storage(manager)}
             given |= {f"wall_{name}": clock for name, clock in self._clock.items()}
             coordinator = keeping_state(state, environment=environment, **given)
             prepared.tier.follow(coordinator)
