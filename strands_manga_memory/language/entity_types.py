@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.language.entities import EntityType, EntityTypes
-from strands_manga_memory.language.packs import EN, any_language, canonical_words
+from strands_manga_memory.language.packs import EN, JA, any_language, canonical_words
 from strands_manga_memory.language.pii import find_personal_data
 from strands_manga_memory.language.text_features import kanji_number, normalized
 
@@ -369,6 +369,13 @@ SERIES_OF_VOLUME = EntityType(
     has_digits=True,
     cues=(" of ",),
 )
+TITLE_OF_VOLUME = EntityType(
+    "title",
+    re.compile(rf"(?<![A-Za-zァ-ヴー・\d々一-龠ぁ-ん])(?P<value>{JA.pattern('entities.title_of_volume').pattern})"),
+    lambda match: match["value"],
+    has_digits=True,
+    cues=("の",),
+)
 VOLUME = EntityType(
     "volume",
     re.compile(
@@ -401,6 +408,7 @@ SHOP = EntityTypes(
         VOLUME,
         QUANTITY,
         TITLE,
+        TITLE_OF_VOLUME,
         LANGUAGE,
         REFERENCE,
     ],

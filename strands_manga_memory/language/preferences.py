@@ -179,22 +179,27 @@ def _of_clause(clause: str) -> list[Preference]:
         key = rule.key
         if (match := rule.pattern.search(said)) is not None and not (key == "home" and _names_a_value(match[2])):
             name, value = slot_for_key(" ".join(match.expand(key).lower().split())), shorten_line(match[2].strip(" ."), 120)
+            if key == "language":  # "answer in English and keep it short" states a style too
+                return [Preference(name, value), *(wish for wish in _wishes(said) if wish.slot == STYLE)]
             if key not in ("name", "home") or not _is_past_or_denied(said, match.span(2)):
                 return [Preference(shorten_line(name, 60), value)]
             asked_for = (
                 [Preference(STYLE, shorten_line(said.strip(" .。!！"), 60), adds=True)] if _NOT_TO_CALL.search(said) else []
             )
             return [Preference(name, value, liked=None), *asked_for]
-    stated = [
-        Preference(rule.key, shorten_line(match[1].strip(" ."), 60))
-        for rule in _WISHES
-        if (match := rule.pattern.search(said)) is not None
-    ]
-    if stated:
-        return stated[:1]
+    if wishes := _wishes(said):
+        return wishes
     return (
         _english_preferences(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else _japanese_preferences(said)
     )
+
+
+def _wishes(statement: str) -> list[Preference]:
+    """Return the first wish of a statement, in a list."""
+    for rule in _WISHES:
+        if (match := rule.pattern.search(statement)) is not None:
+            return [Preference(rule.key, shorten_line(match[1].strip(" ."), 60))]
+    return []
 
 
 _NOT_TO_CALL = any_language("preferences.not_to_call")

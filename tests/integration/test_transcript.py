@@ -164,6 +164,19 @@ def test_return_after_eight_days_starts_with_what_is_known(exchanges: list[Excha
     assert "…" not in summary
 
 
+def test_language_style_and_title_are_those_of_the_user(exchanges: list[Exchange]) -> None:
+    """A language is noted beside a style, and a volume stands beside the title that it was named with."""
+    injected = "\n".join(text for request in exchanges[25].requests for _, text in _injected(request))
+    if _language(exchanges) == "en":
+        assert "- language: English\n" in injected
+        assert "volume 1; series ptsd radio" in injected
+    else:
+        assert "- language: 日本語\n" in injected
+        assert "- style: 短く\n" in injected
+        assert "title PTSDラジオ" in injected
+        assert "夏目友人帳" not in injected
+
+
 def test_changed_taste_replaces_the_earlier_one(exchanges: list[Exchange]) -> None:
     """After the user turned to mystery, the latest statement in the request says so."""
     last = exchanges[-1].requests[-1]
