@@ -23,9 +23,10 @@ _CALL = {"toolUse": {"toolUseId": "t1", "name": "report", "input": {}}}
 async def _longest_pause(agent: Agent) -> float:
     """Run a turn, and return the longest time in which nothing else ran on the event loop."""
     pauses: list[float] = []
+    last = clocks.seconds()
 
     async def watch() -> None:
-        last = clocks.seconds()
+        nonlocal last
         while True:
             await asyncio.sleep(0.001)
             pauses.append(clocks.seconds() - last)
@@ -33,6 +34,7 @@ async def _longest_pause(agent: Agent) -> float:
 
     watching = asyncio.create_task(watch())
     await agent.invoke_async("Go on.")
+    pauses.append(clocks.seconds() - last)
     watching.cancel()
     return max(pauses)
 
