@@ -130,7 +130,8 @@ def select(
     if budget.may_truncate:
         demand = _demand(messages, features, others, budget.bands)
         cycles = [unit for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
-        _make_room(truncator, required, cycles, demand, max(1, budget.tokens - reserved), budget.headroom)
+        full, most = max(1, budget.tokens - reserved), max(1, budget.most - reserved)
+        _make_room(truncator, required, cycles, demand, full, most, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
     opened = {unit.turn for unit in units if not truncator.messages.keys().isdisjoint(unit.positions)}
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
@@ -272,6 +273,7 @@ def _make_room(
     cycles: Sequence[_Unit],
     demand: _Demand,
     budget: int,
+    most: int,
     headroom: int,
 ) -> None:
     """Truncate messages that stay in any case until they are within the budget; large tool results and an answer further.
@@ -280,10 +282,11 @@ def _make_room(
     step as far as it is needed: tool results (older ones first, the largest first), the answer that ended the turn, texts of
     the first turn, the oldest tool calls of the current turn, a note for media, other texts, inputs of tool calls; then the
     same more drastically. At least half of the budget is left to messages that stay in any case; if they were over it, up to a
-    quarter is freed for the middle band, so that one huge result does not drive out the conversation. Pinned messages are
-    never truncated: if they alone are over the budget, the others keep a readable size.
+    quarter is freed for the middle band, so that one huge result does not drive out the conversation. Where other messages are
+    kept up to a low-water mark, these shares are of that mark. Pinned messages are never truncated: if they alone are over the
+    budget, the others keep a readable size.
     """
-    was_over, usual = truncator.tokens > budget, budget - headroom
+    was_over, usual = truncator.tokens > most, most - headroom
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
     floor = max(64, usual // 32)
     truncator.truncate("text", [at for at in first if truncator.messages[at]["role"] == "assistant"], 0, 2 * floor)

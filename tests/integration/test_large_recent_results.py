@@ -177,3 +177,26 @@ def test_a_long_tool_input_is_shown_whole_or_not_at_all() -> None:
     assert inputs == [{"path": "chapter.md"}]
     assert any("Input of save_file not shown: content" in block.get("text", "") for block in blocks)
     assert all(problems(request.messages) == [] for request in model.requests)
+
+
+def test_large_result_of_the_current_turn_leaves_room_for_earlier_words() -> None:
+    """A history that is trimmed in steps truncates the result before it evicts all that was said."""
+    result = json.dumps(
+        [{"id": f"B{n:04d}", "price": 500 + n, "description": "An edition of 300 pages. " * 12} for n in range(20)]
+    )
+
+    @tool
+    def search() -> str:
+        """Search the catalogue."""
+        return result
+
+    statements = [f"My shelf number {n} holds {100 + n} volumes of series {n}." for n in range(20)]
+    call = {"toolUse": {"toolUseId": "c1", "name": "search", "input": {}}}
+    model = ScriptedModel([*["Noted."] * len(statements), [call], "Here they are."])
+    manager = ImportanceWeightedConversationManager(2_000, trim_every=7)
+    agent = Agent(model=model, tools=[search], conversation_manager=manager, callback_handler=None)
+    for text in [*statements, "Search, please."]:
+        agent(text)
+    request = str(model.requests[-1].messages)
+    assert sum(text in request for text in statements) >= 8
+    assert all(f"B{n:04d}" in request for n in range(20))
