@@ -148,7 +148,7 @@ assert came["stale"] >= 1
 assert came["circuit_open"] >= 1
 assert all(what == "success" for _, tool, what in told.calls if tool == "price"), "one breaker a tool: the other never notices"
 assert [state for _, state in told.states] == ["closed", "open", "half_open", "open", "half_open", "closed"]
-assert not any("hunter2" in text for text in told.told), "what the server blurts out is cut before the model reads it"
+assert not any("hunter2" in text for text in told.results), "what the server blurts out is cut before the model reads it"
 
 # %% [markdown]
 # Next: [6. In a team: Agent Squad](6_agent_squad.ipynb)

@@ -28,7 +28,7 @@ SHOWN = ("server", "server_state", "state", "health", "failures_in_a_row", "call
 """What of a tool's status users may see: nothing that was said in a call."""
 
 _LOOK_UP = BreakerPolicy(timeout=5.0, tool_errors="ignore")  # "no such order" is a finding, not a failure
-_STOCK = BreakerPolicy(failures=3, reset_after=5.0, timeout=1.0)
+_STOCK = BreakerPolicy(failures=3, reset_after=5.0, timeout=1.0, users=1)
 _STALE_TTL = 600.0
 
 
