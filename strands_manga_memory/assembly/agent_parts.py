@@ -13,12 +13,12 @@ from strands.plugins import Plugin
 
 from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import with_method
-from strands_manga_memory.language.search import Embed
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 
 if TYPE_CHECKING:
     from strands_manga_memory import conversation, prompt, state
+    from strands_manga_memory.language.search import Embed
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from strands_manga_memory.assembly.assembly import Assembly
 from strands_manga_memory.assembly.process import DEFAULTS
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.assembly.upkeep import Upkeep
-from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.basis.returns import gaps_of
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from strands_manga_memory import mcp, memory, state, user_data
     from strands_manga_memory.assembly.memory_stats import MemoryStats
     from strands_manga_memory.assembly.provenance import RetractionReport, Source
+    from strands_manga_memory.language.search import Embed
 
 _DRAIN_SECONDS = 5.0
 

@@ -11,7 +11,6 @@ from strands_manga_memory import memory
 from strands_manga_memory.arguments import function, of_kind, with_method
 from strands_manga_memory.assembly.agent_options import check_names
 from strands_manga_memory.assembly.settings import MangaMemorySettings
-from strands_manga_memory.language.search import Embed
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.basis.tiers import Tiers
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
 
     from strands_manga_memory import mcp, state
+    from strands_manga_memory.language.search import Embed
 
 DEFAULTS = MangaMemorySettings()
 

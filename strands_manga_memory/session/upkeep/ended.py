@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.language.session_summaries import Transcript, Utterance
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.session.basis.facts import facts_of
 from strands_manga_memory.session.basis.place import Place
@@ -15,6 +14,9 @@ from strands_manga_memory.session.core.merge import Copy
 from strands_manga_memory.session.core.records import Message, in_order
 from strands_manga_memory.session.sync.connecting import durable_replica, hot_replica
 from strands_manga_memory.session.sync.logged import counted
+
+if TYPE_CHECKING:
+    from strands_manga_memory.language.session_summaries import Transcript
 
 
 def ended_transcript(place: Place, tiers: Tiers, *, ids: Mapping[str, Any] | None = None) -> Transcript | None:
@@ -61,6 +63,9 @@ def earlier_lives(copy: Copy, there: Collection[str]) -> list[set[str]]:
 
 
 def _transcript(ids: Mapping[str, Any], log: Iterable[Message], *, turns: int | None = None) -> Transcript | None:
+    # Compiles many patterns: not imported before a session ends.
+    from strands_manga_memory.language.session_summaries import Transcript, Utterance
+
     if not ids.get("user") or not ids.get("session"):
         return None
     logged = list(counted(in_order(log)))
