@@ -84,8 +84,10 @@ def plain(text: str) -> str:
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
     for rule in _candidates(text, role):
+        if rule.pattern.search(text) is None:
+            continue
         act = DialogueAct(rule.key)
-        if rule.pattern.search(text) and (role != "user" or act not in _STATING or rule.pattern.search(statements(text))):
+        if role != "user" or act not in _STATING or rule.pattern.search(statements(text)):
             return act
     return None
 
