@@ -85,7 +85,7 @@ def score(
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a memory must be like to be returned.
+    """Conditions of a search.
 
     Attributes:
         types: Of one of these types; None: of any that is not made from others.
@@ -114,7 +114,7 @@ class Wanted:
                 raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
 
     def has(self, record: MemoryRecord, now: float) -> bool:
-        """Tell whether a memory is wanted; what has expired is not."""
+        """Tell whether a memory meets the conditions; an expired one does not."""
         if record.expired(now) or record.importance < self.min_importance:
             return False
         if record.type in DERIVED if self.types is None else record.type not in self.types:
@@ -153,7 +153,7 @@ _PASSAGE = "\x1f"
 
 @dataclass(frozen=True)
 class Hit:
-    """What a search found: a memory, or a passage of an episode, and what it is worth."""
+    """A result of a search: a memory, or a passage of an episode, and its score."""
 
     record: MemoryRecord
     content: str

@@ -21,7 +21,7 @@ from strands_manga_memory.stores.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a profile service knows of a user; None where it says nothing.
+    """Data of a user in a profile service; None for missing values.
 
     Attributes:
         favorite_genres: Genres, the favorite one first.

@@ -24,20 +24,20 @@ DAY = 86_400.0
 
 
 class MemoryType(StrEnum):
-    """What a memory is."""
+    """Kind of a memory."""
 
     PREFERENCE = "preference"
-    """What the user prefers; made by ``UserMemoryStore.prefer`` and by the session finalizer."""
+    """A preference of the user; made by ``UserMemoryStore.prefer`` and by the session finalizer."""
     SUMMARY = "interaction_summary"
-    """What a session came to; made by the session finalizer."""
+    """Summary of a session; made by the session finalizer."""
     FEEDBACK = "feedback"
-    """What the user thought of us; made by ``UserMemoryStore.record_feedback``."""
+    """Feedback of the user; made by ``UserMemoryStore.record_feedback``."""
     PATTERN = "behavioural_pattern"
-    """What the user does again and again; derived when a session is finalized."""
+    """Repeated behavior of the user; derived when a session is finalized."""
     FACT = "fact"
     """What an extractor or the ``add_memory`` tool of Strands' ``MemoryManager`` stored."""
     EPISODE = "episode"
-    """What was said in a session, without tool results; made by the session finalizer, found by ``search``."""
+    """Messages of a session, without tool results; made by the session finalizer, found by ``search``."""
     WEEK = "weekly_rollup"
     """A week's sessions; made by ``MemoryRollup``."""
     MONTH = "monthly_rollup"

@@ -112,7 +112,7 @@ class DialogueSlot(Part):
 
 
 class Phase(StrEnum):
-    """Where a conversation is."""
+    """Phase of a conversation."""
 
     GREETING = "greeting"
     INTENT_DETECTION = "intent_detection"
@@ -224,7 +224,7 @@ class ConversationLayer(Layer):
 
     @property
     def next_question(self) -> str | None:
-        """What to ask next: the first clarification, else the question of the first missing slot that has one."""
+        """Next question to the user: the first clarification, else the question of the first missing slot that has one."""
         if self.clarifications:
             return self.clarifications[0].question
         return next((slot.question for slot in self.missing if slot.question), None)

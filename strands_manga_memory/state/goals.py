@@ -96,7 +96,7 @@ OTHER_TOOLS = "(other tools)"
 
 
 class GoalStatus(StrEnum):
-    """What became of a goal; one that gave way to the next is superseded."""
+    """Outcome of a goal; a goal that the next one replaced is superseded."""
 
     ACTIVE = "active"
     COMPLETED = "completed"
@@ -249,7 +249,7 @@ _UNUSED = ToolUsage()
 
 
 class GoalArchive(Part):
-    """What is kept of a goal that ended.
+    """Record of a goal that ended.
 
     Attributes:
         id: Its number.

@@ -173,7 +173,7 @@ MOST_FINDINGS = 50
 
 
 class ExecutionKind(StrEnum):
-    """What was done."""
+    """Kind of a step."""
 
     REASONING = "reasoning"
     TOOL = "tool"

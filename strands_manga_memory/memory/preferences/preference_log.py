@@ -75,7 +75,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _State:
-    """What one attempt of a change has read."""
+    """Values that one attempt of a change has read."""
 
     item: Item | None
     logged: LoggedChanges
@@ -85,7 +85,7 @@ class _State:
 
 @dataclass(frozen=True)
 class CommittedChange:
-    """What a change has written.
+    """Result of a change.
 
     Attributes:
         records: Preference records that changed, by id; None for a record that was deleted.

@@ -29,12 +29,12 @@ from strands_manga_memory.session.transfer import TransferredConversation
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
 
 _UNREADABLE = (SessionException, SnapshotException, CorruptRecordError, AttributeError, LookupError, TypeError, ValueError)
-"""What Strands' session managers raise for a record that is cut or has another form."""
+"""Errors of Strands' session managers for a record that is cut or has another form."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSession:
-    """What became of one agent's session.
+    """Result of the import of one agent's session.
 
     Attributes:
         session_id: Session id in the source.
@@ -57,7 +57,7 @@ class ImportedSession:
 
 @dataclass(frozen=True)
 class SessionsReport:
-    """What became of the sessions of an import."""
+    """Results of an import, by session."""
 
     sessions: list[ImportedSession] = field(default_factory=list)
 
