@@ -1,6 +1,6 @@
-"""The memory layer for Strands agents: what the model sees now, what survives a restart.
+"""Memory layer for Strands agents: durable sessions, context management, user memory and state.
 
-The names below are loaded when they are first used, so importing the package imports no driver.
+Names are imported at their first use, so importing the package imports no database driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is told of an agent's conversation beside its messages, for whoever keeps the conversation."""
+"""Metadata providers of agents. Session managers store their metadata with the conversation."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from strands import Agent
 
-_announcers: weakref.WeakKeyDictionary[Agent, Callable[[], Mapping[str, Any]]] = weakref.WeakKeyDictionary()
+_providers: weakref.WeakKeyDictionary[Agent, Callable[[], Mapping[str, Any]]] = weakref.WeakKeyDictionary()
 
 
-def announces(agent: Agent, told: Callable[[], Mapping[str, Any]]) -> None:
-    """Let ``told`` say what is told of an agent's conversation; it is asked whenever the conversation is saved.
+def announces(agent: Agent, provider: Callable[[], Mapping[str, Any]]) -> None:
+    """Register the metadata provider of an agent. It is called at each save of the conversation.
 
     Args:
         agent: The agent.
-        told: Returns it by name, without I/O; it must not keep the agent alive.
+        provider: Returns the metadata by key, without I/O. It must not hold a reference to the agent.
     """
-    _announcers[agent] = told
+    _providers[agent] = provider
 
 
 def announced(agent: Agent) -> Mapping[str, Any]:
-    """Return what is told of an agent's conversation now."""
-    told = _announcers.get(agent)
-    return {} if told is None else told()
+    """Return the current metadata of an agent's conversation; an empty mapping without a provider."""
+    provider = _providers.get(agent)
+    return {} if provider is None else provider()

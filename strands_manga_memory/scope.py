@@ -1,4 +1,4 @@
-"""ConversationScope: who talks to which agent, and the storage ids that follow from it."""
+"""Conversation scope: the ids of a conversation and the storage ids derived from them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ MAX_ENCODED_BYTES = 200
 _PREFIX_BYTES = 96
 _IS_STORAGE_ID = "is the id under which stores keep it; pass the ConversationScope itself"
 _OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
-"""A storage id of a session without a tenant, by which it is known after it was stored as text, too."""
+"""Form of a storage id without a tenant. It also recognizes ids that lost their type, for example in JSON."""
 
 
 class StorageId(str):
-    """An id under which stores keep something. It is made from the ids of a scope, and stands for none of them."""
+    """Storage id, derived from the ids of a scope. It is rejected as a user, session or agent id."""
 
     __slots__ = ()
 
 
 def checked_id(name: str, value: object) -> str:
-    """Return ``value`` if it can be an id.
+    """Return ``value`` if it is a valid id.
 
     Args:
-        name: What the id is called in the error message.
-        value: A non-empty string of at most 1,024 characters, not only white space, without lone surrogates, that is not
-            the id under which stores keep a scope's session or user.
+        name: Name of the id in the error message.
+        value: A non-empty string of at most 1,024 characters, not only white space, without lone surrogates, and not a
+            ``StorageId``.
 
     Raises:
-        ValueError: It is anything else. The message names the id, its value and what is allowed.
+        ValueError: The value is invalid. The message names the id, the value and the rule.
     """
     if not isinstance(value, str):
         raise ValueError(f"{name} must be a string, got {type(value).__name__}: {value!r:.80}")
@@ -52,7 +52,7 @@ def checked_id(name: str, value: object) -> str:
 
 
 def checked_session_id(value: object) -> str:
-    """Return ``value`` if it can be the id of a session without a user; see ``checked_id``."""
+    """Return ``value`` if it is a valid id of a session without a user; see ``checked_id``."""
     session_id = checked_id("session_id", value)
     if _OF_NO_TENANT.fullmatch(session_id):
         raise ValueError(f"session_id {_IS_STORAGE_ID}, got {session_id!r:.80}")
@@ -60,10 +60,11 @@ def checked_session_id(value: object) -> str:
 
 
 def encoded_id(value: str) -> str:
-    """Return ``value`` percent-encoded, so that it holds only letters, digits and ``_.-~%``.
+    """Return ``value`` percent-encoded: only letters, digits and ``_.-~%``.
 
-    An encoding over 200 bytes becomes its first 96 bytes, ``!`` and the SHA-256 of the original. ``!`` appears in no other
-    encoding, so two ids never share an encoding short of a SHA-256 collision, which readers detect by comparing the original.
+    An encoding of more than 200 bytes is replaced by its first 96 bytes, ``!`` and the SHA-256 of the value. Other
+    encodings contain no ``!``, so only a SHA-256 collision gives two ids one encoding. Readers detect it by comparing
+    the original ids.
     """
     encoded = quote(value, safe="")
     if len(encoded) <= MAX_ENCODED_BYTES:
@@ -72,16 +73,16 @@ def encoded_id(value: str) -> str:
 
 
 def encoded_user(user_id: str, tenant: str | None) -> str:
-    """Return the escaped user id, behind ``tenant:`` if there is one; no escaped id holds a colon, so no two users share it."""
+    """Return the encoded user id, after ``tenant:`` if there is a tenant. Encoded ids contain no colon, so it is unique."""
     user = encoded_id(user_id)
     return user if tenant is None else f"{encoded_id(tenant)}:{user}"
 
 
 def tenant_of(place: str) -> str:
-    """Return the escaped tenant whose data is kept at ``place``; ``""`` for the tenant None.
+    """Return the encoded tenant of the data stored at ``place``; ``""`` for the tenant None.
 
-    Places are names of stored values: ``tenant:user:session/...`` (a session), ``tenant:user/...`` (a user's memories), and
-    both behind ``environment/`` or ``profile/``. What is kept without a user (a plain session id) has no tenant.
+    Places are storage keys: ``tenant:user:session/...`` (sessions) and ``tenant:user/...`` (memories), either with the
+    prefix ``environment/`` or ``profile/`` or without. Sessions without a user have no tenant.
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")
@@ -102,7 +103,7 @@ class ConversationScope:
         tenant: The tenant; None is a tenant of its own.
 
     Raises:
-        ValueError: An id is empty, longer than 1,024 characters, or no string.
+        ValueError: An id is empty, longer than 1,024 characters, or not a string.
     """
 
     user_id: str
@@ -119,11 +120,11 @@ class ConversationScope:
 
     @property
     def storage_session_id(self) -> str:
-        """The id under which every store keeps this session: escaped, and different for every (tenant, user, session)."""
+        """Storage id of this session: encoded, and unique per (tenant, user, session)."""
         tenant = "" if self.tenant is None else encoded_id(self.tenant)
         return StorageId(f"{tenant}:{encoded_id(self.user_id)}:{encoded_id(self.session_id)}")
 
     @property
     def storage_user_id(self) -> str:
-        """The id under which memories of this user are kept: escaped, and different for every (tenant, user)."""
+        """Storage id of this user's memories: encoded, and unique per (tenant, user)."""
         return StorageId(encoded_user(self.user_id, self.tenant))

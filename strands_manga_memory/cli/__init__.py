@@ -1,10 +1,10 @@
-"""The command line, ``strands-manga-memory``: look at a deployment, run its housekeeping, plan its cost.
+"""Command line, ``strands-manga-memory``: inspect a deployment, run its maintenance, estimate its cost.
 
-``strands-manga-memory --help`` lists the commands, ``strands-manga-memory --install-completion`` sets up completion. Stores are
-those that the ``MANGA_MEMORY_*`` variables name, or the options. ``--json`` prints one JSON value on standard output; progress
-and messages go to standard error. It needs the extra ``cli``.
+``strands-manga-memory --help`` lists the commands, ``strands-manga-memory --install-completion`` installs shell
+completion. Stores are set by the ``MANGA_MEMORY_*`` variables or by options. ``--json`` prints one JSON value on
+standard output; progress and messages go to standard error. It needs the extra ``cli``.
 
-Exit status: 0 done; 1 something is wrong, or was not done; 2 the command line is wrong; 3 a store does not answer.
+Exit status: 0 success; 1 a problem was found or an operation failed; 2 invalid command line; 3 a store is unavailable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strands_manga_memory.cli.exits import USAGE
 
 
 def main() -> None:
-    """Run the command line; exits the process."""
+    """Run the command line and exit the process."""
     missing = next((name for name in ("rich", "typer") if find_spec(name) is None), None)
     if missing is not None:
         print(  # noqa: T201

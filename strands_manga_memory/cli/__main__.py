@@ -1,4 +1,4 @@
-"""``python -m strands_manga_memory.cli``: the command line, where its script is not on the path."""
+"""Entry point of ``python -m strands_manga_memory.cli``."""
 
 from strands_manga_memory.cli import main
 

@@ -1,4 +1,4 @@
-"""app: the commands, and what errors become."""
+"""Typer application with all commands, and the mapping from errors to exit statuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strands_manga_memory.cli.output import print_error
 
 
 def _exit(status: int | None, **options: object) -> None:
-    """Exit with what a command returned."""
+    """Exit with a command's return value."""
     raise typer.Exit(status or 0)
 
 
@@ -31,11 +31,11 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Look at a deployment of strands_manga_memory, run its housekeeping, plan its cost."""
+    """Inspect a deployment of strands_manga_memory, run its maintenance, estimate its cost."""
 
 
 def _not_loaded() -> None:
-    """Stand for a command in the list: its module imports Strands, which takes longer than the list does."""
+    """Placeholder for a command in the list of commands. The real module imports Strands, which is slow."""
 
 
 def _app(named: str | None) -> typer.Typer:
@@ -43,7 +43,7 @@ def _app(named: str | None) -> typer.Typer:
         result_callback=_exit,
         callback=_options,
         name="strands-manga-memory",
-        help="Look at a deployment of strands_manga_memory, run its housekeeping, plan its cost.",
+        help="Inspect a deployment of strands_manga_memory, run its maintenance, estimate its cost.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -54,17 +54,17 @@ def _app(named: str | None) -> typer.Typer:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; return the exit status.
+    """Run the command line and return the exit status.
 
     Args:
-        arguments: What stands behind the program's name. Default that of the process.
+        arguments: Arguments without the program's name. Default: those of the process.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     completed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     words = given or completed.split()[1:]
     try:
         _app(words[0] if words else None)(args=given, prog_name="strands-manga-memory")
-    except SystemExit as end:  # the command line ends with it, well or not
+    except SystemExit as end:  # Typer raises it after success and after failure
         return end.code if isinstance(end.code, int) else FAILED
     except KeyboardInterrupt:
         return 130
@@ -75,8 +75,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, MangaMemoryError | ValueError | OSError):
             raise
         if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError):
-            advice = "if it is one of the settings, strands-manga-memory doctor says why"
-            print_error(f"a store does not answer: {error}; {advice}")
+            print_error(f"a store is unavailable: {error}; to find the cause, run strands-manga-memory doctor")
             return UNAVAILABLE
         print_error(str(error))
         return FAILED

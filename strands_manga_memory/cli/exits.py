@@ -1,6 +1,6 @@
-"""Exit statuses of the command line; 0 is done."""
+"""Exit statuses of the command line; 0 is success."""
 
 from __future__ import annotations
 
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
-"""Something is wrong, or was not done; the command line is wrong; a store does not answer."""
+"""A problem was found or an operation failed; the command line is invalid; a store is unavailable."""

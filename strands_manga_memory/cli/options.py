@@ -1,4 +1,4 @@
-"""The options that several commands have, and what they open."""
+"""Options that several commands share, and functions that open the stores they name."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ Users = Annotated[
     typer.Option(
         "--users",
         metavar="URL",
-        help="Memory table, 'true': beside the durable tier, or 'none': there is none; default MANGA_MEMORY_USERS_URL.",
+        help="Memory table, 'true' (next to the durable tier) or 'none'; default MANGA_MEMORY_USERS_URL.",
     ),
 ]
 CodecName = Annotated[
     str | None,
-    typer.Option("--codec", metavar="MODULE:NAME", help="Codec of the application, where it encrypts what it stores."),
+    typer.Option("--codec", metavar="MODULE:NAME", help="Codec of the application, if it encrypts stored data."),
 ]
 ModelName = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODULE:NAME", help="Strands model, or a function that returns one; default: rules."),
+    typer.Option("--model", metavar="MODULE:NAME", help="Strands model, or a function that returns one; default: rules only."),
 ]
-Tenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Tenant, if there is one.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Tenant of the user.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
 def settings_of(*, hot: str | None = None, durable: str | None = None, users: str | None = None) -> MangaMemorySettings:
-    """Return the settings of the variables, with the options over them."""
+    """Return the settings of the environment variables, overridden by the options."""
     given: dict[str, Any] = {"hot_url": hot, "durable_url": durable, "users_url": users}
     return MangaMemorySettings.from_env(**{name: value for name, value in given.items() if value is not None})
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
-    """Return why the hot tier was not looked at, if it was not: beside a durable tier that is a service, it is one too."""
+    """Return a note that no hot tier is set although the durable tier is a service, or an empty list."""
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []
-    return ["hot tier: none is named (MANGA_MEMORY_HOT_URL or --hot); memory:// says that no other process has one"]
+    return ["hot tier: not set (MANGA_MEMORY_HOT_URL or --hot); set memory:// if the deployment has none"]
 
 
 def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemory:
-    """Open the stores as they are: nothing is created."""
+    """Open the stores without creating tables."""
     kept: dict[str, Any] = {} if codec is None else {"codec": codec_of(codec)}
     return MangaMemory.from_settings(settings, create_tables=False, **kept)
 
 
 def loaded(name: str) -> Any:
-    """Return what ``module:name`` stands for; a function is called.
+    """Return the object that ``module:name`` names. A function is called, and its result returned.
 
     Raises:
-        BadParameter: There is no such thing.
+        BadParameter: The module or the name does not exist.
     """
     module, _, attribute = name.partition(":")
     try:
@@ -70,7 +70,7 @@ def loaded(name: str) -> Any:
 
 
 def codec_of(name: str | None) -> Codec | None:
-    """Return the application's codec, or None if none is named; raise ``BadParameter`` if it is none."""
+    """Return the codec that ``module:name`` names, or None without a name; raise ``BadParameter`` if it is not a codec."""
     if name is None:
         return None
     codec = loaded(name)

@@ -1,4 +1,4 @@
-"""Output: what commands print, for people and for programs."""
+"""Output of commands, for people and for programs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from rich.table import Table
 from rich.text import Text
 
 _WHOLE, _WORD = 24, 36
-"""Cells of so many columns are not folded, and words of so many are not broken, as long as there is room."""
+"""Cells up to the first width are not folded, and words up to the second are not broken, if the terminal is wide
+enough.
+"""
 
 messages = Console(stderr=True, highlight=False)
-"""Standard error: progress and what is not the result."""
+"""Console on standard error, for progress and messages."""
 
 
 def console() -> Console:
-    """Return standard output, as wide as the terminal is now."""
+    """Return a console on standard output, with the current width of the terminal."""
     return Console(highlight=False)
 
 
@@ -36,7 +38,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
-    """Print a table; the columns ``right`` are numbers. Only long cells are folded, and longer words."""
+    """Print a table. The columns ``right`` are aligned right. Only long cells are folded, and only long words broken."""
     table = Table(title=title, title_justify="left", expand=False)
     cells = [list(map(str, row)) for row in rows]
     out = console()
@@ -49,12 +51,12 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
 
 
 def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Return the widths of columns: those of their cells as far as there is room; the widest give way first."""
+    """Return column widths that fit into ``room``. The widest columns shrink first."""
     columns = [[row[number] for row in rows] for number in range(len(headings))]
     widths = [max(map(cell_len, (heading, *cells))) for heading, cells in zip(headings, columns, strict=True)]
     least = [_least_width(heading, cells) for heading, cells in zip(headings, columns, strict=True)]
     while sum(widths) + 3 * len(widths) + 1 > room and max(widths) > 1:
-        # Where nothing has anything to spare, words are broken.
+        # If no column can shrink further, words are broken.
         spare = [number for number, width in enumerate(widths) if width > least[number]] or range(len(widths))
         widths[max(spare, key=widths.__getitem__)] -= 1
     return widths
@@ -69,7 +71,7 @@ def _least_width(heading: str, cells: Sequence[str]) -> int:
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines whose last part is a text; what of it does not fit on one stands below its beginning."""
+    """Print lines of labels and a text. A long text continues below its own beginning."""
     out = console()
     texts = [[Text(part) if isinstance(part, str) else part.copy() for part in line] for line in lines]
     widths = [max(text.cell_len for text in column) + 1 for column in list(zip(*texts, strict=True))[:-1]]
@@ -85,13 +87,13 @@ def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
 
 
 def print_error(error: str) -> None:
-    """Print what went wrong on standard error; on a terminal it is broken between words."""
+    """Print an error on standard error, wrapped between words on a terminal."""
     messages.print(f"error: {error}", markup=False, soft_wrap=not messages.is_terminal)
 
 
 @contextmanager
 def progress(label: str) -> Iterator[Progress]:
-    """Show on standard error that something long goes on: ``advance`` its only task."""
+    """Show a spinner and a counter on standard error. ``advance`` increments the counter."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
     with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as shown:
         shown.add_task(label, total=None)
@@ -99,15 +101,15 @@ def progress(label: str) -> Iterator[Progress]:
 
 
 def advance(shown: Progress) -> None:
-    """Count one more."""
+    """Increment the counter of a progress display."""
     shown.advance(TaskID(0))
 
 
 def write_private_file(path: Path, data: bytes) -> None:
-    """Write personal data to a file that its owner alone can read, also if the file exists and others can read it.
+    """Write personal data to a file that only its owner can read. An existing file loses other permissions.
 
     Raises:
-        OSError: The file cannot be written, or it belongs to another user.
+        OSError: The file cannot be written, or belongs to another user.
     """
     with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # no pipe and no terminal
@@ -117,18 +119,18 @@ def write_private_file(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def told_of(not_looked_at: Sequence[str]) -> bool:
-    """Say which places were not looked at; tell whether there are any."""
+def print_unchecked(not_looked_at: Sequence[str]) -> bool:
+    """Print the stores that were not checked; return whether there are any."""
     for place in not_looked_at:
-        messages.print(f"not looked at: {place}", markup=False)
+        messages.print(f"not checked: {place}", markup=False)
     return bool(not_looked_at)
 
 
 def confirmed(question: str, *, yes: bool) -> None:
-    """Ask, unless ``yes``.
+    """Ask for confirmation, unless ``yes``.
 
     Raises:
-        Abort: The answer was no, or there is nobody to ask.
+        Abort: The answer was no, or there is no terminal.
     """
     if not yes:
         typer.confirm(question, abort=True, err=True)

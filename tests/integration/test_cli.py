@@ -183,13 +183,13 @@ def test_an_import_says_what_it_did_not_store_and_why(url: str, tmp_path: Path, 
     assert run(["export", "u1", "--durable", url, "--out", str(file)]) == 0
     elsewhere = f"sqlite:///{tmp_path}/other.sqlite3"
     assert run(["import", str(file), "--durable", elsewhere, "--yes"]) == 1  # an export finds the memories by itself
-    assert "memories not stored, there is no memory table: --users true names one" in capsys.readouterr().err
+    assert "memories not stored, no memory table is set (--users true)" in capsys.readouterr().err
     assert run(["forget-user", "u1", *there]) == 0
     capsys.readouterr()
     assert run(["import", str(file), *there]) == 0
     told_so = capsys.readouterr().err
-    assert "deleted or ended here, not stored: s1/default" in told_so
-    assert "memories not stored, the user was forgotten here" in told_so
+    assert "deleted or expired in this deployment, not stored: s1/default" in told_so
+    assert "memories not stored, the user was deleted in this deployment" in told_so
     assert told(capsys, "export", "u1", *there[:4])["memories"] == []
 
 
@@ -254,7 +254,7 @@ def test_forget_user_and_export_never_succeed_where_they_did_not_look(
         printed = capsys.readouterr()
         told_of = json.loads(printed.out)["not_looked_at"]
         assert [place.partition(":")[0] for place in told_of] == ["memories", "hot tier"]
-        assert "not looked at: memories" in printed.err
+        assert "not checked: memories" in printed.err
         assert run([*arguments, "--durable", durable, "--users", users, "--json"]) == 1
         told_of = json.loads(capsys.readouterr().out)["not_looked_at"]
         assert [place.partition(":")[0] for place in told_of] == ["hot tier"]
@@ -507,7 +507,7 @@ def test_few_gaps_make_no_advice(url: str, capsys: Any) -> None:
     held(url, turns=4)
     assert run(["ttl-advice", "--durable", url]) == 0
     printed = capsys.readouterr().out
-    assert "an advice needs 100" in printed
+    assert "a recommendation needs 100" in printed
     assert "knee" not in printed
 
 

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "strands_manga_memory"
 
 SOURCES = (
-    *("prompt", "squad", "user_data"),
-    *("arguments.py", "call_state.py", "deadline.py", "exceptions.py", "forks.py", "testing.py", "tool_hints.py"),
+    *("cli", "prompt", "squad", "user_data"),
+    *("__init__.py", "announcements.py", "arguments.py", "call_state.py", "circuit_breaker.py", "deadline.py"),
+    *("exceptions.py", "forks.py", "scope.py", "testing.py", "tool_hints.py"),
 )
 """Folders and modules that keep the rules. The list only grows."""
 

@@ -1,1 +1,1 @@
-"""The commands, each a function in a file of its own."""
+"""Commands of the command line, one module each."""

@@ -1,4 +1,4 @@
-"""bench: how fast the layer is on this machine, with these stores."""
+"""Command ``bench``: measure the layer's time per turn on this machine and these stores."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.telemetry import RETURN, OperationStats, recorder
 
 _DEADLINES = {"hot.load": 0.05, "durable.get": 0.05, "serialization": 0.01, "breaker.check": 0.001}
-"""Seconds: the hard deadlines, by operation."""
+"""Hard deadlines in seconds, by operation."""
 
 
 def bench(
-    turns: Annotated[int, typer.Option(min=1, max=100_000, help="Turns to hold.")] = 200,
-    rate: Annotated[float, typer.Option(min=0.1, help="Turns a second, at most.")] = 50.0,
-    sessions: Annotated[int, typer.Option(min=1, help="Conversations that take turns.")] = 10,
+    turns: Annotated[int, typer.Option(min=1, max=100_000, help="Number of turns.")] = 200,
+    rate: Annotated[float, typer.Option(min=0.1, help="Most turns per second.")] = 50.0,
+    sessions: Annotated[int, typer.Option(min=1, help="Number of conversations.")] = 10,
     size: Annotated[int, typer.Option(min=1, help="Bytes of each message.")] = 500,
     hot: Hot = None,
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
-    """Hold conversations with a model that always says the same on these stores, and show what the layer takes of each turn.
+    """Hold conversations with a scripted model on these stores, and show the layer's share of each turn.
 
-    It measures your machine and your network; the conversations are deleted again. The benchmarks of the package's own budgets
-    are in its repository: ``python -m tests.benchmarks``.
+    The results depend on your machine and network. The conversations are deleted at the end. Benchmarks with fixed
+    budgets are in the package's repository: ``python -m tests.benchmarks``.
     """
     memory = opened(settings_of(hot=hot, durable=durable).model_copy(update={"telemetry": True}))
     memory.durable.create_if_missing()
@@ -51,7 +51,7 @@ def bench(
                 made[turn % sessions](text)
                 advance(shown)
             seconds = time.monotonic() - start
-        for agent in made:  # again, as another process would
+        for agent in made:  # restore each conversation, as another process would
             Agent(
                 model=model,
                 callback_handler=None,
@@ -71,17 +71,17 @@ def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> No
         return
     rows = []
     for name, each in stats.items():
-        if name == RETURN.name:  # how long such a user stays away says nothing
+        if name == RETURN.name:  # gaps between scripted turns are meaningless
             continue
         values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
         deadline = _DEADLINES.get(name)
-        late = "" if deadline is None else f"{1000 * deadline:g}: {'kept' if each.p99 <= deadline else 'MISSED'}"
+        late = "" if deadline is None else f"{1000 * deadline:g}: {'met' if each.p99 <= deadline else 'MISSED'}"
         rows.append((name, f"{each.count:,}", *values, late))
     turn = stats["turn"]
     rows.append(("layer, mean of a turn", f"{turn.count:,}", f"{1000 * turn.sums['layer'] / turn.count:,.2f}", "", "", "", ""))
     print_table(
-        f"{rate:,.1f} turns a second, times in milliseconds",
-        ("operation", "count", "p50", "p95", "p99", "most", "deadline"),
+        f"{rate:,.1f} turns per second, times in milliseconds",
+        ("operation", "count", "p50", "p95", "p99", "max", "deadline"),
         rows,
         right=(1, 2, 3, 4, 5),
     )

@@ -1,4 +1,4 @@
-"""cost: what a deployment costs a month, what that depends on, and how large it has to be."""
+"""Command ``cost``: monthly cost of a deployment, its sensitivity to inputs, and the capacity it needs."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ _BAR = 30
 
 
 def cost(
-    messages_per_day: Annotated[float, typer.Option(min=0, help="User messages a day.")] = 1e6,
-    users: Annotated[float, typer.Option(min=0, help="Users who have memories.")] = 200_000,
-    turns_per_session: Annotated[float, typer.Option(min=1, help="Turns of a session.")] = 10,
-    bytes_per_message: Annotated[float, typer.Option(min=0, help="Bytes of a message.")] = 500,
+    messages_per_day: Annotated[float, typer.Option(min=0, help="User messages per day.")] = 1e6,
+    users: Annotated[float, typer.Option(min=0, help="Users with memories.")] = 200_000,
+    turns_per_session: Annotated[float, typer.Option(min=1, help="Turns per session.")] = 10,
+    bytes_per_message: Annotated[float, typer.Option(min=0, help="Bytes per message.")] = 500,
     ttl_seconds: Annotated[float, typer.Option(min=0, help="Seconds a conversation stays hot after its last turn.")] = 2_700,
-    cache_hit_rate: Annotated[float, typer.Option(min=0, max=1, help="Prompt-cache hit rate of the worst day.")] = 0.70,
+    cache_hit_rate: Annotated[float, typer.Option(min=0, max=1, help="Prompt-cache hit rate on the worst day.")] = 0.70,
     keeps_agents: Annotated[
         bool, typer.Option(help="Whether a worker keeps a session's agent; else it is restored for each message.")
     ] = True,
-    peak: Annotated[float, typer.Option(min=1, help="Busiest second over the mean one.")] = 3.0,
+    peak: Annotated[float, typer.Option(min=1, help="Load of the busiest second, as a multiple of the mean.")] = 3.0,
     replicas: Annotated[int, typer.Option(min=0, help="Replicas of each shard of the hot tier.")] = 1,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="NAME=SHARE", help="Share of the messages a model answers; repeat it."),
+        typer.Option("--model", metavar="NAME=SHARE", help="Share of messages that a model answers; can be repeated."),
     ] = None,
-    preset: Annotated[str, typer.Option(help="'measured': what this package takes; 'paper': a published design.")] = "measured",
-    node: Annotated[str | None, typer.Option(help="Type of the hot tier's nodes; default: the cheapest that fit.")] = None,
+    preset: Annotated[str, typer.Option(help="'measured': this package; 'paper': a published design.")] = "measured",
+    node: Annotated[str | None, typer.Option(help="Node type of the hot tier; default: the cheapest that fits.")] = None,
     prices_of: Annotated[
-        str | None, typer.Option(metavar="YYYY-MM-DD", help="Prices of that day; default the preset's.")
+        str | None, typer.Option(metavar="YYYY-MM-DD", help="Date of the price list; default: that of the preset.")
     ] = None,
     prices_file: Annotated[
         Path | None,
-        typer.Option("--prices", metavar="FILE", help="Prices of your own, in the form of prices.json.", exists=True),
+        typer.Option("--prices", metavar="FILE", help="Your own prices, in the format of prices.json.", exists=True),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the sensitivity (needs matplotlib).")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File for a chart of the sensitivity (needs matplotlib).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a deployment costs a month, what that depends on most, and how many nodes and partitions it needs."""
+    """Estimate the monthly cost of a deployment, its sensitivity to each input, and the nodes and partitions it needs."""
     if preset not in ("measured", "paper"):
         raise typer.BadParameter(f"--preset must be measured or paper, got {preset!r}")
     workload = Workload(
@@ -108,9 +110,9 @@ def _print(found: Cost, plan: CapacityPlan, varied: dict[str, tuple[float, float
     use = found.use
     rows = [(name, f"{usd:,.2f}") for name, usd in found.parts.items()]
     rows.append(("hot tier and tables", f"{found.redis_usd_month + found.dynamodb_usd_month:,.2f}"))
-    rows.append(("everything", f"{found.total_usd_month:,.2f}"))
-    print_table(f"US dollars a month, preset {preset}, prices of {found.prices_of}", ("what", "USD"), rows, right=(1,))
-    console().print(f"{found.usd_per_message * 1000:,.4f} USD for 1,000 messages; {found.nodes} nodes {found.node}")
+    rows.append(("total", f"{found.total_usd_month:,.2f}"))
+    print_table(f"US dollars per month, preset {preset}, prices of {found.prices_of}", ("item", "USD"), rows, right=(1,))
+    console().print(f"{found.usd_per_message * 1000:,.4f} USD per 1,000 messages; {found.nodes} nodes {found.node}")
     console().print(
         f"{(use.write_units + use.index_write_units) / 1e6:,.1f}M write units, {use.read_units / 1e6:,.1f}M read units, "
         f"{use.stored_gb + use.index_gb:,.1f} GB stored, {use.live_sessions:,.0f} live sessions in {use.hot_gb:,.2f} GB\n"
@@ -118,7 +120,7 @@ def _print(found: Cost, plan: CapacityPlan, varied: dict[str, tuple[float, float
     widest = max(abs(high - low) for low, high in varied.values()) or 1.0
     ordered = sorted(varied.items(), key=lambda entry: -abs(entry[1][1] - entry[1][0]))
     print_table(
-        "If an input is half or twice as much (cache-hit rate: 0.5 and 0.9)",
+        "Total with an input halved or doubled (cache-hit rate: 0.5 and 0.9)",
         ("input", "half: USD", "twice: USD", ""),
         [(name, f"{low:,.0f}", f"{high:,.0f}", "#" * round(_BAR * abs(high - low) / widest)) for name, (low, high) in ordered],
         right=(1, 2),
@@ -129,16 +131,21 @@ def _print(found: Cost, plan: CapacityPlan, varied: dict[str, tuple[float, float
         for name, value in _plain(plan).items()
         if name != "limits"
     ]
-    print_table("Capacity at the peak", ("what", "how much"), table, right=(1,))
+    print_table("Capacity at the peak", ("quantity", "value"), table, right=(1,))
     for limit in plan.limits:
         console().print(f"limit: {limit}", markup=False)
     for assumption in ASSUMPTIONS:
-        console().print(f"assumed: {assumption}", markup=False, style="dim")
+        console().print(f"assumption: {assumption}", markup=False, style="dim")
 
 
 def _print_differences(workload: Workload) -> None:
     rows = [(each.what, f"{each.paper:,.6g}", f"{each.measured:,.6g}", each.why) for each in differences(workload)]
-    print_table("Where the published design and this package part", ("what", "paper", "measured", "why"), rows, right=(1, 2))
+    print_table(
+        "Differences between the published design and this package",
+        ("quantity", "paper", "measured", "reason"),
+        rows,
+        right=(1, 2),
+    )
 
 
 def _draw(file: Path, found: Cost, varied: dict[str, tuple[float, float]]) -> None:

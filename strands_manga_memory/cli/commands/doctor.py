@@ -1,4 +1,4 @@
-"""doctor: what is wrong with a deployment, and what to do."""
+"""Command ``doctor``: find problems of a deployment and their remedies."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def doctor(
     users: Users = None,
     model: ModelName = None,
     codec: CodecName = None,
-    window: Annotated[int | None, typer.Option(help="Tokens of the model's context window; default: as --model says.")] = None,
+    window: Annotated[int | None, typer.Option(help="Tokens of the context window; default: that of --model.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as problems.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Look at a deployment, and say what is wrong with it and what to do; exits with 1 if there is a problem."""
+    """Check a deployment and print its problems with remedies. Exits with 1 if there is a problem."""
     if model is not None and window is None:
         window = loaded(model).context_window_limit
     found: list[Finding] = []

@@ -1,4 +1,4 @@
-"""export: everything there is of a user, or of one session, as JSON."""
+"""Command ``export``: write all data of a user as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strands.storage import LocalFileStorage
 
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, opened, settings_of, unnamed_hot_tier
-from strands_manga_memory.cli.output import messages, told_of, write_private_file
+from strands_manga_memory.cli.output import messages, print_unchecked, write_private_file
 from strands_manga_memory.ops.exporting import export_snapshots
 from strands_manga_memory.session.upkeep.directory import listings, unseen_copies
 
@@ -23,7 +23,7 @@ def export(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default standard output.")] = None,
     snapshots: Annotated[
         Path | None,
-        typer.Option("--snapshots", help="Folder for the sessions, as Strands' own manager has them."),
+        typer.Option("--snapshots", help="Folder for the sessions, in the format of Strands."),
     ] = None,
     hot: Hot = None,
     durable: Durable = None,
@@ -31,11 +31,11 @@ def export(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Write everything there is of a user as JSON: sessions with their logs, memories, signals that wait, overrides.
+    """Write all data of a user as JSON: sessions with their logs, memories, unsent signals, environment overrides.
 
-    With --snapshots, only the sessions are written, as SnapshotSessionManager reads them from LocalFileStorage(folder).
-    Exits with 1 if there is a place that was not looked at, or a record that cannot be read; ``not_looked_at`` and
-    ``unreadable`` name them.
+    With --snapshots, only the sessions are written, in the format that SnapshotSessionManager reads from
+    LocalFileStorage(folder). Exits with 1 if a store was not checked or a record is unreadable; ``not_looked_at`` and
+    ``unreadable`` list them.
     """
     settings = settings_of(hot=hot, durable=durable, users=users)
     memory = opened(settings, codec)
@@ -46,20 +46,20 @@ def export(
         unseen = unseen_copies(memory.durable, listed, memory.hot)
         memory.close()
         messages.print(f"{written['agents']} agents' sessions are in {snapshots}", markup=False)
-        return FAILED if told_of([*unseen, *map(_unreadable, unreadable)]) else 0
-    with messages.status(f"reading what there is of {user!r}"):
+        return FAILED if print_unchecked([*unseen, *map(_unreadable, unreadable)]) else 0
+    with messages.status(f"reading the data of {user!r}"):
         found: dict[str, Any] = memory.export_user(user, tenant=tenant)
     memory.close()
     found["not_looked_at"] += unnamed_hot_tier(settings)
     left_out = [*found["not_looked_at"], *map(_unreadable, found["unreadable"])]
     text = json.dumps(found, ensure_ascii=False, indent=None if as_json else 2, default=str)
-    data = text.encode("utf-8", "backslashreplace")  # half a character becomes its escape, which JSON reads
+    data = text.encode("utf-8", "backslashreplace")  # lone surrogates become escapes, which JSON accepts
     if out is None:
         print(data.decode())  # noqa: T201
-        return FAILED if told_of(left_out) else 0
+        return FAILED if print_unchecked(left_out) else 0
     write_private_file(out, data + b"\n")
     messages.print(f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}", markup=False)
-    return FAILED if told_of(left_out) else 0
+    return FAILED if print_unchecked(left_out) else 0
 
 
 def _unreadable(name: str) -> str:

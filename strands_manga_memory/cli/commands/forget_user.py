@@ -1,4 +1,4 @@
-"""forget-user: delete everything there is of a user."""
+"""Command ``forget-user``: delete all data of a user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import Durable, Hot, Json, Tenant, Users, Yes, opened, settings_of, unnamed_hot_tier
-from strands_manga_memory.cli.output import advance, confirmed, messages, print_json, print_table, progress, told_of
+from strands_manga_memory.cli.output import advance, confirmed, messages, print_json, print_table, print_unchecked, progress
 
 
 def forget_user(
@@ -21,9 +21,9 @@ def forget_user(
     users: Users = None,
     as_json: Json = False,
 ) -> int:
-    """Delete everything there is of a user, in all tiers. It can be run again.
+    """Delete all data of a user, in all tiers. It can be repeated.
 
-    Exits with 1 if something is left, or if there is a place that was not looked at.
+    Exits with 1 if data is left or a store was not checked.
     """
     settings = settings_of(hot=hot, durable=durable, users=users)
     confirmed(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
@@ -36,7 +36,7 @@ def forget_user(
     if as_json:
         print_json({**asdict(report), "complete": report.complete and not unnamed, "not_looked_at": not_looked_at})
     else:
-        print_table(f"Deleted of {user}", ("what", "how many"), list(report.counts.items()), right=(1,))
+        print_table(f"Deleted of {user}", ("item", "count"), list(report.counts.items()), right=(1,))
     for name in report.left:
         messages.print(f"left: {name}", markup=False)
-    return FAILED if told_of(not_looked_at) or report.left else 0
+    return FAILED if print_unchecked(not_looked_at) or report.left else 0

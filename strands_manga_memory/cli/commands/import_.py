@@ -1,4 +1,4 @@
-"""import: store again what ``export`` wrote."""
+"""Command ``import``: store an export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strands_manga_memory.stores import Table
 
 
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="File that export wrote.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="File written by export.")],
     yes: Yes = False,
     hot: Hot = None,
     durable: Durable = None,
@@ -27,14 +27,14 @@ def import_(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Store what export wrote. What is there already is left as it is."""
+    """Store the data of an export. Existing data is not changed."""
     if not source.is_file():
-        raise typer.BadParameter(f"{str(source)!r} is no file")
+        raise typer.BadParameter(f"{str(source)!r} is not a file")
     try:
         exported = json.loads(source.read_text(encoding="utf-8"))
         who, count = exported["user_id"], len(exported["sessions"])
     except (ValueError, KeyError, TypeError) as error:
-        raise typer.BadParameter(f"{source} is not what export writes: {error}") from error
+        raise typer.BadParameter(f"{source} is not an export: {error}") from error
     confirmed(f"Store {count} conversations and {len(exported.get('memories', ()))} memories of {who!r}?", yes=yes)
     with opened(settings_of(hot=hot, durable=durable, users=users), codec) as memory, progress("conversations") as shown:
         _create_missing_tables(memory)
@@ -45,14 +45,14 @@ def import_(
         return status
     messages.print(f"{report.conversations} conversations, {report.messages} messages, {report.memories} memories were stored")
     for name in report.skipped:
-        messages.print(f"there already, left as it is: {name}", markup=False)
+        messages.print(f"exists already, not changed: {name}", markup=False)
     for name in report.ended:
-        messages.print(f"deleted or ended here, not stored: {name}", markup=False)
+        messages.print(f"deleted or expired in this deployment, not stored: {name}", markup=False)
     if report.left_out:
-        why = "there is no memory table: --users true names one" if status else "the user was forgotten here"
+        why = "no memory table is set (--users true)" if status else "the user was deleted in this deployment"
         messages.print(f"memories not stored, {why}: {report.left_out}", markup=False)
     if report.media:
-        messages.print(f"{report.media} blocks of media were not in the export")
+        messages.print(f"{report.media} media blocks are missing in the export")
     return status
 
 

@@ -1,4 +1,4 @@
-"""init-table: make the tables, or print them as CloudFormation."""
+"""Command ``init-table``: create the tables, or print them as CloudFormation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def init_table(
     durable: Durable = None,
     users: Users = None,
     print_: Annotated[
-        bool, typer.Option("--print", help="Print the tables as a CloudFormation template instead of making them.")
+        bool, typer.Option("--print", help="Print a CloudFormation template instead of creating the tables.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the tables, their indexes and their TTL setting, as far as they are missing."""
+    """Create missing tables, indexes and TTL settings."""
     settings = settings_of(durable=durable, users=users)
     urls = {SESSIONS: settings.durable_url}
     users_url = users_table_url(settings.users_url, settings.durable_url)
@@ -38,7 +38,7 @@ def init_table(
     made = []
     for schema, url in urls.items():
         table = open_table(url, schema)
-        with messages.status(f"making {schema.name}"):
+        with messages.status(f"creating {schema.name}"):
             table.create_if_missing()
         table.close()
         made.append({"table": getattr(table, "name", schema.name), "url": without_password(url)})
@@ -46,4 +46,4 @@ def init_table(
         print_json({"tables": made})
     else:
         for entry in made:
-            messages.print(f"{entry['table']} is there: {entry['url']}", markup=False)
+            messages.print(f"{entry['table']} exists: {entry['url']}", markup=False)

@@ -1,4 +1,4 @@
-"""inspect: a conversation's tiers, window, scores and fates, entities, tools."""
+"""Command ``inspect``: tiers, window, scores and outcomes of messages, entities and tools of a conversation."""
 
 from __future__ import annotations
 
@@ -18,28 +18,23 @@ from strands_manga_memory.cli.output import console, messages, print_json, print
 from strands_manga_memory.ops.inspection import Inspection, places
 from strands_manga_memory.ops.inspection import inspect as inspected
 
-_FATES = {"kept": "green", "shortened": "yellow", "written": "cyan", "left": "dim"}
+_OUTCOME_STYLES = {"kept": "green", "shortened": "yellow", "written": "cyan", "left": "dim"}
 
 
 def inspect(
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="Session id; with --user that of the user's session.")],
-    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="User of the session.")] = None,
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Session id; with --user, the id within that user.")],
+    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="User who owns the session.")] = None,
     tenant: Tenant = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")] = None,
-    last: Annotated[int, typer.Option(min=1, help="Messages to show, the last ones.")] = 40,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show it again whenever it has changed, until Ctrl-C.")
-    ] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --follow.")] = 1.0,
+    last: Annotated[int, typer.Option(min=1, help="Number of messages to show, from the end.")] = 40,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show each change, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two reads of --follow.")] = 1.0,
     hot: Hot = None,
     durable: Durable = None,
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Show what is stored of a session: tiers, window, what became of each message, entities, tools.
-
-    Nothing is touched.
-    """
+    """Show the stored data of a session: tiers, window, outcome of each message, entities, tools. Nothing is changed."""
     memory = opened(settings_of(hot=hot, durable=durable), codec)
     shown: list[Inspection] = []
     pause = threading.Event()
@@ -56,7 +51,7 @@ def inspect(
         memory.close()
     if not shown:
         who = "" if user is None else f" of {user!r}"
-        messages.print(f"there is no session {session!r}{who} in these tiers; is it that of a user (--user)?", markup=False)
+        messages.print(f"there is no session {session!r}{who} in these tiers; does it belong to a user (--user)?", markup=False)
     return 0 if shown else FAILED
 
 
@@ -75,7 +70,7 @@ def _found(memory: MangaMemory, session: str, user: str | None, tenant: str | No
 
 
 def _lasting(inspection: Inspection) -> dict[str, object]:
-    """Return what does not change by time passing."""
+    """Return the values of an inspection that do not change with time."""
     values = asdict(inspection)
     if values["hot"] is not None:
         del values["hot"]["expires_in"]
@@ -117,7 +112,7 @@ def _print_one(found: Inspection, last: int) -> None:
             message.act,
             f"{message.score:.2f}",
             f"{message.tokens:,}",
-            f"[{_FATES[message.fate]}]{message.fate}[/]",
+            f"[{_OUTCOME_STYLES[message.fate]}]{message.fate}[/]",
             escape(" ".join(message.text.split())[:200]),
         )
     console().print(table)
@@ -137,7 +132,7 @@ def _durable(found: Inspection) -> str:
     if found.durable is None:
         return "no copy"
     more = ", the hot tier is ahead" if found.durable["ahead"] else ""
-    over = ", over" if found.durable["expired"] else ""
+    over = ", expired" if found.durable["expired"] else ""
     return f"{found.durable['state']}, {found.durable['turns']} turns flushed{more}{over}"
 
 

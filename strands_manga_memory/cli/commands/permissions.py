@@ -1,4 +1,4 @@
-"""permissions: what a worker may do, as an IAM policy or as a Redis ACL."""
+"""Command ``permissions``: print a worker's permissions as an IAM policy or a Redis ACL."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from strands_manga_memory.stores.urls import redis_prefix, users_table_url
 
 
 class Kind(StrEnum):
-    """What to print."""
+    """Format of the permissions."""
 
     IAM = "iam"
     ACL = "acl"
 
 
 def permissions(
-    print_: Annotated[Kind, typer.Option("--print", help="An IAM policy, or the arguments of ACL SETUSER.")] = Kind.IAM,
+    print_: Annotated[Kind, typer.Option("--print", help="IAM policy, or arguments of ACL SETUSER.")] = Kind.IAM,
     hot: Hot = None,
     durable: Durable = None,
     users: Users = None,
     user: Annotated[str, typer.Option(help="Name of the Redis user.")] = "manga-memory",
     region: Annotated[str, typer.Option(help="AWS region.")] = "*",
     account: Annotated[str, typer.Option(help="AWS account.")] = "*",
-    stream: Annotated[str | None, typer.Option(metavar="ARN", help="Kinesis stream, if preferences go to one.")] = None,
-    setup: Annotated[bool, typer.Option("--setup", help="Also what makes the tables.")] = False,
+    stream: Annotated[str | None, typer.Option(metavar="ARN", help="Kinesis stream, if preferences are sent to one.")] = None,
+    setup: Annotated[bool, typer.Option("--setup", help="Include the permissions to create the tables.")] = False,
 ) -> None:
-    """Print what a worker needs to be allowed: nothing that it does not use is in it."""
+    """Print the least permissions that a worker needs."""
     settings = settings_of(hot=hot, durable=durable, users=users)
     if print_ is Kind.ACL:
         is_cluster = "+cluster" in settings.hot_url.partition("://")[0]

@@ -1,4 +1,4 @@
-"""sessions and users: who has conversations in the durable tier, and which."""
+"""Commands ``sessions`` and ``users``: list the sessions of a user, and the users."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sessions(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """List the sessions of a user: agents, turns, when something was last said. Nothing is touched."""
+    """List the sessions of a user: agents, turns, time of the last message. Nothing is changed."""
     memory = opened(settings_of(hot=hot, durable=durable), codec)
     found: list[dict[str, Any]] = []
     for scope in sessions_of(memory.durable, Owner(user, tenant)):
@@ -39,14 +39,16 @@ def sessions(
         print_json(found)
     elif found:
         rows = [(each["session"], each["agent"], each["turns"], _at(each["last"])) for each in found]
-        print_table(f"Sessions of {user}", ("session", "agent", "turns", "last said"), rows, right=(2,))
+        print_table(f"Sessions of {user}", ("session", "agent", "turns", "last message"), rows, right=(2,))
     else:
-        messages.print(f"there are no sessions of {user!r} in this durable tier; is there a tenant (--tenant)?", markup=False)
+        messages.print(
+            f"there are no sessions of {user!r} in this durable tier; do they belong to a tenant (--tenant)?", markup=False
+        )
     return 0
 
 
 def users(durable: Durable = None, as_json: Json = False) -> int:
-    """List the users who have sessions, with their tenants. Sessions of nobody are not counted."""
+    """List the users who have sessions, with their tenants. Sessions without a user are not counted."""
     memory = opened(settings_of(durable=durable))
     found: dict[tuple[str, str], set[str]] = {}
     for entry in ExpiryIndex(memory.durable).due(_ANY_TIME):

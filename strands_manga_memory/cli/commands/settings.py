@@ -1,4 +1,4 @@
-"""settings: every setting, its value and where it comes from."""
+"""Command ``settings``: show every setting, its value and its source."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from strands_manga_memory.stores.urls import without_password
 
 def settings(
     as_json: Json = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of all settings for the guide.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the settings as a Markdown table.")] = False,
 ) -> None:
-    """Show every setting: its value, where that comes from, and what it takes."""
+    """Show every setting: its value, its source, and the accepted values."""
     if as_markdown:
         print(markdown(), end="")  # noqa: T201
         return
@@ -28,5 +28,5 @@ def settings(
     lines = []
     for name, variable, _, takes, _ in rows():
         source = "set" if os.environ.get(variable) else "default"
-        lines += [(variable, f"{values[name]} ({source})"), ("", f"takes {takes.replace('`', '')}")]
+        lines += [(variable, f"{values[name]} ({source})"), ("", f"accepts {takes.replace('`', '')}")]
     print_lines(lines)

@@ -1,4 +1,4 @@
-"""sweep: finish expired sessions."""
+"""Command ``sweep``: finalize expired sessions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 
 
 def sweep(
-    loop: Annotated[bool, typer.Option("--loop/--once", help="Go on until SIGTERM or Ctrl-C, or sweep once.")] = False,
+    loop: Annotated[bool, typer.Option("--loop/--once", help="Repeat until SIGTERM or Ctrl-C, or sweep once.")] = False,
     every: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds between two sweeps of --loop.")] = 60.0,
-    limit: Annotated[int, typer.Option(min=1, help="Most conversations of each tier in one sweep.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Most conversations per tier and sweep.")] = 100,
     hot: Hot = None,
     durable: Durable = None,
     users: Users = None,
@@ -25,7 +25,7 @@ def sweep(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Finish expired sessions: flush them, turn them into memories, delete the logs of those that are over."""
+    """Flush and finalize expired sessions, and delete the logs of ended ones."""
     stop = threading.Event()
     if loop:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -40,14 +40,14 @@ def sweep(
             except StoreUnavailableError as error:
                 if not loop:
                     raise
-                messages.print(f"a store does not answer, trying again: {error}", markup=False)
+                messages.print(f"a store is unavailable, retrying: {error}", markup=False)
                 finished = 0
             seconds = time.monotonic() - start
             if as_json:
                 print_json({"finished": finished, "seconds": round(seconds, 3)})
             elif finished or not loop:
-                messages.print(f"{finished} conversations were finished in {seconds:.1f} s")
-            # A full sweep means that more is waiting.
+                messages.print(f"{finished} conversations finalized in {seconds:.1f} s")
+            # A sweep that reached its limit has left some for the next one.
             if not loop or stop.wait(0.0 if finished >= limit else every):
                 break
     finally:

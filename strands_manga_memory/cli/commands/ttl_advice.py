@@ -1,4 +1,4 @@
-"""ttl-advice: how long conversations should stay hot."""
+"""Command ``ttl-advice``: recommend a TTL for the hot tier."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ _WIDTH = 50
 def ttl_advice(
     file: Annotated[
         Path | None,
-        typer.Option("--input", metavar="FILE", help="Gaps in seconds, one a line; default: recorded ones.", exists=True),
+        typer.Option("--input", metavar="FILE", help="Gaps in seconds, one per line; default: recorded gaps.", exists=True),
     ] = None,
-    synthetic: Annotated[int | None, typer.Option(metavar="N", min=1, help="N gaps as a shop's chat might have them.")] = None,
-    days: Annotated[float, typer.Option(min=1, max=90, help="Days of recorded gaps to go by.")] = 30,
-    ttl_seconds: Annotated[float, typer.Option(min=1, help="The present time to live, in seconds.")] = 2_700,
-    messages_per_day: Annotated[float, typer.Option(min=0, help="User messages a day, for the costs.")] = 1e6,
-    turns_per_session: Annotated[float, typer.Option(min=1, help="Turns of a session, for the costs.")] = 10,
+    synthetic: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Use N random gaps, typical of a shop's chat.")
+    ] = None,
+    days: Annotated[float, typer.Option(min=1, max=90, help="Days of recorded gaps to use.")] = 30,
+    ttl_seconds: Annotated[float, typer.Option(min=1, help="Current TTL in seconds.")] = 2_700,
+    messages_per_day: Annotated[float, typer.Option(min=0, help="User messages per day, for the cost.")] = 1e6,
+    turns_per_session: Annotated[float, typer.Option(min=1, help="Turns per session, for the cost.")] = 10,
     durable: Durable = None,
     as_json: Json = False,
 ) -> int:
-    """Say how long conversations should stay hot, from how long users stay away: resumption curve, knee, cost of each side."""
+    """Recommend a TTL for the hot tier from the gaps between turns: resumption curve, knee, cost of each choice."""
     if file is not None and synthetic is not None:
         raise typer.BadParameter("--input and --synthetic exclude each other")
     if synthetic is not None:
@@ -70,8 +72,8 @@ def _read(file: Path) -> LogHistogram:
             gap = float(text)
         except ValueError:
             if number == 1:
-                continue  # a heading
-            raise typer.BadParameter(f"{file}, line {number}: {text!r} is no number of seconds") from None
+                continue  # a header line
+            raise typer.BadParameter(f"{file}, line {number}: {text!r} is not a number of seconds") from None
         if not 0 <= gap < 1e9:
             raise typer.BadParameter(f"{file}, line {number}: a gap must be 0 to 1e9 seconds, got {gap!r}")
         gaps.add(gap)
@@ -79,22 +81,24 @@ def _read(file: Path) -> LogHistogram:
 
 
 def _print(advice: TtlAdvice) -> None:
-    console().print(f"{advice.gaps:,} gaps between two turns" + ("" if advice.enough else f"; an advice needs {LEAST_GAPS:,}"))
+    console().print(
+        f"{advice.gaps:,} gaps between two turns" + ("" if advice.enough else f"; a recommendation needs {LEAST_GAPS:,}")
+    )
     rows = [(_time(choice.seconds), _share(choice.resumed), "#" * round(_WIDTH * choice.resumed)) for choice in advice.choices]
-    print_table("Returns that find their conversation hot, by time to live", ("time to live", "share", ""), rows, right=(0, 1))
+    print_table("Returning users whose conversation is still hot, by TTL", ("TTL", "share", ""), rows, right=(0, 1))
     knee = [("knee", advice.at_knee)] if advice.enough else []
     named = [("now", advice.current), *knee, *(("", choice) for choice in advice.choices)]
     print_table(
-        "What a time to live costs",
-        ("", "time to live", "hot", "live", "hot GB", "USD a month", "cold a day", "reload USD", "waits a day"),
+        "Cost of a TTL",
+        ("", "TTL", "hot", "live", "hot GB", "USD/month", "cold/day", "reload USD", "waits/day"),
         [(name, *_cells(choice)) for name, choice in named],
         right=range(1, 9),
     )
     if not advice.enough:
         return
     console().print(
-        f"knee: {_time(advice.knee)} ({advice.knee:,.0f} s); beyond it, more time brings fewer returns than on average. "
-        f"MANGA_MEMORY_TTL_SECONDS={advice.knee:.0f} sets it for all users."
+        f"knee: {_time(advice.knee)} ({advice.knee:,.0f} s); a longer TTL gains fewer returns per second than the average. "
+        f"To set it for all users: MANGA_MEMORY_TTL_SECONDS={advice.knee:.0f}"
     )
 
 
@@ -112,7 +116,7 @@ def _cells(choice: TtlChoice) -> tuple[str, ...]:
 
 
 def _short(number: float, digits: int = 2) -> str:
-    """Return a number in at most seven characters, up to 100 billion."""
+    """Format a number of up to 100 billion in at most seven characters."""
     for least, letter in ((1e9, "G"), (1e6, "M")):
         if number >= least:
             return f"{number / least:,.1f}{letter}"
