@@ -1,5 +1,5 @@
-"""The operator's wing: what the command line uses and a running agent does not.
+"""Tools for operators, used by the command line only.
 
-``doctor`` checks a deployment, ``cost`` and ``advice`` plan one, ``importing`` and ``exporting`` bring sessions in and out;
-``cloudformation`` and ``permissions`` print what is set up elsewhere. Nothing that an agent runs imports it.
+``doctor`` checks a deployment, ``cost`` and ``advice`` plan one, ``importing`` and ``exporting`` move sessions between
+deployments, ``cloudformation`` and ``permissions`` print resources to set up. A running agent imports none of them.
 """

@@ -1,4 +1,4 @@
-"""ttl_advice: how long conversations should stay hot, from how long users stay away. Pure."""
+"""Recommendation of a TTL for the hot tier, from the gaps between turns. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _COLD_SECONDS = 0.012
 
 @dataclass(frozen=True)
 class TtlChoice:
-    """What a time to live would mean.
+    """Consequences of a TTL.
 
     Attributes:
-        seconds: The time to live.
-        resumed: Share of the returns that would find the conversation hot.
-        live_sessions: Conversations in the hot tier at a time, on average.
-        hot_gb: GB of them.
-        hot_usd_month: Their share of a node's memory, in US dollars a month, replicas included.
-        cold_returns_per_day: Returns that have to be read from the durable tier.
-        reload_usd_month: What these reads cost a month.
-        reload_seconds_per_day: What users wait for them, all together.
+        seconds: The TTL.
+        resumed: Share of returning users whose conversation is still hot.
+        live_sessions: Mean number of conversations in the hot tier.
+        hot_gb: Their size in GB.
+        hot_usd_month: Their share of a node's memory in US dollars per month, including replicas.
+        cold_returns_per_day: Returns per day that read the durable tier.
+        reload_usd_month: Cost of these reads per month.
+        reload_seconds_per_day: Total time that users wait for these reads, per day.
     """
 
     seconds: float
@@ -43,17 +43,17 @@ class TtlChoice:
 
 @dataclass(frozen=True)
 class TtlAdvice:
-    """How long conversations should stay hot.
+    """Recommended TTL with the data behind it.
 
     Attributes:
-        gaps: How many gaps it is from.
-        enough: Whether they are enough to go by (100).
-        curve: The resumption curve: seconds, and the share of the returns within that time.
-        knee: The time to live beyond which more time brings less than on average: where the curve is farthest above the
-            straight line from nothing to the longest gap.
-        current: What the time to live of the workload means.
-        at_knee: What the knee means.
-        choices: What other times mean, the shortest first.
+        gaps: Number of gaps.
+        enough: Whether there are enough gaps for a recommendation (100).
+        curve: Resumption curve: pairs of seconds and the share of returns within that time.
+        knee: Recommended TTL: the point where the curve is farthest above the straight line from zero to the longest
+            gap. A longer TTL gains less than the average.
+        current: Consequences of the workload's TTL.
+        at_knee: Consequences of the recommended TTL.
+        choices: Consequences of other TTLs, in ascending order.
     """
 
     gaps: int
@@ -66,18 +66,18 @@ class TtlAdvice:
 
 
 def ttl_advice(gaps: LogHistogram, model: CostModel) -> TtlAdvice:
-    """Return how long conversations should stay hot.
+    """Recommend a TTL for the hot tier.
 
     Args:
         gaps: Seconds between two turns of a conversation.
-        model: The workload and its prices; its ``ttl_seconds`` is the present time to live.
+        model: The workload with its current ``ttl_seconds``, and prices.
 
     Raises:
         ValueError: There are no gaps.
     """
     total = gaps.total
     if not total:
-        raise ValueError("gaps must hold at least one gap; none was recorded yet")
+        raise ValueError("gaps must contain at least one gap; none was recorded yet")
     curve: list[tuple[float, float]] = []
     seen = 0
     for bound, count in gaps.steps():
@@ -118,7 +118,7 @@ def _choice(seconds: float, curve: Sequence[tuple[float, float]], model: CostMod
 
 
 def _resumed(seconds: float, curve: Sequence[tuple[float, float]]) -> float:
-    """Return the share of returns within ``seconds``, in proportion within a bucket."""
+    """Return the share of returns within ``seconds``, interpolated inside a bucket."""
     before = (0.0, 0.0)
     for point in curve:
         if point[0] >= seconds:
@@ -130,11 +130,13 @@ def _resumed(seconds: float, curve: Sequence[tuple[float, float]]) -> float:
 
 
 def synthetic_gaps(count: int = 100_000, *, seed: int = 1) -> LogHistogram:
-    """Return gaps as a shop's chat might have them: 85 % in a talk (median 45 s), 10 % interrupted (15 min), 5 % hours later.
+    """Return random gaps typical of a shop's chat.
+
+    85 % are within a conversation (median 45 s), 10 % after an interruption (15 min), 5 % hours later.
 
     Args:
-        count: How many.
-        seed: Of the random numbers.
+        count: Number of gaps.
+        seed: Seed of the random numbers.
     """
     chance = random.Random(seed)  # noqa: S311 - an example
     gaps = LogHistogram()

@@ -1,4 +1,4 @@
-"""cloudformation_yaml: the package's tables as a CloudFormation template. Pure."""
+"""CloudFormation template of the package's tables. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from strands_manga_memory.stores.table import TableSchema
 
 
 def cloudformation_yaml(*tables: TableSchema | tuple[TableSchema, str]) -> str:
-    """Return a CloudFormation template in YAML that makes the same tables as ``create_if_missing``, with their TTL.
+    """Return a CloudFormation template in YAML of the tables that ``create_if_missing`` creates, with their TTL.
 
-    Tables are kept when their stack is deleted.
+    Deleting the stack retains the tables.
 
     Args:
-        tables: Schemas, or pairs of a schema and the name of its table; the name is the schema's by default.
+        tables: Schemas, or pairs of a schema and a table name. Default name: that of the schema.
 
     Raises:
-        ValueError: There is no table, or two have one name.
+        ValueError: There is no table, or two tables have the same name.
     """
     named = [(table, table.name) if isinstance(table, TableSchema) else table for table in tables]
     if not named or len({name for _, name in named}) < len(named):
-        raise ValueError(f"tables must be at least one, each with a name of its own, got {[name for _, name in named]}")
+        raise ValueError(f"tables must be at least one, with distinct names, got {[name for _, name in named]}")
     resources = {
         "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", name)) + "Table": {
             "Type": "AWS::DynamoDB::Table",

@@ -1,4 +1,4 @@
-"""export_snapshots: sessions as Strands' own ``SnapshotSessionManager`` keeps them, for whoever leaves."""
+"""Export of sessions in the format of Strands' ``SnapshotSessionManager``."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _OF_STRANDS = ("NullConversationManager", "SlidingWindowConversationManager", "S
 async def export_snapshots(
     memory: MangaMemory, storage: Storage, sessions: Iterable[ConversationScope | str]
 ) -> dict[str, int]:
-    """Write the latest state of sessions where ``SnapshotSessionManager(session_id=..., storage=storage)`` reads it.
+    """Write the latest state of sessions to the storage of a ``SnapshotSessionManager``.
 
-    An agent that is then built with the same ids has the same messages, ``agent.state``, and questions that wait. The state of
-    one of our conversation managers is left out: that of another one could not be built from it. The log, which has more than
-    the history, is what ``export_user`` is for. Nothing is changed here.
+    An agent with the same ids then restores the same messages, ``agent.state`` and pending interrupts. The state of
+    this package's conversation managers is not exported, because Strands' managers cannot restore it. The log, which
+    may hold more messages than the history, is part of ``export_user``. The source is not changed.
 
     Args:
-        memory: Where they are. An agent of whom the durable tier knows nothing yet is not found.
-        storage: Where they go: ``LocalFileStorage(path)``, ``S3Storage(...)``, or another one. Local files and their folders
-            are readable by their owner alone, also those that existed before.
-        sessions: Scopes of users' sessions, whose own session id counts there, or plain session ids.
+        memory: The source. Conversations that only the hot tier has are not found.
+        storage: The target: ``LocalFileStorage(path)``, ``S3Storage(...)`` or another one. Local files and folders
+            become readable by their owner only, including existing ones.
+        sessions: Scopes of users' sessions, stored under their own session id, or plain session ids.
 
     Returns:
-        How many ``agents`` and ``orchestrators`` were written.
+        Number of exported ``agents`` and ``orchestrators``.
 
     Raises:
-        StoreUnavailableError: What is stored cannot be read.
-        CorruptRecordError: What is stored cannot be trusted.
-        StorageError: The storage did not take it.
+        StoreUnavailableError: A store is unavailable.
+        CorruptRecordError: A record is damaged.
+        StorageError: The storage rejected a write.
     """
     counts: Counter[str] = Counter(agents=0, orchestrators=0)
     for session in sessions:
@@ -59,12 +59,12 @@ async def export_snapshots(
 
 
 async def _write(storage: Storage, key: str, data: bytes) -> None:
-    """Write a value; files and their folders are for their owner alone."""
+    """Write a value. Local files and their folders are readable by their owner only."""
     if not isinstance(storage, LocalFileStorage):
         await storage.write(key, data)
         return
     file = Path(storage.base_dir, key)
-    await asyncio.to_thread(_protect_folder, file.parent)  # before the file is there: the storage lets others read it
+    await asyncio.to_thread(_protect_folder, file.parent)  # first, because the storage creates files that others can read
     await storage.write(key, data)
     await asyncio.to_thread(file.chmod, 0o600)
 

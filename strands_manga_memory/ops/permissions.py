@@ -1,4 +1,4 @@
-"""The rights that the package needs, and no more: an IAM policy for its tables, a Redis ACL for its keys. Pure."""
+"""Least permissions of the package: an IAM policy for its tables, a Redis ACL for its keys. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 
 SESSION_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 MEMORY_ACTIONS = ("BatchGetItem", "BatchWriteItem", "ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query")
-"""DynamoDB actions of workers and sweepers on each table. A transaction needs those of its parts; no index is asked."""
+"""DynamoDB actions of workers and sweepers on each table. A transaction needs those of its parts; indexes are not
+queried.
+"""
 
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")
-"""What ``create_if_missing`` and ``init-table`` need."""
+"""DynamoDB actions of ``create_if_missing`` and ``init-table``."""
 
 REDIS_COMMANDS = (
     *("del", "eval", "evalsha", "exists", "get", "hdel", "hget", "hmget", "hset", "pexpire", "set", "time"),
     *("zadd", "zrangebyscore", "zrem", "zremrangebyscore"),
 )
-"""Commands of ``RedisHotStore``, those inside its scripts included."""
+"""Commands of ``RedisHotStore``, including those inside its scripts."""
 
 _CLUSTER_COMMANDS = ("cluster|slots", "cluster|shards", "command")
-"""What redis-py asks a cluster for its shape."""
+"""Commands with which redis-py reads the topology of a cluster."""
 
 _PREFIX = re.compile(r"[^\s*?\[\]\\]+")
 
@@ -32,12 +34,12 @@ def iam_policy(
     setup: bool = False,
     stream: str | None = None,
 ) -> dict[str, Any]:
-    """Return the IAM policy of a worker or sweeper: everything it does, and nothing else.
+    """Return the IAM policy with the least permissions of a worker or sweeper.
 
     Args:
-        sessions: ARN of the table of sessions.
-        memories: ARN of the table of what is known about users, if there is one.
-        setup: Also what makes the tables; leave it out where they are made by CloudFormation.
+        sessions: ARN of the sessions table.
+        memories: ARN of the memory table, if there is one.
+        setup: Whether to allow creating the tables; not needed if CloudFormation creates them.
         stream: ARN of the Kinesis stream, if ``KinesisPreferenceSink`` is used.
 
     Raises:
@@ -56,19 +58,19 @@ def iam_policy(
 
 
 def redis_acl(user: str = "manga-memory", *, prefix: str = "smm", cluster: bool = False) -> str:
-    """Return the arguments of ``ACL SETUSER`` for a worker or sweeper; put a password in the place of ``PASSWORD``.
+    """Return the arguments of ``ACL SETUSER`` for a worker or sweeper. Replace ``PASSWORD`` with a password.
 
     Args:
-        user: Name of the user.
+        user: Name of the Redis user.
         prefix: ``prefix`` of the ``RedisHotStore``.
-        cluster: Whether it is a Redis Cluster.
+        cluster: Whether the server is a Redis Cluster.
 
     Raises:
-        ValueError: The name or the prefix holds a space or a wildcard, or is empty.
+        ValueError: The name or the prefix is empty, or contains a space or a wildcard.
     """
     for name, value in (("user", user), ("prefix", prefix)):
         if not _PREFIX.fullmatch(value):
-            raise ValueError(f"{name} must be a text without spaces and wildcards, got {value!r:.80}")
+            raise ValueError(f"{name} must be a text without spaces or wildcards, got {value!r:.80}")
     commands = " ".join(f"+{name}" for name in (*REDIS_COMMANDS, *(_CLUSTER_COMMANDS if cluster else ())))
     return f"{user} reset on >PASSWORD ~{prefix}:* resetchannels -@all {commands}"
 

@@ -1,4 +1,4 @@
-"""StandInModel: a model that always says the same, where an agent is wanted and no model is."""
+"""Model with a fixed answer, for agents that need a model but do not call a provider."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _Output = TypeVar("_Output", bound=BaseModel)
 
 
 class StandInModel(Model):
-    """Answers every request with one text.
+    """Model that answers every request with the same text.
 
     Args:
-        text: What it says.
+        text: The answer.
     """
 
     def __init__(self, text: str = "") -> None:
         self._text = text
 
     def update_config(self, **model_config: Any) -> None:
-        """Change nothing: there is nothing to configure."""
+        """Do nothing: the model has no configuration."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration."""
@@ -33,7 +33,7 @@ class StandInModel(Model):
     async def structured_output(
         self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Answer with the text, read as JSON of ``output_model``."""
+        """Return the text parsed as JSON of ``output_model``."""
         yield {"output": output_model.model_validate_json(self._text)}
 
     async def stream(self, messages: Messages, *arguments: Any, **keywords: Any) -> AsyncIterable[StreamEvent]:

@@ -376,7 +376,7 @@ class Surroundings:
             if name not in _PASSING:
                 self.drifts += 1
                 telemetry.note(STATE_DRIFT, attributes={"field": name}, counts={"fields": 1})
-                logger.warning("field=<%s> | the environment changed without word of it; publish what changes", name)
+                logger.warning("field=<%s> | the environment changed without a notification; publish its changes", name)
 
     async def _done(self) -> bool:
         if self._late is None or self._late.done():

@@ -156,7 +156,7 @@ class ToolCalls:
     def _noticed_loop(self, name: str) -> None:
         self.loops += 1
         telemetry.note(TOOL_LOOP, attributes={"tool": name}, counts={"loops": 1})
-        logger.warning("tool=<%s>, calls=<%d> | the same call was made again and again, with the same result", name, MOST_ALIKE)
+        logger.warning("tool=<%s>, calls=<%d> | repeated identical tool calls with the same result", name, MOST_ALIKE)
         self._execution.noticed(f"{name} gave the same result {MOST_ALIKE} times for the same arguments: try something else")
 
 

@@ -1,11 +1,11 @@
-"""Telemetry: what happens in the layer, as OpenTelemetry spans and metrics, and in process as ``MangaMemory.stats()``.
+"""Telemetry: OpenTelemetry spans and metrics, and statistics of this process (``MangaMemory.stats()``).
 
-Only the OpenTelemetry API is used, as Strands does: set up an SDK (``strands.telemetry.StrandsTelemetry``, or your own) and it
-receives everything. What happens is put into a queue, which takes about a microsecond, and handed on by a thread every second,
-so that no turn waits for an exporter. ``flush()`` hands on at once; ``MangaMemory.close()`` does too.
+The package uses the OpenTelemetry API only, as Strands does: set up an SDK (``strands.telemetry.StrandsTelemetry`` or
+your own) to receive the data. Events are queued and exported by a thread every second, so that no turn waits for an
+exporter. ``flush()`` exports at once; ``MangaMemory.close()`` does too.
 
-Names follow the semantic conventions: ``db.client.operation.duration`` with ``db.system.name``, ``db.operation.name`` and
-``error.type`` for stores. Nothing that was said is in them, and no id: a conversation is a hash of its name, on spans only.
+Names follow the semantic conventions: ``db.client.operation.duration`` with ``db.system.name``, ``db.operation.name``
+and ``error.type`` for stores. Texts and ids are never included; spans carry a hash of the conversation's name.
 ``metrics()`` lists all metrics.
 """
 

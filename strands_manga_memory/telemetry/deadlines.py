@@ -1,4 +1,4 @@
-"""Deadlines that were missed: who waits for a tier says so, whether it goes on without an answer or has waited too long."""
+"""Counter of missed deadlines, per tier."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from strands_manga_memory.telemetry.recording import note
 
 
 def missed(tier: str) -> None:
-    """Take note that somebody waited for a tier as long as it may take, or longer."""
+    """Count a wait for a tier that reached its deadline."""
     note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
 
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Take note if this takes longer than so many seconds; it goes on all the same."""
+    """Count a missed deadline if the block takes longer than ``deadline`` seconds. The block is not interrupted."""
     start = time.perf_counter()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Entries: events that wait to be handed on, and which of them are told as one."""
+"""Queue entries: events that wait for export, and the aggregation of consecutive ones."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from opentelemetry.context import Context
 from strands_manga_memory.telemetry.events import Event
 
 Entry = tuple[Event, int, float | None, Mapping[str, Any], Mapping[str, float], Context | None]
-"""An event, when it ended in nanoseconds, its seconds, attributes and numbers, and the context of its span."""
+"""Event, its end in nanoseconds since 1970, its duration in seconds, attributes, numbers, and the context of its span.
+"""
 
 _ROW_NS = 2_000_000
-"""Between the ends of two values of one read."""
+"""Longest time between two events that are aggregated, in nanoseconds."""
 
 
-def taken(entries: deque[Entry]) -> Entry:
-    """Take the oldest entry, with those like it that follow within a few milliseconds if they are told as one.
+def pop_entry(entries: deque[Entry]) -> Entry:
+    """Remove and return the oldest entry. Consecutive events of an ``in_a_row`` kind are aggregated into one entry.
 
     Raises:
-        IndexError: There is none.
+        IndexError: The queue is empty.
     """
     entry = entries.popleft()
     event, end, seconds, attributes, counts, context = entry

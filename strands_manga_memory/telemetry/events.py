@@ -1,4 +1,4 @@
-"""Events: what is told of, and the metrics and spans each becomes. Pure."""
+"""Kinds of events, with the metrics and spans each produces. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _LAGS = (0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0
 _RETURNS = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 2700.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0)
 
 CONVERSATION = "manga_memory.conversation.hash"
-"""The attribute that tells conversations apart, on spans only: a hash of the storage name."""
+"""Span attribute with a hash of the conversation's storage name."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: a histogram if it has ``buckets``, what stands at this moment if it ``is_gauge``, else a counter.
+    """Metric: a histogram if it has ``buckets``, a gauge if ``is_gauge``, otherwise a counter.
 
     Args:
-        name: By the semantic conventions, or with the prefix ``manga_memory.``.
+        name: Name by the semantic conventions, or with the prefix ``manga_memory.``.
         unit: ``s``, ``{message}``, ``{token}``, ...
         description: One sentence.
-        buckets: Upper bounds, in the unit; the deadlines and percentiles of the memory layer are among them.
-        is_gauge: Whether it is read when somebody exports.
+        buckets: Upper bounds in the unit. They include the deadlines and percentile targets of the memory layer.
+        is_gauge: Whether the value is read at each export.
     """
 
     name: str
@@ -37,15 +37,15 @@ class Metric:
 
 @dataclass(frozen=True)
 class Event:
-    """A kind of thing that happens.
+    """Kind of event.
 
     Args:
-        name: In process and, unless it names a store call, of the span.
-        duration: The histogram of its seconds; None: it takes no time.
-        counts: Counters and further histograms by the number of the event that they take.
-        labels: Attributes that metrics carry; few values each. Spans carry all.
-        has_span: Whether it becomes a span.
-        in_a_row: Whether those right after one another are told as one: how long they took together.
+        name: Name in the statistics and, except for store calls, of the span.
+        duration: Histogram of the duration in seconds; None for events without a duration.
+        counts: Counters and further histograms, by the name of the number they record.
+        labels: Attributes that metrics carry; each has few values. Spans carry all attributes.
+        has_span: Whether the event creates a span.
+        in_a_row: Whether consecutive events are aggregated into one, with the sum of their durations.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Event:
 
 STORE_CALL = Event(
     "store",
-    Metric("db.client.operation.duration", "s", "Duration of a call of a tier's store.", _STORES),
+    Metric("db.client.operation.duration", "s", "Duration of a call to a store.", _STORES),
     labels=("db.system.name", "db.operation.name", "db.collection.name", "manga_memory.tier", "error.type"),
 )
 SERIALIZATION = Event(
@@ -76,7 +76,7 @@ BREAKER_CHECK = Event(
 )
 TURN = Event(
     "turn",
-    Metric("manga_memory.turn.duration", "s", "Duration of a turn, the model's time included.", _SLOW),
+    Metric("manga_memory.turn.duration", "s", "Duration of a turn, including the model.", _SLOW),
     {"layer": Metric("manga_memory.layer.duration", "s", "Time a turn spent in the memory layer.", _STORES)},
 )
 RESTORE = Event(
@@ -84,28 +84,24 @@ RESTORE = Event(
 )
 MERGE = Event(
     "merge",
-    counts={"merges": Metric("manga_memory.merges", "{merge}", "What others had said in a conversation that was live here.")},
+    counts={"merges": Metric("manga_memory.merges", "{merge}", "Turns of other writers merged into a live conversation.")},
     has_span=False,
 )
 COLLISION = Event(
     "collision",
-    counts={"collisions": Metric("manga_memory.collisions", "{write}", "Writes refused as another writer was first.")},
+    counts={"collisions": Metric("manga_memory.collisions", "{write}", "Writes rejected because of a concurrent write.")},
     labels=("manga_memory.tier",),
     has_span=False,
 )
 DEADLINE = Event(
     "deadline",
-    counts={
-        "missed": Metric(
-            "manga_memory.deadlines.missed", "{wait}", "Waits for a tier that took as long as they may, or longer."
-        )
-    },
+    counts={"missed": Metric("manga_memory.deadlines.missed", "{wait}", "Waits for a tier that reached their deadline.")},
     labels=("manga_memory.tier",),
     has_span=False,
 )
 FLUSH = Event(
     "flush",
-    Metric("manga_memory.flush.lag", "s", "Age of the oldest message when the durable tier got it.", _LAGS),
+    Metric("manga_memory.flush.lag", "s", "Age of the oldest message in a flush to the durable tier.", _LAGS),
     has_span=False,
 )
 RETURN = Event(
@@ -114,9 +110,9 @@ RETURN = Event(
 TRIM = Event(
     "trim",
     counts={
-        "messages": Metric("manga_memory.trim.messages", "{message}", "Messages that left the history."),
-        "shortened": Metric("manga_memory.trim.shortened", "{message}", "Messages that were shortened."),
-        "tokens": Metric("manga_memory.trim.tokens", "{token}", "Tokens that left the history."),
+        "messages": Metric("manga_memory.trim.messages", "{message}", "Messages evicted from the history."),
+        "shortened": Metric("manga_memory.trim.shortened", "{message}", "Messages that were truncated."),
+        "tokens": Metric("manga_memory.trim.tokens", "{token}", "Tokens evicted from the history."),
     },
 )
 SUMMARY = Event(
@@ -139,32 +135,28 @@ BREAKER_TRANSITION = Event(
 
 TOOL_LOOP = Event(
     "tool.loop",
-    counts={
-        "loops": Metric("manga_memory.tool.loops", "{loop}", "Calls that were made again and again, with the same result.")
-    },
+    counts={"loops": Metric("manga_memory.tool.loops", "{loop}", "Repeated identical calls with identical results.")},
     labels=("tool",),
     has_span=False,
 )
 STUCK_WAIT = Event(
     "wait.stuck",
-    counts={"waits": Metric("manga_memory.wait.stuck", "{wait}", "Requests that waited for one another, or for too long.")},
+    counts={"waits": Metric("manga_memory.wait.stuck", "{wait}", "Requests rejected because of a circular wait or a timeout.")},
     labels=("reason",),
     has_span=False,
 )
 STATE_DRIFT = Event(
     "state.drift",
-    counts={
-        "fields": Metric("manga_memory.state.drift", "{field}", "What an agent took for so, and was otherwise, unannounced.")
-    },
+    counts={"fields": Metric("manga_memory.state.drift", "{field}", "Environment fields that changed without a notification.")},
     labels=("field",),
     has_span=False,
 )
 
 SUMMARY_RUNS = Metric("manga_memory.summary.runs", "{summary}", "Summaries by outcome: written, failed, rested.")
-"""Counted by the summarizing managers themselves."""
+"""Counted by the summarizing conversation managers."""
 
-BACKLOG = Metric("manga_memory.writer.backlog", "{work}", "Pieces of background work that wait or run.", is_gauge=True)
-TIER_UP = Metric("manga_memory.tier.up", "{tier}", "Whether a tier answers: 1, or 0.", is_gauge=True)
+BACKLOG = Metric("manga_memory.writer.backlog", "{work}", "Pending and running background tasks.", is_gauge=True)
+TIER_UP = Metric("manga_memory.tier.up", "{tier}", "Whether a tier is available: 1 or 0.", is_gauge=True)
 GAUGES = (BACKLOG, TIER_UP)
 
 EVENTS = (
@@ -190,6 +182,6 @@ EVENTS = (
 
 
 def metrics() -> list[Metric]:
-    """Return every metric of the package, by name."""
+    """Return all metrics of the package, sorted by name."""
     every = [metric for event in EVENTS for metric in (event.duration, *event.counts.values()) if metric is not None]
     return sorted([*every, *GAUGES, SUMMARY_RUNS], key=lambda metric: metric.name)

@@ -1,4 +1,4 @@
-"""Gauges: the backlog and the tiers of this process, read when somebody exports them."""
+"""Gauges of this process: backlog of background work and health of the tiers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from strands_manga_memory.telemetry.recording import Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Have the gauges of this process read by a recorder."""
+    """Register the gauges with a recorder."""
     recorder.observe(BACKLOG, backlog)
     recorder.observe(TIER_UP, tiers)
 
 
 def backlog() -> Iterator[tuple[float, Mapping[str, str]]]:
-    """Yield how many pieces of background work wait or run."""
+    """Yield the number of pending and running background tasks."""
     yield sum(writer.backlog for writer in writers()), {}
 
 
 def tiers() -> Iterator[tuple[float, Mapping[str, str]]]:
-    """Yield whether all stores of each tier answer; nothing for a tier that nobody has."""
+    """Yield for each tier in use whether all its stores are available."""
     for number, tier in enumerate(("hot", "durable")):
         known = [
             (writer.hot_health, writer.durable_health)[number] for writer in writers() if writer.stores[number] is not None

@@ -1,4 +1,4 @@
-"""OperationStats: what is known of one kind of operation in this process, and how it is added up. Pure."""
+"""Statistics of one kind of operation in this process. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from strands_manga_memory.telemetry.histogram import LogHistogram
 
 @dataclass(frozen=True, kw_only=True)
 class OperationStats:
-    """What is known of one kind of operation in this process.
+    """Statistics of one kind of operation in this process.
 
     Attributes:
-        count: How often it happened.
-        errors: How often it ended with an error.
-        mean: Mean duration in seconds; 0 if it takes no time.
+        count: Number of operations.
+        errors: Number of operations that failed.
+        mean: Mean duration in seconds; 0 for operations without a duration.
         p50: Median in seconds, up to 12 % too high.
         p95: 95th percentile in seconds.
         p99: 99th percentile in seconds.
-        longest: The longest in seconds.
-        sums: Sums of what it counts, such as ``tokens`` of trims.
+        longest: Longest duration in seconds.
+        sums: Sums of the operation's numbers, such as ``tokens`` of trims.
     """
 
     count: int
@@ -34,8 +34,8 @@ class OperationStats:
     sums: Mapping[str, float]
 
 
-class Tally:
-    """Adds up what happens of one kind of operation."""
+class OperationTotals:
+    """Accumulator for the statistics of one kind of operation."""
 
     def __init__(self) -> None:
         self.count = self.errors = 0
@@ -44,7 +44,13 @@ class Tally:
         self.durations = LogHistogram(1.12)
 
     def add(self, seconds: float | None, attributes: Mapping[str, Any], counts: Mapping[str, float]) -> None:
-        """Add one that took so many seconds; None if it takes no time."""
+        """Add an operation.
+
+        Args:
+            seconds: Its duration; None if the operation has none.
+            attributes: Its attributes; ``error.type`` marks a failure.
+            counts: Its numbers.
+        """
         self.count += 1
         self.errors += "error.type" in attributes
         if seconds is not None:
@@ -55,7 +61,7 @@ class Tally:
             self.sums[name] = self.sums.get(name, 0.0) + value
 
     def stats(self) -> OperationStats:
-        """Return what is known of all."""
+        """Return the accumulated statistics."""
         p50, p95, p99 = (min(self.longest, self.durations.quantile(share)) for share in (0.5, 0.95, 0.99))
         mean = self.seconds / max(1, self.durations.total)
         return OperationStats(

@@ -1,4 +1,4 @@
-"""Recorder: takes note of what happens without delay, and hands it to OpenTelemetry, and to the statistics, from a thread."""
+"""Recorder: queues events and exports them to OpenTelemetry and to the statistics from a thread."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 
 from strands_manga_memory.forks import at_fork
-from strands_manga_memory.telemetry.entries import Entry, taken
+from strands_manga_memory.telemetry.entries import Entry, pop_entry
 from strands_manga_memory.telemetry.events import CONVERSATION, EVENTS, STORE_CALL, Event, Metric
-from strands_manga_memory.telemetry.operation_stats import OperationStats, Tally
+from strands_manga_memory.telemetry.operation_stats import OperationStats, OperationTotals
 
 logger = logging.getLogger(__name__)
 
@@ -29,20 +29,20 @@ _SCOPE = "strands_manga_memory"
 _MOST_WAITING = 20_000
 _EVERY_SECONDS = 1.0
 _IDLE_ROUNDS = 60
-_AT_ONCE = 32  # entries handed on before other threads get their turn
+_AT_ONCE = 32  # entries exported before the thread yields the interpreter lock
 Reading = Callable[[], Iterable[tuple[float, Mapping[str, str]]]]
-"""Reads a gauge: values, and the labels of each."""
+"""Callback that reads a gauge: values with their labels."""
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Recorder:
-    """Takes note of events; there is one in a process, ``recorder``.
+    """Queue of events with a thread that exports them. A process has one, ``recorder``.
 
-    When more than 20,000 events wait, the oldest are lost, and counted in ``lost``.
+    If more than 20,000 events wait, further ones are dropped and counted in ``lost``.
 
     Attributes:
-        enabled: Whether anything is noted at all.
-        lost: Events that were lost.
+        enabled: Whether events are recorded.
+        lost: Number of dropped events.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Recorder:
         self._wanted = threading.Event()
         self._draining = threading.Lock()
         self._has_thread = False
-        self._tallies: dict[str, Tally] = {}
+        self._totals: dict[str, OperationTotals] = {}
         self.lost = 0
 
     def note(
@@ -66,12 +66,12 @@ class Recorder:
         attributes: Mapping[str, Any] = _NONE,
         counts: Mapping[str, float] = _NONE,
     ) -> None:
-        """Take note of an event that has just ended.
+        """Record an event that has just ended.
 
         Args:
             event: Its kind.
-            seconds: How long it took.
-            attributes: What is told of it; ``error.type`` makes it an error, ``conversation`` is hashed.
+            seconds: Its duration.
+            attributes: Its attributes; ``error.type`` marks an error, ``conversation`` is hashed.
             counts: Its numbers, by the names in ``event.counts``.
         """
         if not self.enabled:
@@ -85,28 +85,28 @@ class Recorder:
             threading.Thread(target=self._serve, name="strands-manga-memory-telemetry", daemon=True).start()
 
     def observe(self, gauge: Metric, read: Reading) -> None:
-        """Have a gauge read whenever somebody exports; before the first event of the process."""
+        """Register a gauge that is read at each export. Call it before the first event of the process."""
         self._gauges[gauge] = read
 
     def flush(self) -> None:
-        """Hand on everything that was noted so far."""
+        """Export all recorded events."""
         with self._draining:
             for number in range(len(self._entries)):
                 try:
-                    entry = taken(self._entries)
+                    entry = pop_entry(self._entries)
                 except IndexError:
                     return
                 try:
                     self._hand_on(*entry)
-                except Exception as error:  # noqa: BLE001 - whatever an exporter raises must not harm an agent
-                    logger.debug("error=<%s> | an event was not handed on", type(error).__name__)
+                except Exception as error:  # noqa: BLE001 - an exporter's error must not reach an agent
+                    logger.debug("error=<%s> | an event was not exported", type(error).__name__)
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     time.sleep(0)
 
     def stats(self) -> dict[str, OperationStats]:
-        """Return what is known of each kind of operation: ``hot.write``, ``durable.put``, ``turn``, ``trim``, ``recall``."""
+        """Return statistics by operation, such as ``hot.write``, ``durable.put``, ``turn``, ``trim`` and ``recall``."""
         self.flush()
-        return {name: self._tallies[name].stats() for name in sorted(self._tallies)}
+        return {name: self._totals[name].stats() for name in sorted(self._totals)}
 
     def _serve(self) -> None:
         idle = 0
@@ -117,7 +117,7 @@ class Recorder:
             if idle >= _IDLE_ROUNDS:
                 self._has_thread = False
                 if not self._entries:
-                    return  # an event that comes now finds no thread, and starts one
+                    return  # the next event starts a new thread
                 self._has_thread = True
 
     def _hand_on(
@@ -132,7 +132,7 @@ class Recorder:
         name = event.name
         if event is STORE_CALL:
             name = f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"
-        self._tallies.setdefault(name, Tally()).add(seconds, attributes, counts)
+        self._totals.setdefault(name, OperationTotals()).add(seconds, attributes, counts)
         labels = {label: attributes[label] for label in event.labels if label in attributes}
         if event.duration is not None and seconds is not None:
             self._instrument(event.duration.name).record(seconds, labels)
@@ -146,7 +146,7 @@ class Recorder:
     def _span(self, event: Event, end: int, seconds: float, attributes: dict[str, Any], context: Context | None) -> None:
         conversation = attributes.pop("conversation", None)
         if conversation is not None:
-            attributes[CONVERSATION] = hashed(conversation)
+            attributes[CONVERSATION] = hash_id(conversation)
         is_store_call = event is STORE_CALL
         name = (
             f"{attributes['db.operation.name']} {attributes['db.collection.name']}"
@@ -155,7 +155,7 @@ class Recorder:
         )
         span = trace.get_tracer(_SCOPE).start_span(
             name,
-            context=Context() if context is None else context,  # not what is active where the event is handed on
+            context=Context() if context is None else context,  # the exporting thread's own context must not become the parent
             kind=trace.SpanKind.CLIENT if is_store_call else trace.SpanKind.INTERNAL,
             attributes={key if "." in key else f"manga_memory.{key}": value for key, value in attributes.items()},
             start_time=end - int(seconds * 1e9),
@@ -188,15 +188,15 @@ class Recorder:
 
 
 class measured:  # noqa: N801 - used as ``with measured(RECALL) as noted:``
-    """Takes note of what a ``with`` block does: how long it takes, and the type of its error if it raises one.
+    """Context manager that records an event for its block: duration, and the type of an exception.
 
     Args:
-        event: What it is.
-        attributes: What is told of it.
+        event: Kind of the event.
+        attributes: Attributes of the event.
 
     Attributes:
-        attributes: More of what is told of it.
-        counts: Its numbers.
+        attributes: Attributes, to which the block may add.
+        counts: Numbers of the event, set by the block.
     """
 
     __slots__ = ("_event", "_start", "attributes", "counts")
@@ -217,7 +217,7 @@ class measured:  # noqa: N801 - used as ``with measured(RECALL) as noted:``
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Return ``work`` so that spans made while another thread does it belong to the span that is active now."""
+    """Return ``work`` bound to the current span, so that spans it creates in another thread become its children."""
     context = _active()
     if context is None:
         return work
@@ -233,18 +233,18 @@ def carried(work: Callable[[], _T]) -> Callable[[], _T]:
 
 
 def _active() -> Context | None:
-    """Return the context, if a span that is recorded is active in it."""
+    """Return the current context if its span is recording, otherwise None."""
     context = otel_context.get_current()
     return context if context and trace.get_current_span(context).is_recording() else None
 
 
-def hashed(name: str) -> str:
+def hash_id(name: str) -> str:
     """Return a hash of an id, 16 hexadecimal digits."""
     return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
 
 
 recorder = Recorder()
-"""The recorder of this process."""
+"""Recorder of this process."""
 
 
 def note(
@@ -253,17 +253,17 @@ def note(
     attributes: Mapping[str, Any] = _NONE,
     counts: Mapping[str, float] = _NONE,
 ) -> None:
-    """Take note of an event that has just ended; see ``Recorder.note``."""
+    """Record an event that has just ended; see ``Recorder.note``."""
     recorder.note(event, seconds, attributes, counts)
 
 
 def flush() -> None:
-    """Hand on everything that was noted so far in this process."""
+    """Export all recorded events of this process."""
     recorder.flush()
 
 
 def switch(*, on: bool) -> None:
-    """Turn telemetry of this process on or off; it is on unless turned off."""
+    """Enable or disable telemetry in this process. Default: enabled."""
     recorder.enabled = on
 
 

@@ -1,4 +1,4 @@
-"""ObservedHotStore, ObservedTable, ObservedCodec: a store or codec that tells of every call."""
+"""Wrappers that record every call of a hot store, a table or a codec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SYSTEMS = {"RedisHotStore": "redis", "InMemoryHotStore": "memory", "DynamoDBTab
 
 
 class _Calls:
-    """Tells of the calls of one store."""
+    """Recorder of the calls of one store."""
 
     def __init__(self, store: object, *, tier: str, collection: str) -> None:
         system = _SYSTEMS.get(type(store).__name__, type(store).__name__.lower())
@@ -26,27 +26,27 @@ class _Calls:
         self._of: dict[str, dict[str, str]] = {}
 
     def made(self, operation: str, conversation: str | None, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-        """Make a call and tell of it."""
+        """Make a call and record it."""
         if not recorder.enabled:
             return call(*args, **kwargs)
         start = time.perf_counter()
         try:
             answer = call(*args, **kwargs)
         except Exception as error:
-            self._tell(operation, conversation, time.perf_counter() - start, error)
+            self._record(operation, conversation, time.perf_counter() - start, error)
             raise
-        self._tell(operation, conversation, time.perf_counter() - start, None)
+        self._record(operation, conversation, time.perf_counter() - start, None)
         return answer
 
     def iterated(
         self, operation: str, conversation: str | None, call: Callable[..., Iterator[_T]], *args: Any, **kwargs: Any
     ) -> Iterator[_T]:
-        """Make a call, and tell how long it took to find all that it yields, without what is done with that."""
+        """Call an iterator function. The recorded duration excludes the time the consumer takes per value."""
         start = time.perf_counter()
         try:
             found = iter(call(*args, **kwargs))
         except Exception as error:
-            self._tell(operation, conversation, time.perf_counter() - start, error)
+            self._record(operation, conversation, time.perf_counter() - start, error)
             raise
         return self._each(operation, conversation, found, time.perf_counter() - start)
 
@@ -66,9 +66,9 @@ class _Calls:
                     seconds += time.perf_counter() - start
                 yield value
         finally:
-            self._tell(operation, conversation, seconds, error)
+            self._record(operation, conversation, seconds, error)
 
-    def _tell(self, operation: str, conversation: str | None, seconds: float, error: Exception | None) -> None:
+    def _record(self, operation: str, conversation: str | None, seconds: float, error: Exception | None) -> None:
         about = self._of.get(operation)
         if about is None:
             about = self._of[operation] = {**self._about, "db.operation.name": operation}
@@ -80,10 +80,10 @@ class _Calls:
 
 
 class ObservedHotStore:
-    """A ``HotStore`` that does what another one does, and tells of it.
+    """``HotStore`` that delegates to another one and records every call.
 
     Args:
-        store: The store that does it.
+        store: The wrapped store.
     """
 
     def __init__(self, store: HotStore) -> None:
@@ -143,11 +143,11 @@ class ObservedHotStore:
 
 
 class ObservedTable:
-    """A ``Table`` that does what another one does, and tells of it.
+    """``Table`` that delegates to another one and records every call.
 
     Args:
-        table: The table that does it.
-        tier: What it is called: ``durable`` or ``memories``.
+        table: The wrapped table.
+        tier: Name of the tier: ``durable`` or ``memories``.
     """
 
     def __init__(self, table: Table, *, tier: str = "durable") -> None:
@@ -214,10 +214,10 @@ class ObservedTable:
 
 
 class ObservedCodec(Codec):
-    """A ``Codec`` that does what another one does, and tells how long it takes.
+    """``Codec`` that delegates to another one and records durations.
 
     Args:
-        codec: The codec that does it.
+        codec: The wrapped codec.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -268,12 +268,12 @@ _UNSEAL: Mapping[str, str] = {"operation": "unseal"}
 
 
 def observed_hot_store(store: HotStore) -> HotStore:
-    """Return the store, telling of its calls; one that does already, as it is."""
+    """Wrap a hot store in an ``ObservedHotStore``, unless it is one."""
     return store if isinstance(store, ObservedHotStore) else ObservedHotStore(store)
 
 
 def observed_table(table: Table, *, tier: str = "durable") -> Table:
-    """Return the table, telling of its calls; one that does already, as it is."""
+    """Wrap a table in an ``ObservedTable``, unless it is one."""
     return table if isinstance(table, ObservedTable) else ObservedTable(table, tier=tier)
 
 

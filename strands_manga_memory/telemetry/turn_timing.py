@@ -1,4 +1,4 @@
-"""timed: the hooks of the layer, with the time they take added up for each turn."""
+"""Time that the layer's hooks take in each turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _clocks: weakref.WeakKeyDictionary[HookRegistry, _TurnClock] = weakref.WeakKeyDi
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Return a registry that registers each callback with ``registry``, and adds its time to that of the agent's turn.
+    """Return a registry that measures its callbacks, or ``registry`` itself while telemetry is off.
 
-    Managers of one agent that register through this make up the memory layer: when the turn is over, one event
-    tells how long it took and how long the layer took of it. While telemetry is off, it is the registry itself.
+    The managers of one agent that register through it form the memory layer. At the end of a turn one event records the
+    duration of the turn and the layer's part of it.
     """
     if not recorder.enabled:
         return registry
@@ -33,7 +33,7 @@ def timed(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """How long a turn has taken, and the layer of it; callbacks of one agent never run side by side."""
+    """Duration of a turn and of the layer in it. The callbacks of one agent never run concurrently."""
 
     __slots__ = ("_start", "layer")
 
@@ -51,7 +51,7 @@ class _TurnClock:
 
 
 class _TimedRegistry:
-    """Registers callbacks that are timed; everything else is the registry's."""
+    """Registry that wraps callbacks in a ``_TimedCallback`` and delegates the rest."""
 
     def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
         self._registry = registry
@@ -67,7 +67,7 @@ class _TimedRegistry:
 
 
 class _TimedCallback:
-    """A callback and its clock; as an object with two slots, as a process with thousands of agents has a dozen for each."""
+    """Callback that adds its duration to the turn's clock. It has slots, because a process may have many thousands."""
 
     __slots__ = ("_callback", "_clock")
 

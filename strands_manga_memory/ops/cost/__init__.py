@@ -1,8 +1,8 @@
-"""Cost: what a deployment costs a month, how large it has to be, and what that depends on.
+"""Cost of a deployment per month, its capacity, and their sensitivity to inputs.
 
-``CostModel.paper()`` reproduces a published design from its own inputs; ``CostModel.measured(workload)`` uses what sessions of
-this package were measured to take, and current prices. Prices are data with a date: ``prices.json``, or a file of yours in its
-form. ``differences()`` says where the two part. ``strands-manga-memory cost`` prints all of it.
+``CostModel.paper()`` reproduces a published design from its own inputs. ``CostModel.measured(workload)`` uses
+measurements of this package and current prices. Prices are dated data in ``prices.json``, or in a file of the same
+format. ``differences()`` compares the two. ``strands-manga-memory cost`` prints all results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""capacity_plan: how large a deployment has to be, on paper, and on which assumptions."""
+"""Capacity plan of a deployment, calculated from measured units, with its assumptions."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ _LAYER_SECONDS, _TURN_SECONDS, _TURNS_AT_A_TIME = 0.0015, 3.0, 50
 _EXPIRY_WRITES = 6.0
 
 ASSUMPTIONS = (
-    "messages spread over users and over the day with the stated peak; sessions are all as long as the mean one",
-    f"a shard runs {_SCRIPTS_A_SECOND:,.0f} of our scripts a second (a quarter of what a Valkey node does with plain ones), "
-    f"and {USABLE_MEMORY:.0%} of a node's memory is for data",
-    "conversations are spread over 1,024 hash tags, so that more than 512 shards would be filled unevenly",
-    f"a DynamoDB partition takes {_PARTITION_WRITES:,.0f} write units and {_PARTITION_READS:,.0f} read units a second, and "
-    f"{_PARTITION_GB:g} GB; it splits by itself between partition keys, not within one",
-    f"an on-demand table takes {_TABLE_WRITES:,.0f} write units a second until AWS raises that quota",
-    f"the expiry index has {BUCKETS} partition keys and {_EXPIRY_WRITES:g} writes a session",
-    f"a worker holds {_TURNS_AT_A_TIME} turns at a time, a turn takes {_TURN_SECONDS:g} s, and the layer "
-    f"{1000 * _LAYER_SECONDS:g} ms of one core",
-    "nothing of this was run at that size: it is arithmetic over measured units",
+    "messages are spread evenly over users, and over the day with the stated peak; all sessions have the mean length",
+    f"a shard runs {_SCRIPTS_A_SECOND:,.0f} scripts of this package per second (a quarter of a Valkey node's rate of simple "
+    f"scripts), and {USABLE_MEMORY:.0%} of a node's memory is for data",
+    "conversations are spread over 1,024 hash tags, so more than 512 shards would be filled unevenly",
+    f"a DynamoDB partition takes {_PARTITION_WRITES:,.0f} write units and {_PARTITION_READS:,.0f} read units per second and "
+    f"holds {_PARTITION_GB:g} GB; it splits automatically between partition keys, not within one",
+    f"an on-demand table takes {_TABLE_WRITES:,.0f} write units per second until AWS raises the quota",
+    f"the expiry index has {BUCKETS} partition keys and {_EXPIRY_WRITES:g} writes per session",
+    f"a worker runs {_TURNS_AT_A_TIME} turns at once, a turn takes {_TURN_SECONDS:g} s, and the layer takes "
+    f"{1000 * _LAYER_SECONDS:g} ms of one core per turn",
+    "the plan is calculated from measured units; no deployment of this size was run",
 )
-"""What the plan takes for granted."""
+"""Assumptions of the plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityPlan:
-    """How large a deployment has to be, at its peak.
+    """Capacity that a deployment needs at its peak.
 
     Attributes:
-        messages_per_second: User messages a second, at the peak.
-        live_sessions: Conversations in the hot tier, at the peak.
-        hot_gb: GB of them, without replicas.
-        node: Type of the nodes.
-        shards: Shards of the hot tier, for memory and for calls.
-        nodes: With replicas.
-        write_units_per_second: Of the tables, at the peak.
-        read_units_per_second: Of the tables, at the peak.
-        stored_gb: GB in the tables, with indexes.
-        partitions: Partitions that DynamoDB needs at least.
-        expiry_writes_per_key: Write units a second of each partition key of the expiry index.
-        workers: Processes that hold turns.
-        cores: Cores that the layer itself keeps busy.
-        limits: What would be in the way at this size, and what to do; empty if nothing is.
+        messages_per_second: User messages per second at the peak.
+        live_sessions: Conversations in the hot tier at the peak.
+        hot_gb: Their size in GB, without replicas.
+        node: Type of the hot tier's nodes.
+        shards: Shards of the hot tier, by memory and by calls.
+        nodes: Nodes of the hot tier, including replicas.
+        write_units_per_second: Write units of the tables at the peak.
+        read_units_per_second: Read units of the tables at the peak.
+        stored_gb: GB in the tables, including indexes.
+        partitions: Least number of DynamoDB partitions.
+        expiry_writes_per_key: Write units per second of each partition key of the expiry index.
+        workers: Processes that run turns.
+        cores: Cores that the layer uses.
+        limits: Limits that this size exceeds, with remedies; may be empty.
     """
 
     messages_per_second: float
@@ -70,7 +70,7 @@ class CapacityPlan:
 
 
 def capacity_plan(model: CostModel) -> CapacityPlan:
-    """Return how large a deployment has to be for a workload, up to 1 billion messages a day; see ``ASSUMPTIONS``."""
+    """Return the capacity a workload needs, up to 1 billion messages per day; see ``ASSUMPTIONS``."""
     workload, use = model.workload, model.use()
     cost = model.cost()
     a_second = workload.peak / _SECONDS_A_DAY
@@ -107,12 +107,12 @@ def _limits(workload: Workload, shards: int, writes: float, expiry: float) -> li
     if expiry > _PARTITION_WRITES:
         most = workload.messages_per_day * _PARTITION_WRITES / expiry
         found.append(
-            f"the {BUCKETS} partition keys of the expiry index take {expiry:,.0f} write units a second each, DynamoDB allows "
-            f"{_PARTITION_WRITES:,.0f}: split users over several tables, one for each {most:,.0f} messages a day"
+            f"the {BUCKETS} partition keys of the expiry index take {expiry:,.0f} write units per second each, DynamoDB allows "
+            f"{_PARTITION_WRITES:,.0f}: split users over several tables, one per {most:,.0f} messages per day"
         )
     if writes > _TABLE_WRITES:
         found.append(
-            f"{writes:,.0f} write units a second are over the default quota of a table: ask AWS to raise it beforehand"
+            f"{writes:,.0f} write units per second exceed the default quota of a table: ask AWS to raise it in advance"
         )
     if shards > 512:
         found.append(f"{shards:,} shards are too many for 1,024 hash tags: use larger nodes, or several clusters")

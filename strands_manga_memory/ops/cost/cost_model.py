@@ -1,4 +1,4 @@
-"""CostModel: what a deployment costs a month."""
+"""Monthly cost of a deployment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strands_manga_memory.ops.cost.use import DAYS_A_MONTH, MonthlyUse, Workload
 Preset = Literal["measured", "paper"]
 
 USABLE_MEMORY = 0.75
-"""Share of a node's memory that ElastiCache leaves to data."""
+"""Share of a node's memory that ElastiCache leaves for data."""
 
 _HOURS_A_MONTH = 730.0
 _PAPER_PRICES = "2024-10-31"
@@ -25,17 +25,17 @@ _PAPER_HOT_BYTES = 2_000.0
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a deployment costs a month, in US dollars.
+    """Monthly cost of a deployment in US dollars.
 
     Attributes:
         redis_usd_month: Nodes of the hot tier.
         dynamodb_usd_month: Requests and storage of the tables.
         model_usd_month: Tokens.
-        usd_per_message: All of it for one user message.
-        parts: The same, by what is paid for.
-        nodes: How many nodes of the hot tier.
-        node: Their type.
-        use: What is paid for.
+        usd_per_message: Total cost per user message.
+        parts: Cost by billed item.
+        nodes: Number of nodes of the hot tier.
+        node: Type of the nodes.
+        use: Billed quantities.
         prices_of: Date of the prices.
     """
 
@@ -51,22 +51,22 @@ class Cost:
 
     @property
     def total_usd_month(self) -> float:
-        """All of it."""
+        """Total cost per month."""
         return self.redis_usd_month + self.dynamodb_usd_month + self.model_usd_month
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostModel:
-    """What a workload uses, and what that costs.
+    """Use and cost of a workload.
 
     Args:
-        workload: What is asked of the deployment.
-        prices: What providers ask.
-        preset: Where the use is from: ``measured`` or ``paper``.
-        node: Type of the nodes of the hot tier; None: the cheapest that hold the data.
+        workload: Load of the deployment.
+        prices: List prices.
+        preset: Source of the use: ``measured`` or ``paper``.
+        node: Node type of the hot tier; None: the cheapest that holds the data.
 
     Raises:
-        ValueError: ``node``, or a model of the workload, has no price.
+        ValueError: The price list lacks ``node`` or a model of the workload.
     """
 
     workload: Workload
@@ -81,17 +81,17 @@ class CostModel:
 
     @classmethod
     def measured(cls, workload: Workload | None = None, *, at: Prices | None = None, node: str | None = None) -> CostModel:
-        """Return the model of what this package was measured to take, at the latest prices."""
+        """Return a model with the measured use of this package and the latest prices."""
         return cls(workload=workload or Workload(), prices=at or prices(), node=node)
 
     @classmethod
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
-        """Return the model of the published design, at the prices of its time.
+        """Return a model of the published design, with the prices of its time.
 
-        Its inputs, at 1 million messages a day: 400,000 writes and 1 million reads of one unit a day, 200,000 users of 250 KB,
-        two indexes of 30 GB that every write goes to, 10,000 live sessions of 2 KB on one cache.r6g.large without a replica.
-        For that node it publishes 188 US dollars a month, more than the list price of us-east-1; prices that name the node
-        go before that.
+        Its inputs for 1 million messages per day: 400,000 writes and 1 million reads of one unit per day, 200,000 users
+        of 250 KB, two indexes of 30 GB that receive every write, 10,000 live sessions of 2 KB on one cache.r6g.large
+        without a replica. Its price of that node, 188 US dollars per month, is above the list price of us-east-1;
+        ``at`` overrides it if it contains the node.
         """
         asked = at or prices(_PAPER_PRICES)
         asked = replace(asked, nodes={_PAPER_NODE: _PAPER_NODE_PRICE, **asked.nodes})
@@ -103,11 +103,11 @@ class CostModel:
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
-        """Return what the workload uses in a month."""
+        """Return the monthly use of the workload."""
         return _paper_use(self.workload) if self.preset == "paper" else measured_use(self.workload)
 
     def cost(self) -> Cost:
-        """Return what that costs."""
+        """Return the monthly cost of the workload."""
         use, ask = self.use(), self.prices
         node, nodes = self._nodes(use)
         parts = {
@@ -136,7 +136,7 @@ class CostModel:
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the type and number of nodes that hold the data at the peak, replicas included."""
+        """Return the type and number of nodes that hold the data at the peak, including replicas."""
         a_shard = 1 + self.replicas
         peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = {
@@ -166,13 +166,13 @@ def _paper_use(workload: Workload) -> MonthlyUse:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the published design and this package part.
+    """Difference between the published design and this package.
 
     Attributes:
-        what: The quantity.
+        what: Name of the quantity.
         paper: Its value in the published design.
-        measured: Its value here.
-        why: The reason.
+        measured: Its value in this package.
+        why: Reason of the difference.
     """
 
     what: str
@@ -182,46 +182,46 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Return where the two presets part for a workload, and why."""
+    """Compare the two presets for a workload, with reasons."""
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (
-            "write units a month",
+            "write units per month",
             lambda cost: cost.use.write_units + cost.use.index_write_units,
-            "the paper writes 0.4 items a message, of one unit; here every turn's text is logged, flushed every 5 turns, "
-            "made into memories that two indexes list, and deleted again",
+            "the paper writes 0.4 items of one unit per message; this package logs the text of every turn, flushes it every "
+            "5 turns, stores memories with two indexes, and deletes the log",
         ),
         (
-            "read units a month",
+            "read units per month",
             lambda cost: cost.use.read_units,
-            "the paper reads once a message; here what is known is read at a session's start and end, a turn reads nothing",
+            "the paper reads once per message; this package reads at the start and end of a session only",
         ),
         (
             "GB stored",
             lambda cost: cost.use.stored_gb + cost.use.index_gb,
-            "the paper keeps 250 KB for each user; here what is made of a session is kept for 90 days, its log for a day",
+            "the paper stores 250 KB per user; this package stores memories of a session for 90 days, its log for a day",
         ),
         (
             "live sessions",
             lambda cost: cost.use.live_sessions,
-            "the paper states 10,000; here it follows from session length and time to live",
+            "the paper states 10,000; this package derives it from session length and TTL",
         ),
         (
             "GB in the hot tier",
             lambda cost: cost.use.hot_gb,
-            "the paper counts 2 KB a session; here its window, its states and what is known of its user are counted",
+            "the paper counts 2 KB per session; this package counts the window, the states and the user's memories",
         ),
         (
-            "USD a month for Redis",
+            "USD per month for Redis",
             lambda cost: cost.redis_usd_month,
-            "the paper's sum for one node without a replica; here the cheapest nodes that hold the peak, at Valkey's price",
+            "the paper has one node without a replica; this package the cheapest nodes for the peak, at Valkey's price",
         ),
         (
-            "USD for a million write units",
+            "USD per million write units",
             lambda cost: prices(cost.prices_of).write_units_per_million,
             "DynamoDB on-demand was halved on 2024-11-01",
         ),
-        ("USD a month for DynamoDB", lambda cost: cost.dynamodb_usd_month, "all of the above"),
+        ("USD per month for DynamoDB", lambda cost: cost.dynamodb_usd_month, "all of the above"),
     ]
     return [Difference(what, value(paper), value(ours), why) for what, value, why in rows]
 
@@ -241,7 +241,7 @@ _VARIED: dict[str, tuple[float, float]] = {
 
 
 def sensitivity(model: CostModel) -> dict[str, tuple[float, float]]:
-    """Return what all costs a month if one input is halved, and if it is doubled; of the cache-hit rate, at 0.5 and 0.9."""
+    """Return the monthly cost with each input halved and doubled; for the cache-hit rate, with 0.5 and 0.9."""
     found = {}
     for name, factors in _VARIED.items():
         value = getattr(model.workload, name)

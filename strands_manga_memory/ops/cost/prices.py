@@ -1,4 +1,4 @@
-"""Prices: what providers ask, as data with a date."""
+"""List prices of cloud and model providers, as dated data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class NodePrice:
-    """A node of the hot tier.
+    """Price of a node of the hot tier.
 
     Attributes:
-        usd_hour: US dollars an hour.
-        memory_gib: Memory in GiB; a quarter of it is reserved by ElastiCache.
+        usd_hour: US dollars per hour.
+        memory_gib: Memory in GiB, of which ElastiCache reserves a quarter.
     """
 
     usd_hour: float
@@ -25,13 +25,13 @@ class NodePrice:
 
 @dataclass(frozen=True)
 class TokenPrice:
-    """A model, in US dollars for a million tokens.
+    """Prices of a model in US dollars per million tokens.
 
     Attributes:
-        input: Tokens that are read and not cached.
-        output: Tokens that are written.
-        cache_read: Tokens that are read from the prompt cache.
-        cache_write: Tokens that are put there.
+        input: Input tokens that are not cached.
+        output: Output tokens.
+        cache_read: Tokens read from the prompt cache.
+        cache_write: Tokens written to the prompt cache.
     """
 
     input: float
@@ -47,10 +47,10 @@ class Prices:
     Attributes:
         date: The day, as YYYY-MM-DD.
         region: AWS region.
-        source: Where they are from.
+        source: Source of the prices.
         write_units_per_million: On-demand write request units of DynamoDB.
         read_units_per_million: On-demand read request units.
-        storage_gb_month: A GB (1e9 bytes) that is stored for a month.
+        storage_gb_month: Storage of a GB (1e9 bytes) per month.
         nodes: Nodes of the hot tier, by type.
         models: Models, by name.
     """
@@ -66,22 +66,22 @@ class Prices:
 
 
 def prices(date: str | None = None, *, file: Path | None = None) -> Prices:
-    """Return the prices that were in force on a day.
+    """Return the prices in force on a day.
 
     Args:
-        date: The day, as YYYY-MM-DD. Default: the latest there are.
-        file: Prices in the form of ``prices.json``. Default: those that come with the package.
+        date: The day, as YYYY-MM-DD. Default: the latest available.
+        file: Prices in the format of ``prices.json``. Default: those of the package.
 
     Raises:
-        ValueError: There are none that old, or the file is not in this form.
+        ValueError: There are no prices for that day, or the file has another format.
     """
     text = (files(__package__) / "prices.json" if file is None else file).read_text(encoding="utf-8")
     try:
         known = sorted((_prices(entry) for entry in json.loads(text)), key=lambda entry: entry.date)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"file must be a list in the form of the package's prices.json, got {file}: {error!r:.80}") from error
+        raise ValueError(f"file must be a list in the format of prices.json, got {file}: {error!r:.80}") from error
     if not known:
-        raise ValueError(f"file must hold the prices of at least one day, {file} holds none")
+        raise ValueError(f"file must contain the prices of at least one day, {file} contains none")
     found = [entry for entry in known if date is None or entry.date <= date]
     if not found:
         raise ValueError(f"date must be {known[0].date} or later, got {date!r:.80}")

@@ -1,4 +1,4 @@
-"""What a deployment uses in a month: request units, storage, memory, tokens. Pure."""
+"""Monthly use of a deployment: request units, storage, memory, tokens. Pure."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from types import MappingProxyType
 DAYS_A_MONTH = 30.0
 _COMPRESSED_FROM = 1_024  # bytes of a value, as in the codec
 _MAX_FIELD = 2_048  # bytes of a turn that are stored as one value
-_EVICTED_BUDGETS, _MAX_EVICTED_TOKENS = 3, 32_768  # evicted messages that the hot copy holds, in budgets of the history
+_EVICTED_BUDGETS, _MAX_EVICTED_TOKENS = 3, 32_768  # evicted messages in the hot record, as multiples of the budget
 _SECONDS_A_DAY = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is asked of a deployment.
+    """Load of a deployment.
 
     Args:
-        messages_per_day: User messages a day; each is a turn, with an answer.
-        users: Users who have memories.
-        turns_per_session: Turns of a session.
-        bytes_per_message: Bytes of a message, the user's and the assistant's alike.
+        messages_per_day: User messages per day; each is a turn with an answer.
+        users: Users with memories.
+        turns_per_session: Turns per session.
+        bytes_per_message: Bytes per message, for users and assistants alike.
         seconds_per_turn: Seconds between two turns of a session.
         ttl_seconds: Seconds that a conversation stays hot after its last turn.
-        session_hours: Hours that a session's log stays after that, and until it is swept.
-        memory_days: Days that what is made of a session is kept, on average.
-        earlier_sessions: Sessions of the same user of which memories are kept when a session begins; None: as many as follow
-            from the other numbers.
-        bytes_per_user: Bytes of a user's preferences and profile, with their indexes.
-        peak: The busiest second over the mean one.
+        session_hours: Hours that the log of a session is stored after its last turn, including the wait for the
+            sweeper.
+        memory_days: Mean days that memories of a session are stored.
+        earlier_sessions: Earlier sessions of a user with stored memories; None: derived from the other numbers.
+        bytes_per_user: Bytes of a user's preferences and profile, including indexes.
+        peak: Load of the busiest second, as a multiple of the mean.
         replicas: Replicas of each shard of the hot tier.
-        models: Share of the messages that each model answers; together 1.
-        prefix_tokens: Tokens of a request that are always the same: system prompt, tools, what is known of the user.
+        models: Share of messages that each model answers; the sum is 1.
+        prefix_tokens: Constant tokens of a request: system prompt, tools, memories of the user.
         history_tokens: Most tokens of the history.
-        other_tokens: Tokens of a request beside those: the message, tool results, state.
+        other_tokens: Other tokens of a request: the message, tool results, state.
         output_tokens: Tokens of an answer.
-        calls_per_message: Model calls for each user message; more than 1 with tools.
-        cache_hit_rate: Share of the prefix that is read from the prompt cache, on the worst day there was; 0.70 if unknown.
-        keeps_agents: Whether a worker keeps the agent of a session; else it is restored for each message.
+        calls_per_message: Model calls per user message; more than 1 with tools.
+        cache_hit_rate: Share of the prefix that is read from the prompt cache, on the worst day; 0.70 if unknown.
+        keeps_agents: Whether a worker keeps the agent of a session in memory; otherwise it is restored for each
+            message.
 
     Raises:
-        ValueError: A number is out of its range. The message names it.
+        ValueError: A number is out of range. The message names it.
     """
 
     messages_per_day: float = 1e6
@@ -71,7 +72,7 @@ class Workload:
             value = getattr(self, each.name)
             if each.name == "models":
                 if not value or any(share < 0 for share in value.values()) or not math.isclose(sum(value.values()), 1.0):
-                    raise ValueError(f"models must be shares of 0 to 1 that are 1 together, got {dict(value)!r:.80}")
+                    raise ValueError(f"models must be shares of 0 to 1 with a sum of 1, got {dict(value)!r:.80}")
                 continue
             if (each.name == "earlier_sessions" and value is None) or (each.name == "keeps_agents" and isinstance(value, bool)):
                 continue
@@ -83,32 +84,32 @@ class Workload:
 
     @property
     def sessions_per_day(self) -> float:
-        """Sessions that begin in a day."""
+        """Sessions that begin per day."""
         return self.messages_per_day / self.turns_per_session
 
     @property
     def known_sessions(self) -> float:
-        """Sessions of a user of which memories are kept when another one begins, on average."""
+        """Mean number of a user's earlier sessions with stored memories."""
         if self.earlier_sessions is not None:
             return self.earlier_sessions
         return self.sessions_per_day * self.memory_days / self.users if self.users else 0.0
 
     @property
     def live_sessions(self) -> float:
-        """Conversations in the hot tier at a time, on average: those being held, and those whose time is not over."""
+        """Mean number of conversations in the hot tier: active ones, and idle ones until their TTL ends."""
         return self.sessions_per_day * (self.turns_per_session * self.seconds_per_turn + self.ttl_seconds) / _SECONDS_A_DAY
 
 
 @dataclass(frozen=True)
 class SessionUse:
-    """What one session takes, from its first turn until its log is deleted, with what is made of it.
+    """Use of one session, from its first turn to the deletion of its log, including its memories.
 
     Attributes:
-        write_units: Write request units, those of the indexes included.
+        write_units: Write request units, including indexes.
         read_units: Read request units.
-        session_bytes: Bytes of its log and head in the sessions table.
-        memory_bytes: Bytes of what is made of it in the memory table, with both indexes.
-        hot_bytes: Bytes of its copy in the hot tier at the end, and of its user's memories there where agents are not kept.
+        session_bytes: Bytes of log and head in the sessions table.
+        memory_bytes: Bytes of its memories in the memory table, including both indexes.
+        hot_bytes: Bytes of its hot record at the end, plus the user's memories if agents are not kept.
     """
 
     write_units: float
@@ -120,29 +121,29 @@ class SessionUse:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured: of each number of ``SessionUse`` what a session takes, what a turn adds, and what a KB of text adds.
+    """Measured use of sessions. Triples hold the use per session, per turn and per KB of text.
 
-    Sessions of 4 to 25 turns with messages of 120 to 1,500 bytes of made-up English, flushed every 5 turns, finalized at their
-    end and swept; ``python -m tests.benchmarks cost`` measures them anew. The hot copy holds the history,
-    and evicted messages that a selection may bring back.
-    For a user who has had sessions before, patterns and roll-ups are written anew, and what is known is read at the start and
-    when the session is finalized. That was measured with up to 20 earlier sessions, one every two days.
+    Measured with sessions of 4 to 25 turns, messages of 120 to 1,500 bytes of synthetic English, a flush every 5 turns,
+    finalized and swept (``python -m tests.benchmarks cost``). The hot record holds the history and evicted messages
+    that a selection may restore. For users with earlier sessions, finalizing rewrites patterns and roll-ups, and
+    memories are read at the start and the end; measured with up to 20 earlier sessions, one every two days.
 
     Attributes:
-        date: When.
-        known_share: Share of ``memory_bytes`` that a query of the user's memories reads: without indexes.
-        full_from: Earlier sessions from which on patterns and weeks take what they take; with fewer, in proportion.
-        months_from: Earlier sessions between which roll-ups of months set in.
-        writes_by_known: Write units that patterns and weeks add, at most and for each KB of the session's text, and months.
-        reads_by_known: Read units that are added for each KB of what is known, and the power to which that counts: what is
-            written anew is read again, what only is known is not.
-        memory_by_known: Bytes that earlier sessions add for each KB of the session's text.
-        bytes_per_token: Of the text.
-        tokens_per_message: That a message has beside its text.
-        hot_bytes: Bytes of a hot copy without messages, and the bytes beside the text of a user's message and of an answer.
-        compressed_to: Size of compressed text, as a share of its own.
-        reads_by_restore: Read units of a message whose agent is restored: the memories are in the hot tier by then.
-        copy_share: Bytes of a user's memories in the hot tier, as a share of what a query of them reads.
+        date: Date of the measurement.
+        known_share: Share of ``memory_bytes`` that a query of the user's memories reads (without indexes).
+        full_from: Number of earlier sessions from which patterns and weekly roll-ups have their full cost; below, the
+            cost is proportional.
+        months_from: Range of earlier sessions in which monthly roll-ups begin.
+        writes_by_known: Write units of patterns and weekly roll-ups: the most, and per KB of the session's text; then
+            of months.
+        reads_by_known: Factor and exponent of the read units per KB of the user's memories.
+        memory_by_known: Bytes that earlier sessions add per KB of the session's text.
+        bytes_per_token: Bytes of text per token.
+        tokens_per_message: Tokens of a message in addition to its text.
+        hot_bytes: Bytes of a hot record without messages, and the overhead of a user message and of an answer.
+        compressed_to: Size of compressed text, as a share of the original.
+        reads_by_restore: Read units of a restore per message; the memories are hot by then.
+        copy_share: Bytes of a user's memories in the hot tier, as a share of the bytes a query reads.
     """
 
     date: str
@@ -183,11 +184,11 @@ MEASURED = Measured(
     reads_by_restore=4.0,
     copy_share=0.6,
 )
-"""What sessions of this version were measured to take."""
+"""Measurements of this version."""
 
 
 def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse:
-    """Return what one session takes."""
+    """Return the use of one session."""
     turns, kilobytes = workload.turns_per_session, 2 * workload.turns_per_session * workload.bytes_per_message / 1000
 
     def sized(numbers: tuple[float, float, float]) -> float:
@@ -213,7 +214,7 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
 
 
 def _hot_bytes(workload: Workload, measured: Measured) -> float:
-    """Return the bytes of a session's hot copy: its history, and the messages that a selection may bring back."""
+    """Return the bytes of a session's hot record: its history, and evicted messages that a selection may restore."""
     fixed, in_user_message, in_answer = measured.hot_bytes
     question, answer = workload.bytes_per_message + in_user_message, workload.bytes_per_message + in_answer
     fields = [question + answer] if question + answer < _MAX_FIELD else [question, answer]
@@ -225,18 +226,18 @@ def _hot_bytes(workload: Workload, measured: Measured) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class MonthlyUse:
-    """What a deployment uses in a month of 30 days.
+    """Use of a deployment in a month of 30 days.
 
     Attributes:
         messages: User messages.
         write_units: Write request units of the tables.
-        index_write_units: Those of the indexes, as far as they are told apart.
+        index_write_units: Write request units of the indexes, if counted separately.
         read_units: Read request units.
-        stored_gb: GB (1e9 bytes) stored in the tables, on average.
-        index_gb: GB in the indexes, as far as they are told apart.
-        live_sessions: Conversations in the hot tier at a time.
+        stored_gb: Mean GB (1e9 bytes) stored in the tables.
+        index_gb: GB in the indexes, if counted separately.
+        live_sessions: Mean number of conversations in the hot tier.
         hot_gb: GB of the hot tier, without replicas.
-        tokens: Of each model the tokens: ``input``, ``cache_read``, ``cache_write`` and ``output``.
+        tokens: Tokens by model and kind: ``input``, ``cache_read``, ``cache_write`` and ``output``.
     """
 
     messages: float
@@ -251,7 +252,7 @@ class MonthlyUse:
 
 
 def measured_use(workload: Workload, measured: Measured = MEASURED) -> MonthlyUse:
-    """Return what a workload uses, by what sessions were measured to take."""
+    """Return the monthly use of a workload, from the measured use of sessions."""
     one, sessions = session_use(workload, measured), workload.sessions_per_day
     stored = (
         sessions * one.session_bytes * workload.session_hours / 24
@@ -270,7 +271,7 @@ def measured_use(workload: Workload, measured: Measured = MEASURED) -> MonthlyUs
 
 
 def tokens_used(workload: Workload, measured: Measured = MEASURED) -> dict[str, dict[str, float]]:
-    """Return the tokens of each model in a month; the history is what a session has said so far, up to its budget."""
+    """Return the monthly tokens of each model. The history grows with the session, up to its budget."""
     a_turn = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
     turns = max(1, round(workload.turns_per_session))
     history = sum(min(workload.history_tokens, turn * a_turn) for turn in range(turns)) / turns

@@ -1,8 +1,7 @@
-"""Doctor: looks at a deployment, and says what is wrong with it and what to do.
+"""Doctor: finds problems of a deployment and their remedies.
 
-``diagnose`` connects to each tier, tries everything the package does there on records of its own, which it removes again, and
-reads what servers say of themselves.
-``strands-manga-memory doctor`` prints what it finds; the runbook says what to do about five incidents.
+``diagnose`` connects to each tier, tries every operation of the package on temporary records, and reads the servers'
+own status. ``strands-manga-memory doctor`` prints the findings; the runbook covers the usual incidents.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ _RECORDS, _TURNS = "durable.records", "durable.turns"
 def check_conversations(
     durable: Table, entries: Sequence[Entry], codec: Codec | None, *, clock: Callable[[], float]
 ) -> Iterator[Finding]:
-    """Yield whether the heads and the turns of some conversations can be read. Nothing is written.
+    """Yield whether the heads and turns of some conversations can be read. Nothing is written.
 
     Args:
         durable: The durable tier.
         entries: Entries of the expiry index.
-        codec: The application's codec; None: it has none.
+        codec: The application's codec, if it has one.
         clock: Seconds since 1970.
     """
     tiers = Tiers.of(None, durable, codec=codec, clock=clock)

@@ -1,4 +1,4 @@
-"""diagnose: all checks of a deployment, one after the other."""
+"""All checks of a deployment, in order."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def diagnose(
     codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[Finding]:
-    """Yield what is found of a deployment, as it is found.
+    """Run all checks of a deployment, and yield each finding as it is made.
 
     Args:
-        settings: The deployment.
+        settings: Settings of the deployment.
         window: Tokens of the model's context window, if known.
-        codec: The application's codec, if it has one of its own: a few stored records are read with it.
+        codec: The application's codec, if it has its own. A few stored records are read with it.
         clock: Seconds since 1970.
     """
     yield from check_versions()

@@ -24,11 +24,11 @@ _ACTIONS = ", ".join(f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "Describe
 
 
 def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Yield what is found of a table.
+    """Check a table and yield the findings.
 
     Args:
         table: The table.
-        tier: What its checks are called: ``durable`` or ``users``.
+        tier: Prefix of the checks' names: ``durable`` or ``users``.
         clock: Seconds since 1970.
     """
     if isinstance(table, DynamoDBTable):
@@ -69,7 +69,7 @@ def _described(table: DynamoDBTable, tier: str) -> Mapping[str, Any] | Finding:
             return problem(f"{tier}.auth", f"AWS refuses the credentials: {code}", "aws sts get-caller-identity; renew them")
         if code.startswith("AccessDenied"):
             return _denied(tier, str(error))
-        return problem(f"{tier}.reach", f"the table {table.name!r} cannot be looked at: {error}", "check region and endpoint")
+        return problem(f"{tier}.reach", f"the table {table.name!r} cannot be described: {error}", "check region and endpoint")
     except BotoCoreError as error:
         if "redential" in str(error):
             return problem(
@@ -116,10 +116,10 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
             )
         elif keys(indexes[name]["KeySchema"], types) != keys(index["KeySchema"], want_types):
             yield problem(
-                f"{tier}.index", f"the index {name!r} has other keys", f"delete it and make it as in {_CREATE} --print"
+                f"{tier}.index", f"the index {name!r} has other keys", f"delete it and create it as in {_CREATE} --print"
             )
         else:
-            yield ok(f"{tier}.index", f"the index {name!r} is there")
+            yield ok(f"{tier}.index", f"the index {name!r} exists")
 
 
 def _regions(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
@@ -127,9 +127,9 @@ def _regions(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Itera
     if regions and there.get("MultiRegionConsistency") != "STRONG":
         yield warning(
             f"{tier}.regions",
-            f"{table.name!r} is a global table with replicas in {', '.join(regions)}: of two regions that write one "
-            "conversation at once, the later one wins, and what the other has stored is lost in silence",
-            "let one region write, and the others only after a failover; or make the table with strong consistency",
+            f"{table.name!r} is a global table with replicas in {', '.join(regions)}: if two regions write one "
+            "conversation concurrently, the last write wins and the other is lost without an error",
+            "write in one region, in others only after a failover; or use multi-region strong consistency",
         )
 
 
@@ -142,7 +142,7 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
     if found["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
         return problem(
             f"{tier}.ttl",
-            "TTL is not enabled: what has expired is never deleted, and storage grows for ever",
+            "TTL is not enabled: expired items are never deleted, and storage keeps growing",
             f"{_CREATE}, or: aws dynamodb update-time-to-live --table-name {table.name} "
             f"--time-to-live-specification Enabled=true,AttributeName={attribute}",
         )
@@ -166,7 +166,7 @@ def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | N
 def _file(table: SQLiteTable, tier: str) -> Iterator[Finding]:
     path = table.path
     if not path.exists():
-        yield problem(f"{tier}.table", f"there is no file {path}", f"{_CREATE}, or let the application make it")
+        yield problem(f"{tier}.table", f"there is no file {path}", f"{_CREATE}, or let the application create it")
         return
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
@@ -191,7 +191,7 @@ def _file(table: SQLiteTable, tier: str) -> Iterator[Finding]:
 
 
 def _tried(table: Table, tier: str) -> Finding:
-    """Do everything the package does, on records of our own."""
+    """Try every operation of the package on temporary records."""
     schema = table.schema
     partition, extra = (
         f"doctor/{uuid.uuid4().hex}",
@@ -199,7 +199,7 @@ def _tried(table: Table, tier: str) -> Finding:
     )
     item = {schema.partition: partition, schema.sort: "probe", "epoch": 1, **extra}
     other = {**item, schema.sort: "probe2"}
-    is_memory = bool(schema.indexes)  # the table of sessions is never checked
+    is_memory = bool(schema.indexes)  # only the memory table uses condition checks
     checks = [Write(key=(partition, "probe3"), when=ABSENT, is_check=True)] if is_memory else []
     steps: list[tuple[str, Callable[[], object]]] = [
         ("put", lambda: table.put(item, when=ABSENT)),
@@ -225,4 +225,4 @@ def _tried(table: Table, tier: str) -> Finding:
             denied = reason in ("permission", "read-only") or "not authorized" in str(error)
             found = _denied(tier, str(error)) if denied else problem(f"{tier}.permission", str(error), "see the message")
             return Finding(found.check, found.level, f"{step}: {found.detail}", found.remedy)
-    return ok(f"{tier}.permission", f"{len(steps)} kinds of calls were tried and are allowed")
+    return ok(f"{tier}.permission", f"{len(steps)} kinds of calls are allowed")

@@ -1,4 +1,4 @@
-"""Finding: what one check has found."""
+"""Result of one check."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
-    """As it should be."""
+    """No problem."""
     WARNING = "warning"
-    """It works, with a risk that should be known."""
+    """It works, with a risk."""
     PROBLEM = "problem"
-    """Something does not work, or data can be lost."""
+    """A part does not work, or data can be lost."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check has found.
+    """Result of one check.
 
     Args:
-        check: What was looked at, such as ``hot.eviction``.
-        level: How bad it is.
-        detail: What was found.
-        remedy: What to do; empty if there is nothing to do.
+        check: Name of the check, such as ``hot.eviction``.
+        level: Severity.
+        detail: Description of the result.
+        remedy: Action to take; empty if none is needed.
     """
 
     check: str
@@ -35,24 +35,24 @@ class Finding:
 
 
 def ok(check: str, detail: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without a problem."""
     return Finding(check, Level.OK, detail)
 
 
 def warning(check: str, detail: str, remedy: str) -> Finding:
-    """Return a risk."""
+    """Return a finding with a risk."""
     return Finding(check, Level.WARNING, detail, remedy)
 
 
 def problem(check: str, detail: str, remedy: str) -> Finding:
-    """Return something that does not work."""
+    """Return a finding with a problem."""
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 
 def clock_finding(check: str, skew: float, where: str) -> Finding:
-    """Judge how far a server's clock is ahead of ours, in seconds."""
-    said = f"the clock of {where} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+    """Return the finding for a clock skew, in seconds; positive if the server's clock is ahead."""
+    detail = f"the clock of {where} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
     remedy = "synchronize both clocks (NTP, chrony); sessions expire by them"
     if abs(skew) > 30:
-        return problem(check, said, remedy)
-    return warning(check, said, remedy) if abs(skew) > 2 else ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")
+        return problem(check, detail, remedy)
+    return warning(check, detail, remedy) if abs(skew) > 2 else ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")

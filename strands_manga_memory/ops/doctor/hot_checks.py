@@ -23,18 +23,18 @@ _MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
 
 
 def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Yield what is found of a hot store.
+    """Check a hot store and yield the findings.
 
     Args:
         store: The store.
-        shown: Its URL, without its password.
+        shown: Its URL without the password.
         clock: Seconds since 1970.
     """
     if not isinstance(store, RedisHotStore):
         yield warning(
             "hot.shared",
-            f"{shown} is the memory of one process: other processes do not see it, and it ends with this one",
-            "name a Redis or Valkey in MANGA_MEMORY_HOT_URL when more than one process serves users",
+            f"{shown} is the memory of one process: other processes cannot read it, and it is lost when this one ends",
+            "set MANGA_MEMORY_HOT_URL to a Redis or Valkey if more than one process serves users",
         )
         yield from _tried(store)
         return
@@ -50,7 +50,7 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
 
 
 def not_opened(error: ValueError | StoreError) -> Finding:
-    """Return why a hot store could not even be opened: that of a cluster reads the cluster's shape when it is."""
+    """Return the finding for a hot store that could not be opened. Opening a cluster reads its topology."""
     if "not covered" in str(error):
         return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
     return problem("hot.reach", str(error), _CONNECT)
@@ -81,24 +81,26 @@ def _refusal(check: str, error: StoreError) -> Finding:
     if reason == "permission":
         return problem(
             "hot.permission",
-            f"the user may not do what is needed: {text}",
+            f"the user lacks permissions: {text}",
             f"ACL SETUSER {redis_acl('<user>')} (and +info +config|get +cluster for this doctor); "
             "strands-manga-memory permissions --print acl",
         )
     if reason == "cluster":
         return problem(
-            "hot.cluster", f"this is a cluster: {text}", "use redis+cluster://; if that is used, CLUSTER INFO says what is down"
+            "hot.cluster",
+            f"this is a cluster: {text}",
+            "use redis+cluster://; CLUSTER INFO shows slots that are down",
         )
     return problem(check, text, getattr(error, "remedy", "") or "read the server's log")
 
 
 def _one_node(client: Any) -> dict[str, Any]:
-    """Return arguments that send a command to one node of a cluster; none for a single server."""
+    """Return arguments that send a command to one node of a cluster; empty for a single server."""
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return what the server says of itself, of a cluster one node; None if the user may not ask."""
+    """Return the server's INFO (of one node of a cluster); None if the user may not run it."""
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
@@ -109,7 +111,7 @@ def _server(info: Mapping[str, Any] | None, store: RedisHotStore) -> Iterator[Fi
     if info is None:
         yield warning(
             "hot.info",
-            "the user may not run INFO: version, eviction, memory and persistence were not looked at",
+            "the user may not run INFO: version, eviction, memory and persistence were not checked",
             "ACL SETUSER <user> +info, for this doctor only",
         )
         return
@@ -136,8 +138,8 @@ def _eviction(info: Mapping[str, Any]) -> Finding:
     if policy.startswith("allkeys"):
         return problem(
             "hot.eviction",
-            f"maxmemory-policy is {policy}: it also evicts the expiry indexes, which have no time to live, so that "
-            "conversations are never finalized",
+            f"maxmemory-policy is {policy}: it also evicts the expiry indexes, which have no TTL, so conversations are "
+            "never finalized",
             "CONFIG SET maxmemory-policy volatile-ttl (ElastiCache: in the parameter group), or noeviction",
         )
     return ok("hot.eviction", f"maxmemory-policy is {policy}")
@@ -147,12 +149,12 @@ def _memory(info: Mapping[str, Any]) -> Finding:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if not most:
         return ok("hot.memory", f"{used / 2**20:,.1f} MB are used, no maxmemory is set")
-    said = f"{used / 2**20:,.1f} of {most / 2**20:,.1f} MB are used"
+    detail = f"{used / 2**20:,.1f} of {most / 2**20:,.1f} MB are used"
     if used > _FULL * most:
         return warning(
-            "hot.memory", said, "add memory or shards (strands-manga-memory cost shows how many), or shorten the time to live"
+            "hot.memory", detail, "add memory or shards (strands-manga-memory cost shows how many), or shorten the TTL"
         )
-    return ok("hot.memory", said)
+    return ok("hot.memory", detail)
 
 
 def _persistence(info: Mapping[str, Any]) -> Finding:
@@ -162,7 +164,7 @@ def _persistence(info: Mapping[str, Any]) -> Finding:
         return ok("hot.persistence", f"{replicas} replicas, append-only file {'on' if aof else 'off'}")
     return warning(
         "hot.persistence",
-        "the server has no replica, no append-only file and no snapshot: a restart loses what is hot",
+        "the server has no replica, no append-only file and no snapshot: a restart loses the hot tier",
         "add a replica, or CONFIG SET appendonly yes; without them, at most flush_every turns of a conversation are lost",
     )
 
@@ -173,11 +175,11 @@ def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]
     client: Any = store.client
     if not isinstance(store.client, RedisCluster):
         yield problem(
-            "hot.cluster", "the server is a node of a cluster, and the URL is that of a single server", "use redis+cluster://"
+            "hot.cluster", "the server is a node of a cluster, but the URL is for a single server", "use redis+cluster://"
         )
         return
     try:
-        answers = client.execute_command("CLUSTER INFO", target_nodes=client.get_primaries())  # each knows best of its own
+        answers = client.execute_command("CLUSTER INFO", target_nodes=client.get_primaries())  # each knows its own slots
     except RedisError as error:
         yield warning("hot.cluster", f"CLUSTER INFO was refused: {error}", "ACL SETUSER <user> +cluster")
         return
@@ -198,12 +200,12 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
         before = clock()
         seconds, microseconds = client.time(**_one_node(client))
     except RedisError:
-        return  # scripts ask for the time, too: what is tried below tells
+        return  # _tried reports a missing permission: scripts call TIME as well
     yield clock_finding("hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier")
 
 
 def _tried(store: HotStore) -> Iterator[Finding]:
-    """Do everything the package does, on a conversation of our own."""
+    """Try every operation of the package on a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: list[tuple[str, Callable[[], object]]] = [
@@ -226,4 +228,4 @@ def _tried(store: HotStore) -> Iterator[Finding]:
             found = _refusal("hot.permission", error)
             yield Finding(found.check, found.level, f"{step}: {found.detail}", found.remedy)
             return
-    yield ok("hot.permission", f"{len(steps)} kinds of calls were tried and are allowed")
+    yield ok("hot.permission", f"{len(steps)} kinds of calls are allowed")

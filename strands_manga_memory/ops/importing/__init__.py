@@ -1,4 +1,4 @@
-"""Importing: what ``export`` wrote, and what another Strands session manager has stored."""
+"""Import of exports of this package, and of sessions of other Strands session managers."""
 
 from strands_manga_memory.ops.importing.session_import import ImportedSession, SessionsReport, import_sessions
 from strands_manga_memory.ops.importing.user_import import ImportReport, import_user

@@ -1,4 +1,4 @@
-"""Import of sessions that another Strands session manager has stored."""
+"""Import of sessions of other Strands session managers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from strands_manga_memory.session.transfer import TransferredConversation
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
 
 _UNREADABLE = (SessionException, SnapshotException, CorruptRecordError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of Strands' session managers for a record that is cut or has another form."""
+"""Errors of Strands' session managers for damaged records and other formats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,11 @@ class ImportedSession:
     Attributes:
         session_id: Session id in the source.
         agent_id: Agent id in the source.
-        outcome: ``imported``; ``exists``: stored here already and left as it is; ``ended``: deleted or expired here, and not
-            stored again; ``missing``: the source has neither messages nor state of this agent; ``failed``: not stored, see
-            ``error``.
+        outcome: ``imported``; ``exists``: the target has the session already; ``ended``: deleted or expired in the target;
+            ``missing``: the source has neither messages nor state of this agent; ``failed``: not stored, see ``error``.
         messages: Number of messages in the log.
-        window: Number of messages in the history that an agent is restored with.
-        error: Why it was not stored, with session and agent id; empty otherwise.
+        window: Number of messages in the restored history.
+        error: Reason of a failure, with session and agent id; otherwise empty.
     """
 
     session_id: str
@@ -84,23 +83,24 @@ def import_sessions(
 ) -> SessionsReport:
     """Store the sessions of another Strands session manager, one agent at a time.
 
-    An agent that is then built with the same ids has the messages, the ``agent.state``, the interrupts and the conversation
-    manager's state that the other manager would have restored. The source is only read. A session that exists here is never
-    changed, so the import can be repeated. A session that cannot be read is reported, and the others are stored.
+    An agent with the same ids then has the messages, ``agent.state``, interrupts and conversation manager's state that
+    the other manager would have restored. The source is only read. An existing session is never changed, so the import
+    can be repeated. A session that cannot be read is reported, and the others are stored.
 
     Args:
         manager: Any session manager of the source: a ``FileSessionManager``, an ``S3SessionManager`` or another
-            ``RepositorySessionManager`` reads every session of its repository; a ``SnapshotSessionManager`` only its own.
-        ids: Session id and agent id of what is imported; Strands' session interface lists neither.
-        memory: The stores.
-        scope_of: Maps a session id of the source to the session here: a ``ConversationScope`` (its ``agent_id`` is ignored) or
-            an id for ``TieredSessionManager``. Default: the same id.
-        conversation_manager: Makes the conversation manager that the agents had. Needed only where a manager of your own
-            adds messages when it is restored; managers of Strands need none.
+            ``RepositorySessionManager`` reads every session of its repository; a ``SnapshotSessionManager`` only its
+            own.
+        ids: Pairs of session id and agent id to import; Strands' session interface lists neither.
+        memory: The target stores.
+        scope_of: Maps a session id of the source to the target session: a ``ConversationScope`` (its ``agent_id`` is
+            ignored) or an id for ``TieredSessionManager``. Default: the same id.
+        conversation_manager: Creates the agents' conversation manager. Needed only for managers of your own that add
+            messages on restore; Strands' managers need none.
 
     Raises:
-        ValueError: ``manager`` is of another kind, or a snapshot manager is asked for a session that is not its own.
-        StoreUnavailableError: A store of ``memory`` does not answer; the import can be repeated.
+        ValueError: ``manager`` has another type, or a snapshot manager is asked for a session that is not its own.
+        StoreUnavailableError: A store of ``memory`` is unavailable; the import can be repeated.
     """
     if not isinstance(manager, RepositorySessionManager | SnapshotSessionManager):
         raise ValueError(
@@ -140,7 +140,7 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Return the conversation that a repository has of an agent, with the window that Strands itself restores."""
+    """Return an agent's conversation from a repository, with the window that Strands itself restores."""
     if repository.read_session(session_id) is None:
         return None
     session_agent = repository.read_agent(session_id, agent_id)
@@ -149,7 +149,7 @@ def _read_repository(
     stored = sorted(repository.list_messages(session_id, agent_id), key=lambda one: one.message_id)
     managed = session_agent.conversation_manager_state
     if managed.get("removed_message_count") and not stored:
-        what = f"{managed['removed_message_count']} messages left its history, and none is stored"
+        what = f"{managed['removed_message_count']} messages were removed from its history, and none is stored"
         raise CorruptRecordError(what, record=agent_id)
     restored = Agent(
         model=StandInModel(),
@@ -168,7 +168,7 @@ def _read_repository(
 
 
 def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> TransferredConversation | None:
-    """Return the conversation of an agent's latest snapshot. All its messages get the present time: it keeps none."""
+    """Return the conversation of an agent's latest snapshot. Snapshots store no times, so messages get the current time."""
     history = _RestoredHistory()
     restored = Agent(
         model=StandInModel(),
@@ -191,7 +191,7 @@ def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> Transferre
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return a conversation to store, or None where there are neither messages nor state."""
+    """Return a conversation to store, or None without messages and state."""
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
@@ -199,20 +199,20 @@ def _conversation(
 
 
 def _seconds(text: str) -> float:
-    """Return an ISO 8601 time in seconds since 1970; one without a zone is UTC. Raises ``ValueError`` or ``TypeError``."""
+    """Return an ISO 8601 time (default zone: UTC) as seconds since 1970. Raises ``ValueError`` or ``TypeError``."""
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def checked_message(value: object, *, record: str) -> Message:
-    """Return ``value`` if it is a message of Strands; raise ``CorruptRecordError`` naming ``record`` if not."""
+    """Return ``value`` if it is a Strands message; otherwise raise ``CorruptRecordError`` for ``record``."""
     if not is_message(value) or value["role"] not in ("user", "assistant"):  # type: ignore[index]
-        raise CorruptRecordError(f"record={record!r} is damaged: it holds no message of Strands", record=record)
+        raise CorruptRecordError(f"record={record!r} is damaged: it is not a Strands message", record=record)
     return value  # type: ignore[return-value]
 
 
 def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Return messages with their times, a little later where two of one ``tracking_id`` have the same time."""
+    """Return messages with distinct times: messages with the same ``tracking_id`` and time get slightly later times."""
     seen: set[tuple[Any, float]] = set()
     result = []
     for message, at in log:
@@ -224,9 +224,9 @@ def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]
 
 
 class _ReadOnlyRepository(SessionRepository):
-    """Repository that reads another one and writes nothing. Every message it returns has a tracking id.
+    """Read-only wrapper of a repository. Every message it returns has a tracking id.
 
-    Early releases of Strands stored none. The id is derived, so that the log and the restored history have the same.
+    Early releases of Strands stored none. The id is derived, so that log and restored history agree.
     """
 
     def __init__(self, repository: SessionRepository) -> None:
@@ -259,7 +259,7 @@ class _ReadOnlyRepository(SessionRepository):
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that restores the state of any other: which messages were removed, and their summary."""
+    """Conversation manager that restores the state of any other: the number of removed messages and their summary."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ class _RestoredHistory(ConversationManager):
 
     @property
     def summary(self) -> Message | None:
-        """Message that stands for the removed ones, if the manager wrote one."""
+        """Summary of the removed messages, if the manager wrote one."""
         return self._state.get("summary_message")
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:

@@ -1,4 +1,4 @@
-"""import_user: what ``export_user`` handed out, stored again, in the same or in other stores."""
+"""Import of an export of ``export_user``, into the same or other stores."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ _COUNTERS = ("turn_count", "created", "last_activity")
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an import stored.
+    """Result of an import.
 
     Attributes:
-        conversations: Conversations that were stored.
-        messages: Their messages.
-        memories: Memories that were stored.
-        skipped: Conversations that are there already, and were left as they are.
-        ended: Conversations that were deleted or have ended here not long ago, and were not stored.
-        left_out: Memories that were not stored, because there is no memory table, or the user was forgotten here.
-        media: Blocks of media that the export, one of an earlier release, had left out.
+        conversations: Number of stored conversations.
+        messages: Number of their messages.
+        memories: Number of stored memories.
+        skipped: Names of conversations that exist already and were not changed.
+        ended: Names of conversations that were deleted or expired in the target recently, and were not stored.
+        left_out: Number of memories that were not stored: there is no memory table, or the user was deleted in the
+            target.
+        media: Number of media blocks that the export, from an earlier release, did not contain.
     """
 
     conversations: int
@@ -52,24 +53,24 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Store what ``export_user`` handed out of a user: conversations that go on where they were, and memories.
+    """Store an export of a user: conversations, which continue where they were, and memories.
 
-    What is there already is left as it is, and so is what was deleted or has ended here not long ago; memories that have
-    expired are left out.
+    Existing conversations and memories are not changed. Conversations that were recently deleted or expired in the
+    target, and expired memories, are not stored.
 
     Args:
-        exported: What ``export_user`` returned.
-        memory: The stores.
+        exported: Result of ``export_user``.
+        memory: The target stores.
         clock: Seconds since 1970.
         progress: Called with the name of each conversation.
 
     Raises:
-        ValueError: It is no export.
-        CorruptRecordError: A message of it is none.
-        StoreUnavailableError: A store does not answer; it can be called again.
+        ValueError: ``exported`` is not an export.
+        CorruptRecordError: The export contains an invalid message.
+        StoreUnavailableError: A store is unavailable; the import can be repeated.
     """
     try:
-        load_stored(dump(exported), "export")  # what is nested too deep to be stored is refused before anything is
+        load_stored(dump(exported), "export")  # rejects too deep nesting before anything is stored
         user, tenant = exported["user_id"], exported["tenant"]
         conversations = [
             (ConversationScope(user, session["session_id"], session["agent_id"], tenant=tenant), _conversation(session))
@@ -106,7 +107,7 @@ def import_user(
 
 
 def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stored", "exists", "left out"]:
-    """Store a memory, unless it is there or its user was forgotten; return what became of it."""
+    """Store a memory, unless it exists or its user was deleted; return the outcome."""
     there: list[MemoryRecord | None] = []
 
     def unless_there(found: MemoryRecord | None) -> MemoryRecord:
@@ -118,7 +119,7 @@ def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stor
 
 
 def _conversation(session: Mapping[str, Any]) -> tuple[TransferredConversation, int]:
-    """Return an exported conversation, and how many blocks of media an earlier release had left out of it."""
+    """Return an exported conversation, and the number of media blocks that an earlier release left out."""
     name = f"{session['session_id']}/{session['agent_id']}"
     log, left_out = [], 0
     for record in session["records"]:
@@ -140,13 +141,13 @@ def _conversation(session: Mapping[str, Any]) -> tuple[TransferredConversation, 
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
-    load_stored(dump(dict(entry)), "memories")  # no deeper than what can be stored
+    load_stored(dump(dict(entry)), "memories")  # rejects too deep nesting
     item = {name: entry[name] for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")}
     return record_of({**item, "memory_type": entry["type"], "importance_score": entry["importance"]}, Owner("import"), None)
 
 
 def _without_media(message: Mapping[str, Any]) -> tuple[Any, int]:
-    """Return a message with a text in the place of each block of media, and how many there were."""
+    """Return a message with a placeholder text for each media block, and the number of these blocks."""
     count = 0
 
     def kept(block: Any) -> Any:

@@ -30,7 +30,7 @@ def test_the_template_is_what_create_if_missing_makes(dynamodb_server: servers.D
 
 
 def test_two_tables_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="each with a name of its own"):
+    with pytest.raises(ValueError, match="with distinct names"):
         cloudformation_yaml(SESSIONS, SESSIONS)
     with pytest.raises(ValueError, match="at least one"):
         cloudformation_yaml()

@@ -62,7 +62,7 @@ def test_the_json_adds_up(capsys: Any) -> None:
     assert found["redis_usd_month"] + found["dynamodb_usd_month"] + found["model_usd_month"] == pytest.approx(parts)
     assert found["usd_per_message"] == pytest.approx(parts / 30e6)
     assert found["assumptions"]
-    assert {each["what"] for each in found["differences"]} >= {"write units a month", "GB stored", "live sessions"}
+    assert {each["what"] for each in found["differences"]} >= {"write units per month", "GB stored", "live sessions"}
 
 
 def test_what_is_asked_scales_what_is_paid() -> None:
