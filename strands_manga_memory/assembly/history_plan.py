@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ConversationManager
+from strands.types.content import Message
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.session import TieredSessionManager
@@ -61,6 +63,8 @@ class HistoryPlan:
         if asked.history == "summarize" and tokens is not None and trigger is not None:
             tokens = min(tokens, trigger)
         trim_to = asked.trim_to if tokens is None or asked.trim_to is None else min(asked.trim_to, tokens)
+        if asked.history == "importance" and session is not None:
+            beside["recent_log"] = _end_of_log(session)
         steps: dict[str, Any] = {"trim_every": _TRIM_EVERY} if trim_to is None else {"trim_to": trim_to}
         trimmer = conversation.ImportanceWeightedConversationManager(tokens, **steps, **beside)
         if asked.history == "importance":
@@ -76,6 +80,17 @@ class HistoryPlan:
             log=log,
             cache=_drafts(hot),
         )
+
+
+def _end_of_log(session: TieredSessionManager) -> Callable[[int], list[Message]]:
+    """Return a function that reads the last messages of a session's log, if the history does not hold all of them."""
+
+    def read(most: int) -> list[Message]:
+        if not session.stats()["left_messages"]:
+            return []
+        return [record["message"] for record in session.records(last=most)]
+
+    return read
 
 
 def _drafts(hot: HotStore) -> conversation.SummaryCache | None:

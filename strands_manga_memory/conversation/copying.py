@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-_OF_ONE_CONVERSATION = "log"
+_OF_ONE_CONVERSATION = frozenset({"log", "recent_log"})
 
 
 class Template:
@@ -12,7 +12,8 @@ class Template:
 
     Whatever an object has taken on since it was made - the agent it serves, locks, threads, what it noted of messages - is its
     own, and no part of the copy. An argument that is such an object itself is copied too; others, such as models, functions and
-    stores, are shared. ``log`` is left out: it returns the words of one conversation, and a copy serves another.
+    stores, are shared. ``log`` and ``recent_log`` are left out: they return the words of one conversation, and a copy serves
+    another.
     """
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
@@ -25,7 +26,7 @@ class Template:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         args, kwargs = self._made_with
-        named = {name: _copied(value, memo) for name, value in kwargs.items() if name != _OF_ONE_CONVERSATION}
+        named = {name: _copied(value, memo) for name, value in kwargs.items() if name not in _OF_ONE_CONVERSATION}
         return type(self)(*(_copied(value, memo) for value in args), **named)
 
 

@@ -93,11 +93,15 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             out. Its errors are logged.
         log: Returns the raw messages from the beginning, as a session keeps them: from there messages that were shortened are
             read after a restart.
+        recent_log: Returns the last messages of that log, at most so many as it is asked for. It is read at most once, when a
+            restored history is trimmed: messages that were evicted before the restart may then return. None: only messages
+            that this manager evicted return.
         proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
 
     Raises:
-        ValueError: A number is not a positive whole one, ``trim_to`` is above ``max_tokens``, or ``scorer``, ``counter`` or
-            ``on_evict`` is not of its kind. From the agent's constructor: the manager already serves another agent.
+        ValueError: A number is not a positive whole one, ``trim_to`` is above ``max_tokens``, or ``scorer``, ``counter``,
+            ``on_evict`` or ``recent_log`` is not of its kind. From the agent's constructor: the manager already serves another
+            agent.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         includes_recall: bool = False,
         on_evict: Callable[[list[Message]], None] | None = None,
         log: Callable[[], Iterable[Message]] | None = None,
+        recent_log: Callable[[int], Iterable[Message]] | None = None,
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
         super().__init__(proactive_compression=proactive_compression)
@@ -128,6 +133,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self.counter = with_method("counter", counter if counter is not None else default_counter(), "count(message)")
         if on_evict is not None:
             function("on_evict", on_evict, "a function of a list of messages")
+        if recent_log is not None:
+            function("recent_log", recent_log, "a function of a number of messages")
         self.includes_recall = includes_recall
         self.persist_layout = True
         self.archive = FullTextArchive(log)
@@ -139,7 +146,9 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             return () if manager is None else manager._history()  # noqa: SLF001 - of this class
 
         features = FeatureCache(self.counter, self.scorer, history)
-        self._trimmer = Trimmer(limits, features, self.archive, bands or _BANDS, signals or _SIGNALS, on_evict)
+        self._trimmer = Trimmer(limits, features, self.archive, bands or _BANDS, signals or _SIGNALS, on_evict, recent_log)
+        self._returns_from_log = recent_log is not None
+        self._settled: str | None = None
         self._requests = RequestMeter(self.counter, limits.calibration)
         self._log = MessageLog()
         self._restored = _NO_LAYOUT
@@ -246,6 +255,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
                 messages[:] = window
         self._restored = _NO_LAYOUT
         self._is_started = True
+        self._trimmer.start(messages, self._settled)
         agent.messages = copied_quickly(messages)
         self.archive.offer(agent, agent.messages)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
@@ -317,6 +327,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         settled = self._trimmer.limits.calibration.settled
         if settled != 1.0:
             state["ratio"] = settled
+        if self._returns_from_log and (until := self._trimmer.settled(self._history())) is not None:
+            state["settled"] = until
         if self._is_started and self.persist_layout:
             layout = self._log.layout(self._history())
             state["removed_message_count"] = layout.skip
@@ -334,11 +346,13 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         """
         check_manager(state, self)
         skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
-        if not isinstance(skip, int) or skip < 0 or not isinstance(ratio, int | float):
+        settled = state.get("settled")
+        is_well_formed = isinstance(ratio, int | float) and (settled is None or isinstance(settled, str))
+        if not isinstance(skip, int) or skip < 0 or not is_well_formed:
             raise CorruptRecordError("the state of the conversation manager is malformed", record="conversation manager state")
         layout = Layout.from_state(state.get("layout"), skip)
         if not self._is_started:  # later, from a snapshot, the messages are exact and the log is still the same
-            self._restored = layout
+            self._restored, self._settled = layout, settled
         self._trimmer.limits.calibration.restore(ratio)
         return super().restore_from_session(state)
 

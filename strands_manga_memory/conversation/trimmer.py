@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.types.content import Message
@@ -45,6 +45,7 @@ class Trimmer:
         bands: Scores from which the bands begin.
         signals: The weights of the signals.
         on_evict: Called with the messages that left the history; None: nobody is.
+        recent_log: Returns the last messages of the log, at most so many; None: there is no log, or it was read.
     """
 
     def __init__(
@@ -55,12 +56,14 @@ class Trimmer:
         bands: Bands,
         signals: SignalWeights,
         on_evict: Callable[[list[Message]], None] | None,
+        recent_log: Callable[[int], Iterable[Message]] | None = None,
     ) -> None:
         self.limits = limits
         self.features = features
         self.bands = bands
         self.signals = signals
         self.on_evict = on_evict
+        self.recent_log = recent_log
         self._agent: weakref.ref[Agent] | None = None
         self._archive = archive
         self._tail = LogTail()
@@ -78,6 +81,25 @@ class Trimmer:
         if is_first:
             self._agent = weakref.ref(agent)
         return is_first
+
+    def start(self, messages: list[Message], settled: str | None) -> None:
+        """Take note of the history with which an agent begins.
+
+        Args:
+            messages: The history.
+            settled: Tracking id of the message up to which no evicted one comes back from the log; None: there is none.
+        """
+        ensure_ids(messages)
+        self._tail.notice(messages)
+        self._tail.settled = settled
+
+    def settled(self, messages: Sequence[Message]) -> str | None:
+        """Return the tracking id of the message up to which no evicted one may come back from the log.
+
+        An earlier message may have been taken out of the history by somebody else, and for a reason. None: there is none.
+        """
+        self._tail.notice(messages)
+        return self._tail.settled
 
     @property
     def agent(self) -> Agent | None:
@@ -208,7 +230,7 @@ class Trimmer:
         return self._is_long(messages, beside)
 
     def _is_long(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Tell whether it may take a second to bring messages within the budget."""
+        """Tell whether it may take a second to bring messages within the budget, or takes a read of the log."""
         if self.features.uncounted_size(messages) > _LARGE:
             return True
         try:
@@ -216,6 +238,8 @@ class Trimmer:
         except Exception:
             logger.debug("the messages could not be counted", exc_info=True)
             needs_trim = True
+        if needs_trim and self.recent_log is not None:
+            return True
         return needs_trim and size_of([message["content"] for message in messages]) > _LARGE
 
     async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
@@ -299,9 +323,21 @@ class Trimmer:
             selection = self.select([*history, *coming], beside=beside)
             if not tail.is_due(limits.max_tokens, selection.budget - selection.tokens):
                 return selection, history
+        self._restore_tail()
         candidates = tail.candidates(history, limits.max_tokens, total, self._narrowed)
         messages = [*candidates, *coming]
         return self.select(messages, beside=beside, trim_to=limits.low_mark(messages, total)), candidates
+
+    def _restore_tail(self) -> None:
+        """Read, once, what earlier processes evicted: an agent that is built for each request selects as a live one does."""
+        read, self.recent_log = self.recent_log, None
+        if read is None or any(map(is_synthesized, self._tail)):  # a summary stands for what left the history
+            return
+        try:
+            self._tail.restore(list(read(self._tail.most_messages(self.limits.max_tokens))))
+        except Exception as error:
+            logger.warning("error=<%s> | the log could not be read, no evicted message comes back", type(error).__name__)
+            logger.debug("the log could not be read", exc_info=True)
 
     def _commit(self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]) -> None:
         """Make a selection the agent's history, in one step; messages that were added to it meanwhile stay."""

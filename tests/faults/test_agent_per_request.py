@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import random
+import re
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
 
-from strands_manga_memory import ConflictError, MangaMemory
+from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager, MangaMemory
+from strands_manga_memory.conversation.token_counter import EstimateCounter
 from strands_manga_memory.messages.placeholders import CUT_TEXT
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import SHAPES, Stores, open_stores, quiet, texts
@@ -198,3 +204,139 @@ def test_agents_of_the_facade_built_one_after_another_have_each_turn(tmp_path: P
         assert asked(memory.agent(ScriptedModel(), user_id="u", session_id="s")) == wanted
     with MangaMemory.open(durable=durable) as memory:
         assert asked(memory.agent(ScriptedModel(), user_id="u", session_id="s")) == wanted
+
+
+@tool
+def catalogue(query: str) -> dict[str, Any]:
+    """List titles.
+
+    Args:
+        query: The query.
+    """
+    items = [{"id": f"B{at:04}", "title": f"A Silent Voice {at}", "about": f"Volume {at} of {query}."} for at in range(80)]
+    return {"status": "success", "content": [{"json": {"items": items}}]}
+
+
+def shop_answer(messages: list[Any]) -> Any:
+    """Call the tool when a catalogue is asked for; answer anything else."""
+    last = messages[-1]["content"][-1]
+    if "catalogue" not in last.get("text", ""):
+        return "Volume 1 costs 600 yen, and volume 2 costs 700 yen. " * 4
+    return [{"toolUse": {"toolUseId": last["text"][-2:], "name": "catalogue", "input": {"query": "drama"}}}]
+
+
+def shop_turns(count: int) -> list[str]:
+    turns = [f"How much is the other volume, order ORD-{number:05}, turn {number:02}" for number in range(count)]
+    return [f"Show the catalogue, turn {at:02}" if at % 9 == 8 else text for at, text in enumerate(turns)]
+
+
+def id_of_digits() -> uuid.UUID:
+    """Return a random id that has as many tokens as every other one, however a counter cuts it."""
+    return uuid.UUID("".join(random.choices("123456789", k=32)))
+
+
+def shop_requests(agent: Callable[[], Agent], turns: list[str]) -> Iterator[list[str]]:
+    """Ask an agent, and yield the blocks of each request without the names in the markers of cuts, which are random."""
+    for text in turns:
+        live = agent()
+        seen = len(live.model.requests)
+        live(text)
+        for request in live.model.requests[seen:]:
+            blocks = [f"{message['role']} {block}" for message in request.messages for block in message["content"]]
+            yield [re.sub(r"read_cut_message\(\S+\)", "", block) for block in blocks]
+
+
+def test_agents_built_for_each_request_send_what_a_live_agent_sends_after_a_large_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that a large tool result evicts return to the request once the result is old, restored or not."""
+    monkeypatch.setattr(uuid, "uuid4", id_of_digits)
+    turns = shop_turns(36)
+
+    def requests(name: str, *, rebuilt: bool) -> list[list[str]]:
+        with MangaMemory.open(durable=f"sqlite:///{tmp_path / name}.sqlite3") as memory:
+
+            def build() -> Agent:
+                model = ScriptedModel(shop_answer)
+                return memory.agent(
+                    model, user_id="u", session_id="s", tools=[catalogue], max_tokens=2_048, callback_handler=None
+                )
+
+            live = build()
+            return list(shop_requests(build if rebuilt else lambda: live, turns))
+
+    expected = requests("live", rebuilt=False)
+    assert any(len(later) > len(one) + 4 for one, later in itertools.pairwise(expected)), "nothing returned"
+    assert requests("rebuilt", rebuilt=True) == expected
+
+
+class EndOfLog:
+    """Reads the end of a session's log as ``MangaMemory`` does, and notes each read."""
+
+    def __init__(self) -> None:
+        self.session: Any = None
+        self.reads: list[int] = []
+        self.is_on_loop = False
+
+    def __call__(self, most: int) -> list[Any]:
+        self.reads.append(most)
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            self.is_on_loop = True
+        return [record["message"] for record in self.session.records("a", last=most)]
+
+
+def rebuilt(stores: Stores, log: Any, **arguments: Any) -> Agent:
+    manager = ImportanceWeightedConversationManager(600, counter=EstimateCounter(), trim_every=4, recent_log=log)
+    live = new_agent(stores, conversation_manager=manager, **arguments)
+    if isinstance(log, EndOfLog):
+        log.session = live._session_manager
+    return live
+
+
+def test_the_log_is_read_once_and_only_to_trim(stores: Stores) -> None:
+    """An agent whose history is within its budget reads nothing; one that trims several times reads once."""
+    live = rebuilt(stores, log := EndOfLog())
+    live("short")
+    quiet(live)
+    assert log.reads == []
+    live = rebuilt(stores, log)
+    for number in range(40):
+        live(f"question {number} " + "many words on the weather " * 10)
+    quiet(live)
+    assert len(log.reads) == 1
+    assert log.reads[0] < 200
+    assert not log.is_on_loop
+    assert len(live.messages) < 40
+
+
+def test_a_log_that_cannot_be_read_fails_no_turn(stores: Stores) -> None:
+    """The history is trimmed without it."""
+
+    def fails(most: int) -> list[Any]:
+        raise OSError
+
+    live = rebuilt(stores, fails)
+    for number in range(20):
+        live(f"question {number} " + "many words on the weather " * 10)
+    quiet(live)
+    assert len(live.messages) < 30
+
+
+def test_messages_that_were_taken_out_of_a_history_do_not_return_from_the_log(stores: Stores) -> None:
+    """An application takes a turn back between two requests: the log still has it, later selections do not."""
+    live = rebuilt(stores, EndOfLog())
+    for number in range(4):
+        live(f"question {number} " + "many words on the weather " * 12)
+    live("my secret is 4711")
+    del live.messages[-2:]
+    live._session_manager.sync_agent(live)
+    quiet(live)
+
+    log = EndOfLog()
+    for number in range(20):
+        live = rebuilt(stores, log)
+        live(f"later {number} " + "many words on the weather " * (60 if number % 6 == 0 else 2))
+        quiet(live)
+        assert not any("4711" in text for text in texts(live.messages))
+    assert log.reads

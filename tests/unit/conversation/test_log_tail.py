@@ -105,3 +105,61 @@ def test_a_selection_is_due_when_enough_was_said_or_enough_room_is_left() -> Non
     assert tail.is_due(80, 10)
     tail.follow([*said, *talk(5)], one)
     assert tail.is_due(80, 0)
+
+
+def restored(said: list[Any], window: list[Any]) -> LogTail:
+    """Return the tail of an agent that was restored with a window, once it has read its log."""
+    tail = LogTail()
+    tail.notice(window)
+    tail.follow(window, one)
+    tail.restore([dict(message) for message in said])
+    return tail
+
+
+@given(st.lists(st.booleans(), min_size=12, max_size=12), st.integers(0, 8))
+def test_evicted_messages_come_back_from_the_log_in_order(kept: list[bool], unread: int) -> None:
+    """Of messages before the part of the log that was read those of the window are known."""
+    said = talk(6)
+    window = [message for at, message in enumerate(said) if kept[at] or at == len(said) - 1]
+    before = [message for message in said[:unread] if message in window]
+    tail = restored(said[unread:], window)
+    assert candidates(tail, window) == [*before, *said[unread:]]
+
+
+def test_a_restored_truncated_message_comes_back_whole() -> None:
+    said = talk(3)
+    said[0]["content"] = [{"text": "many words " * 40}]
+    cut = {**said[0], "content": [{"text": "many words\n[... 400 characters cut; read_cut_message('c0fe5c35') ...]\nwords"}]}
+    window = [cut, *said[1:]]
+    tail = restored(said, window)
+    tail.follow(window, one)
+    assert candidates(tail, window) == said
+
+
+def test_a_restored_message_that_somebody_else_changed_stays_changed() -> None:
+    said = talk(3)
+    window = [{**said[0], "content": [{"text": "[redacted]"}]}, *said[2:]]
+    assert candidates(restored(said, window), window) == [window[0], *said[1:]]
+
+
+def test_nothing_comes_back_from_a_log_that_differs_from_the_window() -> None:
+    """The log has none of its messages, has them in another order, or has not all of them."""
+    said = talk(4)
+    window = said[2:6]
+    for log in (talk(4), said[::-1], [*said[:3], *said[4:]]):
+        assert candidates(restored(log, window), window) == window
+
+
+def test_nothing_that_was_said_before_somebody_else_changed_the_history_comes_back_from_the_log() -> None:
+    said = talk(6)
+    tail = LogTail()
+    tail.notice(said[:8])
+    tail.notice(said[:6])
+    assert tail.settled == said[7]["tracking_id"]
+    window = [*said[:6], *said[10:]]
+    later = LogTail()
+    later.notice(window)
+    later.settled = tail.settled
+    later.follow(window, one)
+    later.restore(said)
+    assert candidates(later, window) == [*said[:6], *said[8:]]
