@@ -118,19 +118,7 @@ _HELLO = EN.words("small_talk.hello")
 _YES = EN.words("small_talk.yes")
 _ANSWERS = EN.words("small_talk.answers")
 _SMALL_TALK = _THANKS | _HELLO | _YES | EN.words("small_talk.closing") | EN.words("small_talk.other_words")
-_ASKS_HOW = EN.pattern("small_talk.asks_how")
-_BYE = EN.pattern("small_talk.bye")
-_CLOSED = EN.pattern("small_talk.closed")
-_SEEN = EN.pattern("small_talk.seen")
-_LATER = EN.pattern("small_talk.later")
-_FOR_CALLING = EN.pattern("small_talk.for_calling")
-_HI = EN.pattern("small_talk.hi")
-_ACCEPTS = EN.pattern("small_talk.accepts")
 _ANSWERS_QUESTION = any_language("small_talk.answers_question")
-_SHORT_ANSWER = JA.pattern("small_talk.short_answer")
-_FILLER = JA.pattern("small_talk.filler")
-_VALUE = JA.pattern("small_talk.value")
-_ASKS = JA.pattern("small_talk.asks")
 _WORD = re.compile(r"[a-z0-9'$&#%-]+")
 _LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
 _SET_PHRASES = JA.rules("set_phrases")
@@ -152,18 +140,18 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
     """Return the act of a text of small-talk words; thanks and farewells may have one other word."""
     if len(text) > _LONGEST:
         return None
-    words = _WORD.findall(_FOR_CALLING.sub(" thanks ", text) if role == "assistant" else text)
+    words = _WORD.findall(EN.small_talk.for_calling.sub(" thanks ", text) if role == "assistant" else text)
     if not 0 < len(words) <= _MOST_WORDS:
         return None
     others = [word for word in words if word not in _SMALL_TALK]
     if len(others) > 2 or any(not word.isalpha() for word in others):
         return None
-    if (role == "user" and _ANSWERS_QUESTION.match(text)) or ("?" in text and not _ASKS_HOW.search(text)):
+    if (role == "user" and _ANSWERS_QUESTION.match(text)) or ("?" in text and not EN.small_talk.asks_how.search(text)):
         return None
-    has_thanks, has_bye = not _THANKS.isdisjoint(words), _BYE.search(text) is not None
+    has_thanks, has_bye = not _THANKS.isdisjoint(words), EN.small_talk.bye.search(text) is not None
     if len(others) > (1 if has_thanks or has_bye else 0) + (role == "assistant" and has_bye):
         return None
-    if _HI.search(text) and not has_bye:
+    if EN.small_talk.hi.search(text) and not has_bye:
         return DialogueAct.GREETING if not has_thanks or "?" in text else DialogueAct.ACKNOWLEDGEMENT
     if role == "assistant":
         return _assistants_small_talk(text, words, has_bye=has_bye or has_thanks)
@@ -184,22 +172,22 @@ def _users_small_talk(text: str, words: list[str], *, has_bye: bool) -> Dialogue
     if "?" in text:
         return _greeting_question(text, words)
     is_answer = words[0] in _ANSWERS
-    is_closed = _CLOSED.search(text) is not None
+    is_closed = EN.small_talk.closed.search(text) is not None
     if has_bye or (not is_answer and is_closed):
         return DialogueAct.FAREWELL
-    if _LATER.search(text) and not is_closed:
+    if EN.small_talk.later.search(text) and not is_closed:
         return None
-    if not is_answer and _ACCEPTS.search(text):
+    if not is_answer and EN.small_talk.accepts.search(text):
         return DialogueAct.DECISION
     return _acknowledgement(text, words)
 
 
 def _greeting_question(text: str, words: list[str]) -> DialogueAct | None:
-    return DialogueAct.GREETING if _HELLO.intersection(words) or _ASKS_HOW.match(text) else None
+    return DialogueAct.GREETING if _HELLO.intersection(words) or EN.small_talk.asks_how.match(text) else None
 
 
 def _acknowledgement(text: str, words: list[str]) -> DialogueAct | None:
-    is_one = words[0] in _ANSWERS or _SEEN.search(text) or not _YES.isdisjoint(words)
+    is_one = words[0] in _ANSWERS or EN.small_talk.seen.search(text) or not _YES.isdisjoint(words)
     return DialogueAct.ACKNOWLEDGEMENT if is_one else None
 
 
@@ -213,11 +201,11 @@ def _japanese_small_talk(text: str) -> DialogueAct | None:
         rest, hits = rule.pattern.subn(" ", rest)
         if hits and found is None:
             found = DialogueAct(rule.key)
-    if found is None or _VALUE.search(rest) or _ANSWERS_QUESTION.match(text):
+    if found is None or JA.small_talk.value.search(rest) or _ANSWERS_QUESTION.match(text):
         return None
-    asks = _ASKS.search(rest.strip()) is not None
-    left = len(_LETTER.findall(_FILLER.sub(" ", rest)))
-    is_reply = _SHORT_ANSWER.match(text) is not None  # 「はい、あります」 is the answer to a question
+    asks = JA.small_talk.asks.search(rest.strip()) is not None
+    left = len(_LETTER.findall(JA.small_talk.filler.sub(" ", rest)))
+    is_reply = JA.small_talk.short_answer.match(text) is not None  # 「はい、あります」 is the answer to a question
     return found if left <= (0 if asks or is_reply else _MOST_OTHER_LETTERS) else None
 
 
@@ -225,11 +213,7 @@ def _japanese_small_talk(text: str) -> DialogueAct | None:
 
 _QUESTION_CUE = any_language("questions.cue")
 _CLAUSE = any_language("questions.clause")
-_INVERTED = EN.pattern("questions.inverted")
-_ASKED_FOR = EN.pattern("questions.asked_for")
 _WANTS_MORE = any_language("questions.wants_more")
-_JAPANESE_ASKS = JA.pattern("questions.asks")
-_TOPIC = JA.pattern("questions.topic")
 _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
@@ -250,7 +234,7 @@ def _without_questions(sentence: str) -> str:
     starts = [0, *(found.start() or found.end() for found in _CLAUSE.finditer(sentence)), len(sentence)]
     for start, end in reversed(list(itertools.pairwise(starts))):
         clause = sentence[start:end]
-        is_topic_of_question = bool(kept) and not kept[-1] and _TOPIC.search(clause) is not None
+        is_topic_of_question = bool(kept) and not kept[-1] and JA.questions.topic.search(clause) is not None
         kept.append("" if is_topic_of_question or _asks_about_speaker(clause, is_question=is_question) else clause)
     return "".join(reversed(kept))
 
@@ -258,9 +242,9 @@ def _without_questions(sentence: str) -> str:
 def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
     if _WANTS_MORE.search(clause):
         return False
-    if _ASKED_FOR.search(clause) or (is_question and _INVERTED.search(clause)):
+    if EN.questions.asked_for.search(clause) or (is_question and EN.questions.inverted.search(clause)):
         return True
-    return not clause.isascii() and _JAPANESE_ASKS.search(clause) is not None
+    return not clause.isascii() and JA.questions.asks.search(clause) is not None
 
 
 # Standing instructions and their revocation, each also in the other language.
@@ -327,24 +311,7 @@ def changes_subject(text: str) -> bool:
 
 DECLINES = any_language("replies.declines")
 CONTINUES = any_language("replies.continues")
-_FINDS_NONE = EN.pattern("replies.finds_none")
 
-_COUNTERS = EN.pattern("replies.counters")
-_ASKS_ABOUT = EN.pattern("replies.asks_about")
-_TRIES = EN.pattern("replies.tries")
-_ASKS_FOR = EN.pattern("replies.asks_for")
-_ACCEPTS_OFFER = EN.pattern("replies.accepts")
-_REFUSES = EN.pattern("replies.refuses")
-_AGREES = EN.pattern("replies.agrees")
-_TURNS = EN.pattern("replies.turns")
-_CLOSES = EN.pattern("replies.closes")
-_ANY = EN.pattern("replies.any")
-_OPEN = EN.pattern("replies.open")
-
-_JAPANESE_COUNTERS = JA.pattern("replies.counters")
-_JAPANESE_LETS_GO = JA.pattern("replies.lets_go")
-_JAPANESE_TAKES_OR_ASKS = JA.pattern("replies.takes_or_asks")
-_JAPANESE_REFUSES = JA.pattern("replies.refuses")
 
 _POINTS = any_language("replies.points")
 
@@ -382,9 +349,9 @@ def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answe
 
 def _only_lets_go(said: str) -> bool:
     """Whether a message drops a condition and sets none."""
-    if said.isascii() or not _JAPANESE_LETS_GO.search(said):
+    if said.isascii() or not JA.replies.lets_go.search(said):
         return False
-    rest = "、".join(part for part in _PART.findall(said) if not _JAPANESE_LETS_GO.search(part))
+    rest = "、".join(part for part in _PART.findall(said) if not JA.replies.lets_go.search(part))
     return not _has_value(text_features(rest)[0]) and dialogue_act(rest, "user") != DialogueAct.CONSTRAINT
 
 
@@ -394,7 +361,7 @@ def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
         return shown.number or shown.time
     if act != DialogueAct.UNMATCHED or not _has_value(shown):
         return False
-    own = [one for one in _REPLY_SENTENCE.findall(text) if not _POINTS.search(one) and not _JAPANESE_LETS_GO.search(one)]
+    own = [one for one in _REPLY_SENTENCE.findall(text) if not _POINTS.search(one) and not JA.replies.lets_go.search(one)]
     return any(_has_value(text_features(one)[0]) for one in own)
 
 
@@ -404,39 +371,39 @@ def _has_value(shown: TextFeatures) -> bool:
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
     """Whether a message gives another value than the message before."""
-    finds_none = _FINDS_NONE.search(before) is not None
+    finds_none = EN.replies.finds_none.search(before) is not None
     was_declined = finds_none or DECLINES.search(before) is not None
     if not said.isascii():
         return (
             was_declined
-            and _JAPANESE_COUNTERS.search(said) is not None
-            and _JAPANESE_TAKES_OR_ASKS.search(said) is None
-            and _JAPANESE_LETS_GO.search(said) is None
+            and JA.replies.counters.search(said) is not None
+            and JA.replies.takes_or_asks.search(said) is None
+            and JA.replies.lets_go.search(said) is None
         )
     says_how = act == DialogueAct.CONSTRAINT or _has_value(shown)
-    if was_declined and (says_how or _TRIES.search(said) or (finds_none and _ASKS_FOR.search(said))):
+    if was_declined and (says_how or EN.replies.tries.search(said) or (finds_none and EN.replies.asks_for.search(said))):
         return True
-    if not _COUNTERS.search(said) or _ACCEPTS_OFFER.match(said) or _CLOSES.search(before):
+    if not EN.replies.counters.search(said) or EN.replies.accepts.match(said) or EN.replies.closes.search(before):
         return False
-    return (says_how or not _ASKS_ABOUT.search(said)) and _OPEN.search(_question(before)) is None
+    return (says_how or not EN.replies.asks_about.search(said)) and EN.replies.open.search(_question(before)) is None
 
 
 def _without_refusal(said: str, before: str) -> str:
     """Return the act of an apparent correction without a "no" that declines an offer or an "actually" that agrees."""
-    if _JAPANESE_REFUSES.search(said) or _JAPANESE_LETS_GO.search(said):
+    if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
     question = _question(before)
-    takes_nothing_back = _CLOSES.search(before) or _OPEN.search(question) or CONTINUES.search(said)
-    begins_anew = _AGREES.match(said) or (_TURNS.match(said) if takes_nothing_back else None)
+    takes_nothing_back = EN.replies.closes.search(before) or EN.replies.open.search(question) or CONTINUES.search(said)
+    begins_anew = EN.replies.agrees.match(said) or (EN.replies.turns.match(said) if takes_nothing_back else None)
     if begins_anew:
         return dialogue_act(said[begins_anew.end() :], "user").value
-    refuses = _REFUSES.match(said)
+    refuses = EN.replies.refuses.match(said)
     if refuses is None or not question:
         return DialogueAct.CORRECTION.value
     rest = said[refuses.end() :]
     asked, told = text_features(question)[0], text_features(rest)[0]
     is_other_value = (asked.number and told.number) or (asked.time and told.time)  # "On Monday?" - "No, on Friday."
-    if (is_other_value and not _ANY.search(question)) or _COUNTERS.search(rest):
+    if (is_other_value and not EN.replies.any.search(question)) or EN.replies.counters.search(rest):
         return DialogueAct.CORRECTION.value
     return dialogue_act(rest, "user").value
 

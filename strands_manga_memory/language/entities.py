@@ -191,8 +191,6 @@ _PASTED = re.compile(
     r"|(?<![\w.])[a-z_]\w{0,40}(?:\.\w{1,40})?\([^()\n]{0,200}\)|(?<!\w)\w{1,40} ?== ?[^\s;]{1,80}"  # a call, a comparison
 )
 """Code, URLs and fields of JSON in a text."""
-_REFUSED_BEFORE = EN.pattern("entities.refused_before")
-_REFUSED_AFTER = JA.pattern("entities.refused_after")
 _AROUND = 60
 _THING = frozenset({"asin", "isbn", "order_id", "price", "series", "title", "volume", "date", "language"})
 _COUNTS = frozenset({"price", "quantity"})
@@ -239,7 +237,7 @@ def _spoken(text: str, types: EntityTypes, pasted: list[tuple[int, int]]) -> Ite
 def is_refused(text: str, entity: Entity) -> bool:
     """Return whether the words around an entity say that another one is meant: "not volume 3", "3巻ではなく"."""
     before, after = text[max(0, entity.start - _AROUND) : entity.start], text[entity.end : entity.end + _AROUND]
-    return _REFUSED_BEFORE.search(before) is not None or _REFUSED_AFTER.search(after) is not None
+    return EN.entities.refused_before.search(before) is not None or JA.entities.refused_after.search(after) is not None
 
 
 def is_referent(entity: Entity) -> bool:

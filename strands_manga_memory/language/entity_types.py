@@ -333,12 +333,9 @@ _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
 """A number that nothing follows that it could count."""
 
 
-_QUESTION = EN.pattern("entities.question")
-
-
 def _series(match: re.Match[str]) -> str | None:
     """Return the name of a series; None where "manga: volume 2" names only a volume, or "manga: which was it?" asks."""
-    if _QUESTION.match(match.string, match.start("value")):
+    if EN.entities.question.match(match.string, match.start("value")):
         return None
     volume = VOLUME.pattern.match(match.string, match.start("value"))
     if volume is not None and volume["series"] is None and volume.end() >= match.end("value"):
@@ -371,7 +368,7 @@ SERIES_OF_VOLUME = EntityType(
 )
 TITLE_OF_VOLUME = EntityType(
     "title",
-    re.compile(rf"(?<![A-Za-zァ-ヴー・\d々一-龠ぁ-ん])(?P<value>{JA.pattern('entities.title_of_volume').pattern})"),
+    re.compile(rf"(?<![A-Za-zァ-ヴー・\d々一-龠ぁ-ん])(?P<value>{JA.entities.title_of_volume.pattern})"),
     lambda match: match["value"],
     has_digits=True,
     cues=("の",),

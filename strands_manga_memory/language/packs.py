@@ -10,7 +10,8 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 _PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
 TABLES = ("acts", "set_phrases", "personal_facts", "wishes")
@@ -41,7 +42,7 @@ class Rule:
 
 
 class LanguagePack:
-    """Patterns and words of one language, compiled.
+    """Patterns and words of one language, compiled. ``pack.replies.declines`` is the pattern ``replies.declines``.
 
     Args:
         data: The parsed file.
@@ -55,23 +56,17 @@ class LanguagePack:
         self.counterexamples: dict[str, list[str]] = data.get("counterexamples", {})
         self._data = data
         self._rules = {table: tuple(map(self._rule, data.get(table, ()))) for table in TABLES}
-        self._patterns = {
+        self.patterns = {
             f"{section}.{name}": re.compile(self.source(entry), _flags(entry))
             for section, entries in data.get("patterns", {}).items()
             for name, entry in entries.items()
         }
+        for section, entries in data.get("patterns", {}).items():
+            setattr(self, section, SimpleNamespace(**{name: self.patterns[f"{section}.{name}"] for name in entries}))
 
-    def pattern(self, name: str) -> re.Pattern[str]:
-        """Return the compiled pattern ``section.name``.
+    if TYPE_CHECKING:
 
-        Raises:
-            KeyError: The pack has no such pattern.
-        """
-        return self._patterns[name]
-
-    def __contains__(self, name: object) -> bool:
-        """Whether the pack has a pattern of this name."""
-        return name in self._patterns
+        def __getattr__(self, section: str) -> Any: ...
 
     def words(self, name: str) -> frozenset[str]:
         """Return the word list ``section.name``.
@@ -152,7 +147,7 @@ def any_language(name: str) -> re.Pattern[str]:
     Raises:
         ValueError: No pack has it, or the packs' flags differ.
     """
-    found = [pack.pattern(name) for pack in PACKS if name in pack]
+    found = [pack.patterns[name] for pack in PACKS if name in pack.patterns]
     if len({pattern.flags for pattern in found}) != 1:
         raise ValueError(f"packs must have {name} with the same flags, got {len(found)} patterns")
     return re.compile("|".join(pattern.pattern for pattern in found), found[0].flags)

@@ -32,46 +32,12 @@ _PERSONAL_FACTS = tuple(rule for pack in PACKS for rule in pack.rules("personal_
 _WISHES = tuple(rule for pack in PACKS for rule in pack.rules("wishes"))
 _AUTHOR = any_language("preferences.author")
 
-_LIKING = EN.pattern("preferences.likes")
-_DISLIKING = EN.pattern("preferences.dislikes")
-_ONCE = EN.pattern("preferences.once")
-_NOT_SPEAKERS = EN.pattern("preferences.not_said")
-_MOMENTARY = EN.pattern("preferences.moment")
-_SOMEBODY = EN.pattern("preferences.somebody")
 
-_BUT_NOT = EN.pattern("preferences.but_not")
-_ENDS = EN.pattern("preferences.ends")
-_NARROWED = EN.pattern("preferences.narrowed")
 _ADDS = any_language("preferences.adds")
-_EMPTY_OBJECT = EN.pattern("preferences.empty_object")
 
-_DISLIKING_JAPANESE = JA.pattern("preferences.dislikes")
-_LIKING_JAPANESE = JA.pattern("preferences.likes")
-_NEEDED = EN.pattern("preferences.needed")
-_ONCE_JAPANESE = JA.pattern("preferences.once")
-_ONLY_JAPANESE = JA.pattern("preferences.only")
-_NOT_SPEAKERS_JAPANESE = JA.pattern("preferences.not_said")
-_RATHER_JAPANESE = JA.pattern("preferences.rather")
-_CLAUSE_END_JAPANESE = JA.pattern("preferences.clauses")
 
-_SPEAKER = EN.pattern("preferences.speaker")
-_ASKS_SHOP = EN.pattern("preferences.instruction")
-_UNWANTED = EN.pattern("preferences.unwanted")
-_AS_A_RULE = EN.pattern("preferences.as_a_rule")
-
-_NO_PREFERENCE = EN.pattern("preferences.no_taste")
-_FOR_ME = EN.pattern("preferences.for_me")
-_NEGATIVE = EN.pattern("preferences.negative")
-_OBJECT_JAPANESE = JA.pattern("preferences.object")
-_NO_PREFERENCE_JAPANESE = JA.pattern("preferences.no_taste")
-_NOT_DISLIKED_JAPANESE = JA.pattern("preferences.not_disliked")
 _ASKS_FOR = any_language("preferences.asks_for")
-_NEGATIVE_JAPANESE = JA.pattern("preferences.negative")
-_SPECIFIC = EN.pattern("preferences.specific")
 _SHOP = any_language("preferences.shop")
-_THING_JAPANESE = JA.pattern("preferences.thing")
-_NO_THING_JAPANESE = JA.pattern("preferences.no_thing")
-_AS_ONE_LIKES = JA.pattern("preferences.as_one_likes")
 
 MOST_PREFERENCES = 5
 """Largest number of preferences of a message; those with a slot come first."""
@@ -165,9 +131,10 @@ def _of_sentence(sentence: str) -> Iterator[Preference]:
 
 
 def _is_known(clause: str) -> bool:
-    return any(pattern.search(clause) for pattern in (_LIKING, _DISLIKING, _ONCE, _NOT_SPEAKERS_JAPANESE)) or bool(
-        _NOT_SPEAKERS.search(clause) and clause.rstrip().endswith("?")
-    )
+    return any(
+        pattern.search(clause)
+        for pattern in (EN.preferences.likes, EN.preferences.dislikes, EN.preferences.once, JA.preferences.not_said)
+    ) or bool(EN.preferences.not_said.search(clause) and clause.rstrip().endswith("?"))
 
 
 def _of_clause(clause: str) -> list[Preference]:
@@ -208,16 +175,15 @@ _JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def _is_somebody_elses(sentence: str) -> bool:
-    if sentence.isascii() and not _SPEAKER.search(sentence) and not _ASKS_SHOP.search(sentence):
+    if sentence.isascii() and not EN.preferences.speaker.search(sentence) and not EN.preferences.instruction.search(sentence):
         return True
-    return any(pattern.search(sentence) for pattern in (_NOT_SPEAKERS, _NOT_SPEAKERS_JAPANESE, _SOMEBODY))
+    return any(
+        pattern.search(sentence) for pattern in (EN.preferences.not_said, JA.preferences.not_said, EN.preferences.somebody)
+    )
 
 
 def _names_a_value(sentence: str) -> bool:
     return any(pattern.search(sentence) for _, pattern in _VALUES)
-
-
-_ANAPHORA = EN.pattern("preferences.anaphora")
 
 
 _BETWEEN_VALUES = re.compile("[,、，]")
@@ -225,7 +191,11 @@ _BETWEEN_VALUES = re.compile("[,、，]")
 
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
-    if sentence.rstrip().endswith(("?", "？")) or _ANAPHORA.search(sentence) or _AS_ONE_LIKES.search(sentence):
+    if (
+        sentence.rstrip().endswith(("?", "？"))
+        or EN.preferences.anaphora.search(sentence)
+        or JA.preferences.as_one_likes.search(sentence)
+    ):
         return
     act = dialogue_act(sentence, "user")
     if _SHOP.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
@@ -241,14 +211,13 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
             yield Preference("", shorten_line(text, 120))
 
 
-_NOT_BEFORE = EN.pattern("statements.not_before")
-_NOT_AFTER = JA.pattern("statements.not_after")
-
-
 def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
     """Whether a statement denies the name or home at these positions, or speaks of the past."""
     start, end = value
-    return _NOT_BEFORE.search(statement[:start]) is not None or _NOT_AFTER.match(statement[end:]) is not None
+    return (
+        EN.statements.not_before.search(statement[:start]) is not None
+        or JA.statements.not_after.match(statement[end:]) is not None
+    )
 
 
 # Preferences of a clause: by predicate, or by a known value and its evaluation.
@@ -257,33 +226,34 @@ def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
     """Return the preferences of an English clause; of a question only those of known values."""
     said = clause.replace("\u2019", "'").strip()
-    if _NOT_SPEAKERS.search(said) or _SOMEBODY.search(said):
+    if EN.preferences.not_said.search(said) or EN.preferences.somebody.search(said):
         return []
-    for liked, pattern in ((None, _ONCE), (False, _DISLIKING), (True, _LIKING)):
+    for liked, pattern in ((None, EN.preferences.once), (False, EN.preferences.dislikes), (True, EN.preferences.likes)):
         if (match := pattern.search(said)) is not None:
-            if not _THING.search(said[match.end() :]):
+            if not EN.tastes.thing.search(said[match.end() :]):
                 break  # what it is about stands before it: "horror is what I love most"
-            rest, *others = _BUT_NOT.split(said[match.end() :], maxsplit=1)
+            rest, *others = EN.preferences.but_not.split(said[match.end() :], maxsplit=1)
             adds = _ADDS.search(said) is not None
-            found = _named(rest, liked=liked, adds=adds, asked=asked or _MOMENTARY.search(match[0]) is not None)
+            found = _named(rest, liked=liked, adds=adds, asked=asked or EN.preferences.moment.search(match[0]) is not None)
             return found + [each for other in others for each in _named(other, liked=liked is False, adds=True, asked=True)]
     return [] if asked else _valued(said)
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
     """Return the wishes of a clause that follows a dislike: "no more romance, mystery please"."""
-    asked = _ALTERNATIVE.sub("", clause)
-    if not _ASKS_FOR.search(clause) or _UNWANTED.search(clause) or sentiment_score(_EXPLICIT.sub("", asked)) < 0:
+    asked = EN.tastes.instead.sub("", clause)
+    if (
+        not _ASKS_FOR.search(clause)
+        or EN.preferences.unwanted.search(clause)
+        or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0
+    ):
         return []
     return _all_values(asked, liked=True, adds=True)
 
 
-_EXPLICIT = EN.pattern("tastes.explicit")
-
-
 def _valued(said: str) -> list[Preference]:
     """Return the preferences of a clause with a known value, by its sentiment."""
-    text = _ALTERNATIVE.sub("", said)
+    text = EN.tastes.instead.sub("", said)
     named = _named_in(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
         return []
@@ -291,7 +261,7 @@ def _valued(said: str) -> list[Preference]:
     for _, value, _ in named:
         rest = rest.replace(value, "*")
     score = sentiment_score(rest)
-    if _ASKS_SHOP.search(text) and _UNWANTED.search(rest):
+    if EN.preferences.instruction.search(text) and EN.preferences.unwanted.search(rest):
         score = -1
     if not score and not is_evaluative(rest):
         score = _stand(rest, frozenset(slot for slot, _, _ in named))
@@ -312,37 +282,35 @@ def _named_in(text: str) -> list[tuple[str, str, int]]:
 
 
 def _is_the_speakers(text: str, named: list[tuple[str, str, int]]) -> bool:
-    if any(_SPECIFIC.search(text[:start]) for slot, _, start in named if slot != "author"):
+    if any(EN.preferences.specific.search(text[:start]) for slot, _, start in named if slot != "author"):
         return False
     starts = min(start for _, _, start in named)
-    return bool(starts <= _AT_THE_BEGINNING or _SPEAKER.search(text) or _ASKS_SHOP.search(text))
+    return bool(starts <= _AT_THE_BEGINNING or EN.preferences.speaker.search(text) or EN.preferences.instruction.search(text))
 
 
 def _stand(rest: str, slots: frozenset[str]) -> int:
     """Return the polarity of a clause without evaluating words: a habit is a like."""
-    if _NEEDED.search(rest) and slots <= {"format", "language"}:
+    if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1
-    if _AS_A_RULE.search(rest) and not _NO_PREFERENCE.search(rest):
-        return -1 if _NEGATIVE.search(rest) else 1
-    return -1 if _NEGATIVE.search(rest) and _FOR_ME.search(rest) else 0
+    if EN.preferences.as_a_rule.search(rest) and not EN.preferences.no_taste.search(rest):
+        return -1 if EN.preferences.negative.search(rest) else 1
+    return -1 if EN.preferences.negative.search(rest) and EN.preferences.for_me.search(rest) else 0
 
 
-_THING = EN.pattern("tastes.thing")
 _AT_THE_BEGINNING = 12
-_ALTERNATIVE = EN.pattern("tastes.instead")
 
 
 def _named(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
     """Return the preferences that an object names; one that names nothing known is a like or a dislike as it stands."""
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
-    thing = _ENDS.sub("", whole).strip(" ,;:-\"'")
+    thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     found = _all_values(thing, liked=liked, adds=adds)
-    if not found and _NARROWED.match(whole[len(thing) :]):
+    if not found and EN.preferences.narrowed.match(whole[len(thing) :]):
         thing, found = whole, _all_values(whole, liked=liked, adds=adds)
     author = _AUTHOR.search(rest)
     if author is not None:
         found += _preferences("author", [next(filter(None, author.groups()))], liked=liked, adds=adds)
-    if found or asked or _EMPTY_OBJECT.match(thing) or len(thing) > _LONGEST_THING or _is_at_hand(thing):
+    if found or asked or EN.preferences.empty_object.match(thing) or len(thing) > _LONGEST_THING or _is_at_hand(thing):
         return found
     return [Preference("likes", thing, liked, adds=True)]
 
@@ -355,13 +323,10 @@ def _all_values(thing: str, *, liked: bool | None, adds: bool) -> list[Preferenc
     return [each for slot, pattern in _VALUES for each in _values(slot, pattern, thing, liked=liked, adds=adds)]
 
 
-_AT_HAND = EN.pattern("tastes.at_hand")
-
-
 def _is_at_hand(thing: str) -> bool:
     """Whether an object is a single item or a service of the shop, and no kind of things."""
     return _SHOP.search(thing) is not None or (
-        _AT_HAND.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
+        EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
     )
 
 
@@ -383,11 +348,11 @@ def _preferences(slot: str, names: Iterable[str], *, liked: bool | None, adds: b
 def _japanese_preferences(sentence: str) -> list[Preference]:
     """Return the preferences of a Japanese sentence: a value belongs to the first evaluating predicate after it."""
     found: list[Preference] = []
-    parts = [part for part in _CLAUSE_END_JAPANESE.split(sentence) if part.strip(" 。！!")]
+    parts = [part for part in JA.preferences.clauses.split(sentence) if part.strip(" 。！!")]
     carried = ""
     for at, part in enumerate(parts):
-        clause = _RATHER_JAPANESE.sub("", part.strip(" 。！!"))
-        if _NOT_SPEAKERS_JAPANESE.search(clause):
+        clause = JA.preferences.rather.sub("", part.strip(" 。！!"))
+        if JA.preferences.not_said.search(clause):
             continue
         if carried and not _values_japanese(clause):
             clause = f"{carried}{clause}"
@@ -410,7 +375,7 @@ def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
         sides = [(slot, names, liked == "no") for slot, names in but]
         sides += [(slot, names, liked == "yes") for slot, names in _values_japanese(others)]
         return [each for slot, names, side in sides for each in _preferences(slot, names, liked=side, adds=True)]
-    plain = _AS_ONE_LIKES.sub("", clause)
+    plain = JA.preferences.as_one_likes.sub("", clause)
     values = _values_japanese(plain)
     rest = plain
     for _, names in values:
@@ -421,8 +386,8 @@ def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
         return []
     adds = _ADDS.search(clause) is not None
     found = [each for slot, names in values for each in _preferences(slot, names, liked=_POLARITY[liked], adds=adds)]
-    thing = _THING_JAPANESE.search(plain) if not found else None
-    if thing is not None and not _NO_THING_JAPANESE.search(thing[1]):
+    thing = JA.preferences.thing.search(plain) if not found else None
+    if thing is not None and not JA.preferences.no_thing.search(thing[1]):
         return [Preference("likes", thing[1], _POLARITY[liked], adds=True)]
     return found
 
@@ -432,24 +397,23 @@ _POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
 
 def _liked_in(clause: str, *, is_last: bool) -> str:
     """Return the polarity of a Japanese predicate: ``yes``, ``no``, ``once``, or empty."""
-    if _ONCE_JAPANESE.search(clause):
+    if JA.preferences.once.search(clause):
         return "once"
-    if _NOT_DISLIKED_JAPANESE.search(clause):
+    if JA.preferences.not_disliked.search(clause):
         return ""
-    if _DISLIKING_JAPANESE.search(clause) and not _ONLY_JAPANESE.search(clause):
+    if JA.preferences.dislikes.search(clause) and not JA.preferences.only.search(clause):
         return "no"
     score = sentiment_score(clause)
-    if _LIKING_JAPANESE.search(clause) or _ONLY_JAPANESE.search(clause):
-        return "yes" if score >= 0 or _ONLY_JAPANESE.search(clause) else "no"
-    if score == 0 and is_last and _OBJECT_JAPANESE.search(clause) and not _NO_PREFERENCE_JAPANESE.search(clause):
-        score = -1 if _NEGATIVE_JAPANESE.search(clause) else 1
+    if JA.preferences.likes.search(clause) or JA.preferences.only.search(clause):
+        return "yes" if score >= 0 or JA.preferences.only.search(clause) else "no"
+    if score == 0 and is_last and JA.preferences.object.search(clause) and not JA.preferences.no_taste.search(clause):
+        score = -1 if JA.preferences.negative.search(clause) else 1
     return "yes" if score > 0 else "no" if score < 0 else ""
 
 
 # Clauses, and the antecedents of pronouns in them.
 
 _NEXT = any_language("clauses.next")
-_SECOND_WISH = EN.pattern("clauses.instead")
 
 
 def split_clauses(sentence: str) -> list[str]:
@@ -458,7 +422,7 @@ def split_clauses(sentence: str) -> list[str]:
 
 
 def _apart(clause: str) -> tuple[str, ...]:
-    match = _SECOND_WISH.match(clause)
+    match = EN.clauses.instead.match(clause)
     return (clause,) if match is None else (match[1], match[2])
 
 
@@ -480,12 +444,12 @@ def resolve_pronouns(said: Iterable[str]) -> Iterator[str]:
     """Replace pronouns by the genre before them: in "Got any josei? I adore that stuff." the second means josei."""
     genre = ""
     for each in said:
-        named = [match for match in _GENRE.finditer(each) if not _SPECIFIC.search(each[: match.start()])]
+        named = [match for match in _GENRE.finditer(each) if not EN.preferences.specific.search(each[: match.start()])]
         if named:
             genre = named[-1][0]
-        elif genre and (match := _OF_IT.search(each.replace("\u2019", "'"))):
+        elif genre and (match := EN.clauses.of_it.search(each.replace("\u2019", "'"))):
             each = f"{each[: match.start(1)]}{genre}{each[match.end(1) :]}"
-        elif genre and _OF_IT_JAPANESE.match(each):
+        elif genre and JA.clauses.of_it.match(each):
             each = f"{genre}が{each}"
         else:
             genre = ""
@@ -493,8 +457,6 @@ def resolve_pronouns(said: Iterable[str]) -> Iterator[str]:
 
 
 _GENRE = dict(_VALUES)["genre"]
-_OF_IT = EN.pattern("clauses.of_it")
-_OF_IT_JAPANESE = JA.pattern("clauses.of_it")
 
 
 # Subject of a sentence: the user, or another person.

@@ -30,7 +30,6 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _REQUEST_WORDS = any_language("search.request_words")
 _GRAMMAR = any_language("search.grammar")
 _ASKS_OF_SPEAKERS = any_language("search.asks_of_speakers")
-_ONE_KANJI_NOUN = JA.pattern("search.one_kanji_nouns")
 _READ = 8_000
 """Of a longer text only so many characters are indexed."""
 
@@ -96,7 +95,7 @@ def content_terms(question: str) -> frozenset[str]:
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = _REQUEST_WORDS.sub(" ", question)
     subject = _evidence_of_question(stripped)
-    telling = frozenset(term for term in subject if len(term) > 1).union(_ONE_KANJI_NOUN.findall(stripped))
+    telling = frozenset(term for term in subject if len(term) > 1).union(JA.search.one_kanji_nouns.findall(stripped))
     if telling or not _ASKS_OF_SPEAKERS.search(question):
         return telling
     return frozenset(subject or _evidence_of_question(question))
@@ -525,7 +524,7 @@ _PERIODS: tuple[tuple[str, Callable[[date, re.Match[str]], Days | None]], ...] =
     ("month", _named),
 )
 _DATE_RULES = tuple(
-    (pack.pattern(f"dates.{name}"), days) for name, days in _PERIODS for pack in PACKS if f"dates.{name}" in pack
+    (pack.patterns[f"dates.{name}"], days) for name, days in _PERIODS for pack in PACKS if f"dates.{name}" in pack.patterns
 )
 
 

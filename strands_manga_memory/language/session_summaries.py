@@ -79,9 +79,6 @@ _ANSWERED_OVERLAP = 0.4
 _SHORT_SOURCE = 40
 """A summary may be longer than a source of less than so many tokens."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
-_NAMES = EN.pattern("summaries.names")
-_ADDRESS = EN.pattern("summaries.address")
-_KATAKANA = JA.pattern("summaries.katakana")
 _NO_TOPIC = frozenset(
     ("User Assistant Yes No Hi Hello Thanks Thank OK Okay Please Could Would Can Do What When Where I I'm I'd I've").split()  # noqa: SIM905
 )
@@ -203,8 +200,8 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
     counts: Counter[str] = Counter()
     for text in map(head_and_tail, texts):
         found = [title.strip() for title in _QUOTED.findall(text)]
-        found += [name for name in _NAMES.findall(_ADDRESS.sub(" ", text)) if name not in _NO_TOPIC]
-        found += _KATAKANA.findall(_QUOTED.sub(" ", text))
+        found += [name for name in EN.summaries.names.findall(EN.summaries.address.sub(" ", text)) if name not in _NO_TOPIC]
+        found += JA.summaries.katakana.findall(_QUOTED.sub(" ", text))
         counts.update(list(dict.fromkeys(found)))
     if not counts:
         counts.update(word for text in texts for word in content_words(text) if len(word) > 3)

@@ -264,7 +264,6 @@ _ASKS = any_language("facts.asks")
 POSTPONED = any_language("answers.postponed")
 _INSTEAD = any_language("facts.instead")
 _CONFIRMS = any_language("facts.confirms")
-_MY = EN.pattern("facts.my")
 _SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 _LONGEST = 220
@@ -361,7 +360,7 @@ class RuleFactExtractor:
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
-        match = _MY.search(lower)
+        match = EN.facts.my.search(lower)
         if match is None or any(self.types[entity.type].is_exact for entity in entities):
             return ""  # two orders have two numbers
         return normalized(match[1])

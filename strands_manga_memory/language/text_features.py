@@ -321,20 +321,7 @@ _NUMBERS = EN.words("features.numbers")
 _SELF = EN.words("features.self")
 _NAME = re.compile(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
 _TIMES = EN.words("features.times")
-_CLOCK = EN.pattern("features.clock")
 _WISHES = EN.words("features.wishes")
-_WANTS = EN.pattern("features.wants")
-_TELLS = EN.pattern("features.tells")
-_SERVES = EN.pattern("features.serves")
-
-_JAPANESE_TEXT = JA.pattern("features.text")
-_WORD_JAPANESE = JA.pattern("features.word")
-_NUMBER_JAPANESE = JA.pattern("features.number")
-_NAME_JAPANESE = JA.pattern("features.name")
-_TIME_JAPANESE = JA.pattern("features.time")
-_WANTS_JAPANESE = JA.pattern("features.wants")
-_ASKS_JAPANESE = JA.pattern("features.asks")
-_TELLS_JAPANESE = JA.pattern("features.tells")
 
 
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
@@ -344,26 +331,26 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     """
     text = text[:_READ].strip()
     low = _lowered(text)
-    if not text.isascii() and _JAPANESE_TEXT.search(text):
+    if not text.isascii() and JA.features.text.search(text):
         found = cached_features(
-            number=_NUMBER_JAPANESE.search(text) is not None,
-            names=len(_NAME_JAPANESE.findall(text)),
-            time=_TIME_JAPANESE.search(text) is not None,
-            wants=_WANTS_JAPANESE.search(text) is not None,
-            asks=_ASKS_JAPANESE.search(text) is not None,
-            tells=_TELLS_JAPANESE.search(text) is not None,
+            number=JA.features.number.search(text) is not None,
+            names=len(JA.features.name.findall(text)),
+            time=JA.features.time.search(text) is not None,
+            wants=JA.features.wants.search(text) is not None,
+            asks=JA.features.asks.search(text) is not None,
+            tells=JA.features.tells.search(text) is not None,
         )
-        return found, frozenset(_WORD_JAPANESE.findall(low)) - STOP_WORDS
+        return found, frozenset(JA.features.word.findall(low)) - STOP_WORDS
     said = _words(low)
     speaks_of_self = not _SELF.isdisjoint(said)
     has_digit = any(map(low.__contains__, _DIGITS))
     found = cached_features(
         number=has_digit or not _NUMBERS.isdisjoint(said),
         names=len(_NAME.findall(text)),
-        time=not _TIMES.isdisjoint(said) or (has_digit and _CLOCK.search(low) is not None),
-        wants=speaks_of_self and not _WISHES.isdisjoint(said) and _WANTS.search(low) is not None,
+        time=not _TIMES.isdisjoint(said) or (has_digit and EN.features.clock.search(low) is not None),
+        wants=speaks_of_self and not _WISHES.isdisjoint(said) and EN.features.wants.search(low) is not None,
         asks=low.endswith("?"),
-        tells=speaks_of_self and _TELLS.search(low) is not None and not _SERVES.search(low),
+        tells=speaks_of_self and EN.features.tells.search(low) is not None and not EN.features.serves.search(low),
     )
     return found, said - STOP_WORDS
 
@@ -371,8 +358,8 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
 def content_word_set(text: str) -> frozenset[str]:
     """Return the words that :func:`text_features` returns."""
     low = _lowered(text := text[:_READ].strip())
-    if not text.isascii() and _JAPANESE_TEXT.search(text):
-        return frozenset(_WORD_JAPANESE.findall(low)) - STOP_WORDS
+    if not text.isascii() and JA.features.text.search(text):
+        return frozenset(JA.features.word.findall(low)) - STOP_WORDS
     return _words(low) - STOP_WORDS
 
 
@@ -389,23 +376,6 @@ def _words(low: str) -> frozenset[str]:
 
 # Sentiment.
 
-_EVALUATION = EN.pattern("sentiment.english")
-_NEGATED = EN.pattern("sentiment.negated")
-_SETTLED_GOOD = EN.pattern("sentiment.settled_good")
-_WITHHELD = EN.pattern("sentiment.withheld")
-
-_WISHED = EN.pattern("sentiment.wished")
-_FOR_ONCE = EN.pattern("sentiment.for_once")
-_IRONIC = EN.pattern("sentiment.ironic")
-
-_EVALUATION_JAPANESE = JA.pattern("sentiment.japanese")
-_NEGATED_AFTER = JA.pattern("sentiment.negated_after")
-_WITHHELD_JAPANESE = JA.pattern("sentiment.withheld")
-
-
-_WISHED_JAPANESE = JA.pattern("sentiment.wished")
-_FOR_ONCE_JAPANESE = JA.pattern("sentiment.for_once")
-
 
 _SETTLED_BAD = ("二度と", "な", "ま", "い")
 """Endings of negative words that contain a negation or precede one."""
@@ -418,17 +388,17 @@ def sentiment_score(text: str) -> int:
         text: A sentence or a clause, in English or Japanese, without the names of things: *horror* is no complaint.
     """
     lower = text.replace("\u2019", "'").lower()
-    score = len(_SETTLED_GOOD.findall(lower))
-    lower = _SETTLED_GOOD.sub(" ", lower)
-    score -= len(_IRONIC.findall(lower))
-    lower = _IRONIC.sub(" ", lower)
-    for match in _WISHED.finditer(lower):
-        score -= (_FOR_ONCE if match["asked"] else _EVALUATION).search(match[0]) is not None
-    lower = _WISHED.sub(" ", lower)
-    score -= len(_WITHHELD.findall(lower))
-    lower = _WITHHELD.sub(" ", lower)
-    for match in _EVALUATION.finditer(lower):
-        is_not = _NEGATED.search(lower[max(0, match.start() - 60) : match.start()]) is not None
+    score = len(EN.sentiment.settled_good.findall(lower))
+    lower = EN.sentiment.settled_good.sub(" ", lower)
+    score -= len(EN.sentiment.ironic.findall(lower))
+    lower = EN.sentiment.ironic.sub(" ", lower)
+    for match in EN.sentiment.wished.finditer(lower):
+        score -= (EN.sentiment.for_once if match["asked"] else EN.sentiment.english).search(match[0]) is not None
+    lower = EN.sentiment.wished.sub(" ", lower)
+    score -= len(EN.sentiment.withheld.findall(lower))
+    lower = EN.sentiment.withheld.sub(" ", lower)
+    for match in EN.sentiment.english.finditer(lower):
+        is_not = EN.sentiment.negated.search(lower[max(0, match.start() - 60) : match.start()]) is not None
         if match["good"]:
             score += -1 if is_not else 1
         else:
@@ -436,28 +406,25 @@ def sentiment_score(text: str) -> int:
     return score if lower.isascii() else score + _japanese_score(lower)
 
 
-_UNOPPOSED = EN.pattern("sentiment.unopposed")
-
-
 def is_evaluative(text: str) -> bool:
     """Tell whether a text holds an evaluating word, be it negated: who does not hate a thing takes no side by that."""
     lower = text.replace("\u2019", "'").lower()
     return (
-        _UNOPPOSED.search(lower) is not None
-        or _EVALUATION.search(lower) is not None
-        or (not lower.isascii() and _EVALUATION_JAPANESE.search(lower) is not None)
+        EN.sentiment.unopposed.search(lower) is not None
+        or EN.sentiment.english.search(lower) is not None
+        or (not lower.isascii() and JA.sentiment.japanese.search(lower) is not None)
     )
 
 
 def _japanese_score(text: str) -> int:
     score = 0
-    for match in _WISHED_JAPANESE.finditer(text):
-        score -= not match["asked"] or _FOR_ONCE_JAPANESE.search(match[0]) is not None
-    rest = _WISHED_JAPANESE.sub("\u3000", text)
-    score -= len(_WITHHELD_JAPANESE.findall(rest))
-    rest = _WITHHELD_JAPANESE.sub("\u3000", rest)
-    for match in _EVALUATION_JAPANESE.finditer(rest):
-        is_not = _NEGATED_AFTER.match(rest[match.end() : match.end() + 14]) is not None
+    for match in JA.sentiment.wished.finditer(text):
+        score -= not match["asked"] or JA.sentiment.for_once.search(match[0]) is not None
+    rest = JA.sentiment.wished.sub("\u3000", text)
+    score -= len(JA.sentiment.withheld.findall(rest))
+    rest = JA.sentiment.withheld.sub("\u3000", rest)
+    for match in JA.sentiment.japanese.finditer(rest):
+        is_not = JA.sentiment.negated_after.match(rest[match.end() : match.end() + 14]) is not None
         if match["good"]:
             settled = match[0].endswith(("い", "せん", "くて", "さ", "なく", "なし"))
             score += -1 if is_not and not settled else 1
