@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
+from strands_manga_memory.language.pack_format import load_pack
 from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
 
 _NO_DIGIT = re.compile(r"\D")
@@ -107,16 +108,6 @@ Action = Literal["redact", "encrypt", "refuse"]
 
 _OF_NAMES = string.ascii_lowercase + "_"
 _AROUND = 40
-_PREFECTURES = (
-    "北海道|東京都|京都府|大阪府|(?:青森|岩手|宮城|秋田|山形|福島|茨城|栃木|群馬|埼玉|千葉|神奈川|新潟|富山|石川|福井|山梨|長野|岐阜|静岡|愛知"
-    "|三重|滋賀|兵庫|奈良|和歌山|鳥取|島根|岡山|広島|山口|徳島|香川|愛媛|高知|福岡|佐賀|長崎|熊本|大分|宮崎|鹿児島|沖縄)県"
-)
-_KANJI_NUMBER = r"[0-9一二三四五六七八九十百]+"
-_BLOCK = rf"{_KANJI_NUMBER}(?:丁目|番地?|号|条[東西南北]|[-ー]|の(?=[0-9]))"
-_STREET = (
-    r"(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Way|Place|Pl|Terrace|Ter|Circle|Cir|Parkway|Pkwy"
-    r"|Highway|Hwy|Square|Sq|Trail|Trl|Broadway|Alley|Loop)"
-)
 
 
 @dataclass(frozen=True)
@@ -160,266 +151,18 @@ class PiiRule:
         return self.unless.search(around) is None
 
 
-def _in_ascii(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
-    # ASCII: a Japanese letter beside a number is no part of it, so it must not count as a letter of the same word.
-    return re.compile(pattern, re.ASCII | (re.IGNORECASE if ignore_case else re.ASCII))
+_PACK = load_pack("personal_data")
+_CHECKS: dict[str, Callable[[str], bool]] = {
+    check.__name__: check
+    for check in (
+        *(is_card_number, is_iban, is_international_phone, is_ip_address),
+        *(is_japanese_phone, is_my_number, is_ssn, is_us_phone),
+    )
+}
 
-
-_SAYS = r"[^\d\n。.!?]{0,24}?"
-"""Words that may stand between the name of a number and the number."""
-_NO = r"(?:[ ]?(?:number|num\b\.?|no\b\.?|nr\b\.?|#|№|の?(?:番号|ナンバー)))"
-"""Forms of "number" behind the name of a document or an account."""
-_IS = r"(?:\s?(?:is|was|:|=|は|が|に|第|-){1,2})?\s?"
-"""Words between a name that is followed directly by its number, and the number."""
-_SIGN = r"記号[^\d\n]{0,4}\d{1,8}[^\d\n]{0,4}"
-"""First of the two numbers of an insurance card."""
-_NO_DATE = r"(?!(?:19|20)\d\d[ -]\d{1,2}[ -]\d{1,2}(?!\d))"
-_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
-_DATE = (
-    rf"(?:{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? \d{{4}})?"
-    r"|\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}|(?:\d{4}|(?:昭和|平成|令和|大正)(?:\d{1,2}|元))年\d{1,2}月\d{1,2}日|\d{1,2}月\d{1,2}日)"
-)
-
-_THINGS_NUMBER = _in_ascii(
-    r"\b(?!(?:tele)?phones?\b|tel\b|mobile|cell|contact|fax|home|work|office|emergency|whatsapp|(?:my|your|our|his|her|their|the"
-    r"|this|that|an?|new|old|best|right|wrong|same|other)\b)[a-z][a-z-]{1,20} (?:number|no\.?|code|id|#)(?: is| was|:)?\W{0,3}<"
-    r"|\b(?:item|order|tracking|invoice|ticket|reference|ref|sku|ean|upc|jan|isbn|product|serial|case|part|model)\b\W{0,3}<"
-    r"|(?<!電話)(?<!携帯)(?<!連絡先)(?<!FAX)番号(?:は|が|:)?\s?<\d+>",
-    ignore_case=True,
-)
-"""A number that is named as that of a thing, and no telephone's."""
-_PARCEL = _in_ascii(
-    r"(?:伝票|追跡|送り状|問い?合わ?せ|荷物|注文|受付|予約|会員|商品|管理|tracking|order|invoice|shipment|parcel|waybill|item|sku|ticket"
-    r"|reference)[^\d<]{0,20}<",
-    ignore_case=True,
-)
-"""Name of a parcel's or an order's number: those often have twelve digits, as individual numbers have."""
-_COUNTED = (
-    r"(?:versions?|ver|v|release|firmware|build|revision|patch|chapters?|sections?|バージョン|ファームウェア|リリース|ビルド"
-    r"|版|章)"
-)
-_VERSION = _in_ascii(
-    rf"(?:(?<![a-z]){_COUNTED}(?: number| no\.?)?(?: is| was| to| from|は|が|を|の|に|:|\.)?\s?<"
-    rf"|>\s?(?:の|of )?{_COUNTED}(?![a-z])|> (?:is|was|for) (?:an? |the )?(?:[\w-]{{1,20}} ){{0,3}}?{_COUNTED}(?![a-z]))",
-    ignore_case=True,
-)
-"""Numbers with dots that are a version or a chapter, and no IP address."""
-
-
-DEFAULT_RULES: tuple[PiiRule, ...] = (
-    PiiRule(
-        "email",
-        _in_ascii(
-            r"(?<![A-Za-z0-9._%+'-])[A-Za-z0-9._%+'-]{1,64}(?:@|\s?[(\[{<【〔]\s?(?:at|アット(?:マーク)?|あっと)\s?[)\]}>】〕]\s?)"
-            r"(?:[A-Za-z0-9-]{1,63}(?:\.|\s?[(\[{<【〔]\s?(?:dot|ドット|どっと)\s?[)\]}>】〕]\s?)){1,8}[A-Za-z]{2,24}"
-            r"|(?<![A-Za-z0-9._%+'-])[A-Za-z0-9._%+'-]{1,64}\s?(?:\bat\b|アット(?:マーク)?)\s?[A-Za-z0-9-]{1,63}"
-            r"(?:\s?(?:\bdot\b|ドット)\s?[A-Za-z0-9-]{2,24}){0,3}\s?(?:\bdot\b|ドット)\s?[A-Za-z]{2,4}(?![A-Za-z0-9-])",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "email",
-        _in_ascii(
-            r"(?<![\w.%+-])[A-Za-z0-9_%+-]{1,64}(?: ?\. ?[A-Za-z0-9_%+-]{1,64}){0,4} ?@ ?[A-Za-z0-9-]{1,63}"
-            r"(?: ?\. ?[A-Za-z0-9-]{2,63}){1,4}(?![\w-])",
-        ),
-    ),
-    PiiRule(
-        "password",
-        _in_ascii(
-            r"(?:\b(?:password|passcode|passphrase|pass ?word|pwd|pw|pin(?: code| number)?)|パスワード|暗証番号|パスコード)"
-            r"(?:(?: is| was|:|=| -){1,2}|\s?(?:は|が))\s?(?!(?:wrong|not|reset|expired|too|the|a|my|incorrect"
-            r"|in|so|and|safe)\b)"
-            r"[!-~]{4,64}",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "birthday",
-        _in_ascii(
-            rf"(?:\b(?:born(?: on)?|birthday|birth ?date|date of birth|d\.?o\.?b\.?)\b|誕生日|生年月日){_SAYS}{_DATE}"
-            rf"|{_DATE}(?:生まれ|に生まれ)",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule("ssn", _in_ascii(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), is_ssn),
-    PiiRule(
-        "ssn",
-        _in_ascii(
-            rf"\b(?:s\.?s\.?n\.?|itin|soc(?:ial|\.)?(?: ?sec(?:urity|\.)?)?)(?![a-z]){_NO}?{_SAYS}"
-            r"\d{3}[ .-]?\d{2}[ .-]?\d{4}(?![\w-])"
-            rf"|\b(?:national insurance|nino?)(?![a-z]){_NO}?{_SAYS}[a-z]{{2}}(?: ?\d{{2}}){{3}} ?[a-d](?![\w-])",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "passport",
-        _in_ascii(
-            rf"(?:\bpassport(?![a-z])(?: \([a-z]{{2,6}}\))?|パスポート|旅券){_NO}?{_IS}"
-            r"(?:[a-z]{0,2} ?\d{6,9}|[a-z](?=[a-z0-9]{0,7}\d[a-z]{0,6}\d[a-z]{0,6}\d)[a-z0-9]{7,8})(?![\w])",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "license",
-        _in_ascii(
-            rf"(?:\b(?:driv(?:er['’]?s?['’]?|ing) licen[cs]e|licen[cs]e(?={_NO})|dl(?={_NO}))(?![a-z])|免許証?(?=の?番号|No))"
-            rf"{_NO}?{_SAYS}[a-z]{{0,5}}\d(?:[ -]?\d){{4,13}}[a-z0-9]{{0,5}}(?![\w])",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "government_id",
-        _in_ascii(
-            rf"(?:健康保険|保険証|被保険者|基礎年金|年金手帳|在留カード|住民票コード|(?:health|medical) insurance|pension"
-            rf"|residence card)(?:証|カード)?(?:\s?{_SIGN}番号|{_SIGN}|{_NO})"
-            rf"[^\d\n。!?]{{0,10}}?[a-z]{{0,2}}\d(?:[ -]?\d){{3,11}}[a-z]{{0,2}}(?![\w])",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "bank_account",
-        _in_ascii(
-            rf"(?:\b(?:account|acct?\.?|a/c)(?![a-z]){_NO}|口座(?:番号|{_NO})?){_SAYS}{_NO_DATE}\d(?:[ -]?\d){{5,16}}(?!\d|-\d)"
-            rf"|\b(?:account|acct?\.?|a/c)(?![a-z]){_IS}\d{{7,17}}(?!\d|-\d)"
-            r"|(?:普通|当座)(?:預金)?(?:口座)?[)\]]?[^\w\n]{0,3}\d{6,8}(?!\d|-\d)|[(\[](?:普|当)[)\]]\s?\d{6,8}(?!\d|-\d)"
-            r"|記号[^\d\n]{0,4}\d{5}(?:-?\d)?[^\d\n]{0,4}番号[^\d\n]{0,4}\d{2,8}(?!\d)",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "bank_account",
-        _in_ascii(
-            rf"\b(?:(?:transit[ /]?)?routing(?![a-z])(?:[ /]transit)?{_NO}|(?:aba|rtn)(?![a-z])(?: routing)?{_NO}?){_SAYS}"
-            r"\d{4}[ -]?\d{4}[ -]?\d(?!\d|-\d)"
-            rf"|\b(?:routing|transit)(?![a-z]){_IS}\d{{9}}(?!\d|-\d)"
-            rf"|\bsort code(?![a-z]){_NO}?{_SAYS}\d{{2}}[ -]?\d{{2}}[ -]?\d{{2}}(?!\d|-\d)",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule("bank_account", _in_ascii(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,4})?\b(?=[^A-Z0-9]|\Z)"), is_iban),
-    PiiRule(
-        "ip_address",
-        _in_ascii(r"(?<![\w.:-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.:-]\w|\w)"),
-        is_ip_address,
-        unless=_VERSION,
-    ),
-    PiiRule(
-        "ip_address",
-        _in_ascii(r"(?<![\w.:-])[0-9a-f]{1,4}(?::{1,2}[0-9a-f]{1,4}){2,7}(?![\w:])", ignore_case=True),
-        is_ip_address,
-    ),
-    PiiRule(
-        "card",
-        _in_ascii(
-            # Digits alone, in fours, or as on American Express and Diners Club; a line may end between the groups.
-            r"(?<![\w-])(?:\d{13,19}|\d{4}(?:[ ._ー-]{0,2}\n?[ ]{0,2}\d{4}){3}(?:[ ._ー-]{1,2}\d{1,3})?"
-            r"|\d{4}[ ._ー-]{0,2}\n?[ ]{0,2}\d{6}[ ._ー-]{0,2}\n?[ ]{0,2}\d{4,5})(?![\w]|-\d)"
-        ),
-        is_card_number,
-    ),
-    PiiRule(
-        "card",
-        _in_ascii(
-            rf"(?:\b(?:card|visa|mastercard|amex)(?![a-z])|クレジットカード|クレカ|カード番号){_NO}?[^\d\n。!?]{{0,24}}?"
-            r"\d{4}(?:[ ._ー-]{0,2}\d{4}){3}(?![\w]|-\d)"
-            r"|(?:\b(?:cvv2?|cvc2?|security code|card verification (?:code|value))(?![a-z])|セキュリティ(?:コード|番号))"
-            r"[^\d\n。!?]{0,24}?\d{3,4}(?!\w|-\d|\.\d)",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "my_number",
-        _in_ascii(r"(?<![\w-])(?<!\d{4}[ ー])\d{4}[ ー-]?\d{4}[ ー-]?\d{4}(?![\w]|-\d| \d{4})"),
-        is_my_number,
-        unless=_PARCEL,
-    ),
-    PiiRule(
-        "my_number",
-        _in_ascii(r"(?:マイナンバー|個人番号|my ?number)[^\d\n]{0,20}\d{4}[ ー-]?\d{4}[ ー-]?\d{4}(?!\d)", ignore_case=True),
-    ),
-    PiiRule(
-        "phone",
-        _in_ascii(
-            r"(?<![\w.-])(?:\+81[ .ー-]?(?:\(0\))?|\(?0)\d{1,4}\)?(?:[ .()ー-]{0,2}\d{1,4}){1,2}[ .()ー-]{0,2}\d{3,4}"
-            r"(?!\d|[ー-]\d)"
-        ),
-        is_japanese_phone,
-    ),
-    PiiRule(
-        "phone",
-        _in_ascii(
-            r"(?<![\w.-])(?:(?:\+?1[ .-]?)?\([2-9]\d{2}\)[ .-]?\d{3}[ .-]?\d{4}|(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]\d{3}[ .-]\d{4}"
-            r"|\+1[ ]?[2-9]\d{9})(?![\w]|-\d)"
-        ),
-    ),
-    PiiRule(
-        "phone",
-        _in_ascii(
-            r"\b(?:phone|tel|telephone|mobile|cell|call|ring|text|reach|fax)\b[^\d\n]{0,24}"
-            r"(?:(?:\+?1[ .-]?)?[2-9]\d{2}[ .-]?\d{3}[ .-]?\d{4}|0\d(?:[ .()-]{0,2}\d){7,9})(?!\d|-\d)",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule("phone", _in_ascii(r"(?<![\w.+-])\+[1-9](?:[ ().-]{0,2}\d){7,14}(?!\d|-\d)"), is_international_phone),
-    PiiRule("phone", _in_ascii(r"(?<![\w.#/-])[2-9]\d{2}[2-9]\d{6}(?![\w-]|\.\d)"), is_us_phone, unless=_THINGS_NUMBER),
-    PiiRule(
-        "address",
-        _in_ascii(
-            r"(?:〒\s?|郵便番号\s?(?:は|が|:)?\s?)\d{3}[ー-]?\d{4}(?!\d)"
-            r"|\b(?:zip(?: ?code)?|postal code|post ?code)(?![a-z])(?:\s?(?:is|was|:|=))?\s?"
-            r"(?:\d{5}(?:-\d{4})?|\d{3}-\d{4}|[a-z]{1,2}\d[a-z0-9]? ?\d[a-z]{2}|[a-z]\d[a-z] ?\d[a-z]\d)(?![\w-])",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "address",
-        _in_ascii(
-            r"\b\d{1,4}(?: ?(?:bis|ter))?,? (?:rue|avenue|boulevard|place|quai|chemin|impasse|allée|via|viale|piazza|calle"
-            r"|plaza|rua) [^\W\d][^\n,;。!?]{1,40}, ?\d{5} (?-i:[A-Z])[^\W\d]{1,30}"
-            r"|\b[a-z][^\W\d]{2,30}(?:straße|strasse|str\.|weg|platz|gasse|allee) \d{1,4}[a-z]?, ?\d{5} (?-i:[A-Z])\w{1,30}",
-            ignore_case=True,
-        ),
-    ),
-    PiiRule(
-        "address",
-        _in_ascii(
-            rf"(?:〒?\s?\d{{3}}-?\d{{4}}\s*)?(?:{_PREFECTURES})(?![でをはがに])[^\d\n、。,]{{1,24}}?(?:{_BLOCK})+(?:{_KANJI_NUMBER})?(?:号室?"
-            rf"|号棟)?"
-            r"(?:[ ]?[^\s、。,]{1,16}?(?:[0-9]{1,4}号室?|[0-9]{3,4}(?!\d)))?"
-        ),
-    ),
-    PiiRule(
-        "address",
-        _in_ascii(
-            rf"[一-龥ァ-ヶぁ-んー]{{1,8}}[市区町村郡](?!長|民"
-            rf"|場)[一-龥ァ-ヶぁ-んー]{{0,12}}(?:{_BLOCK})+(?:{_KANJI_NUMBER})?(?:号室?)?"
-        ),
-    ),
-    PiiRule(
-        "address",
-        _in_ascii(
-            rf"\b\d{{1,6}}[A-Za-z]?\s+(?:(?:[NSEW]|North|South|East|West|NE|NW|SE"
-            rf"|SW)\.?\s+)?(?:[A-Z0-9][\w'.-]*\s+){{1,4}}?{_STREET}\b\.?"
-            r"(?:\s+(?:[NSEW]{1,2}|North|South|East|West))?"
-            r"(?:,?\s*(?:#|(?:Apt|Apartment|Suite|Ste|Unit|Floor|Fl)\b\.?)\s*[\w-]+)?"
-            r"(?:,\s*[A-Z][\w .'-]{1,30}(?:,?\s+[A-Z]{2})?(?:\s+\d{5}(?:-\d{4})?)?)?"
-        ),
-    ),
-    PiiRule(
-        "address",
-        _in_ascii(r"\bP\.?\s?O\.?\s?Box\s+\d+(?:,\s*[A-Z][\w .'-]{1,30},?\s+[A-Z]{2}\s+\d{5}(?:-\d{4})?)?", ignore_case=True),
-    ),
-    PiiRule(
-        "address",
-        _in_ascii(
-            r"\b(?:[A-Z][\w' -]{1,30} \d{2,4}, )?\d{1,4}-\d{1,4}(?:-\d{1,4})? [A-Z][\w'-]{1,30}"
-            r"(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}?"
-            r"(?:-ku|-shi|-cho|-machi|-ken|-to|-fu|, Tokyo|, Osaka|, Kyoto)\b"
-            r"(?:[ ,]{1,3}[A-Z][\w'-]{0,30}){0,6}(?:[ ,]{1,3}\d{3}-\d{4})?"
-        ),
-    ),
-    PiiRule("address", _in_ascii(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)?, [A-Z]{2} \d{5}(?:-\d{4})?\b")),
+DEFAULT_RULES = tuple(
+    PiiRule(rule.key, rule.pattern, _CHECKS.get(rule.check), unless=_PACK.patterns.get(f"around.{rule.unless}"))
+    for rule in _PACK.rules("personal_data")
 )
 """E-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account, IP address, card,
 My Number, phone, address."""

@@ -24,7 +24,7 @@ def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
     from strands_manga_memory.mcp.calls.redact import _RULES  # in a tuple of tuples
 
     assert {EN.rules("acts")[3].pattern.pattern, SHOP["email"].pattern.pattern, _RULES[0][0].pattern} <= found
-    assert {pack.source(entry) for pack in PACKS for _, entry in pack.entries()} <= found
+    assert {pack.compile(entry).pattern for pack in PACKS for _, entry in pack.entries()} <= found
     assert len(found) > 200
 
 

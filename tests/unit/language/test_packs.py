@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
 from strands_manga_memory.language.dialogue_acts import changes_subject, dialogue_act, revokes_instruction, small_talk_act
-from strands_manga_memory.language.packs import PACKS, LanguagePack, any_language
+from strands_manga_memory.language.pack_format import LanguagePack, load_pack
+from strands_manga_memory.language.packs import PACKS, any_language
 from strands_manga_memory.language.preferences import extract_preferences
 
-ENTRIES = {name: (pack, entry) for pack in PACKS for name, entry in pack.entries()}
+ENTRIES = {name: (pack, entry) for pack in (*PACKS, load_pack("personal_data")) for name, entry in pack.entries()}
 EXAMPLES = [(name, example) for name, (_, entry) in ENTRIES.items() for example in entry["examples"]]
 COUNTEREXAMPLES = [(kind, text) for pack in PACKS for kind, texts in pack.counterexamples.items() for text in texts]
-FLAGS = {"s": re.DOTALL, "m": re.MULTILINE}
-
-
-def _compiled(pack: LanguagePack, entry: dict[str, Any]) -> re.Pattern[str]:
-    flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
-    for letter in entry.get("flags", ""):
-        flags |= FLAGS[letter]
-    return re.compile(pack.source(entry), flags)
 
 
 def test_every_pattern_has_an_example() -> None:
@@ -32,7 +24,8 @@ def test_every_pattern_has_an_example() -> None:
 @pytest.mark.parametrize(("name", "example"), EXAMPLES)
 def test_a_pattern_finds_its_examples(name: str, example: str) -> None:
     """Rules read the text as it is written or in lower case."""
-    pattern = _compiled(*ENTRIES[name])
+    pack, entry = ENTRIES[name]
+    pattern = pack.compile(entry)
     assert pattern.search(example) or pattern.search(example.lower())
 
 
