@@ -1,38 +1,145 @@
-"""Preferences that a user states, clause by clause, by rules in English and Japanese. Pure.
+"""Preferences that a user states, by rules in English and Japanese, and the slots in which they are kept. Pure.
 
 A clause is a preference if its predicate is known ("I'm tired of ..."), or if it names a known value (a genre, a format, an
-author) and the speaker evaluates it. Statements about other people, questions and wishes of the moment are none.
+author) and the speaker evaluates it. Statements about other people, questions and wishes of the moment are none. The values
+of a slot are canonical across languages.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act, revokes_instruction, statements
-from strands_manga_memory.language.packs import EN, JA, PACKS, any_language
-from strands_manga_memory.language.preference_slots import (
-    DISLIKES,
-    LIKES,
-    STYLE,
-    TASTES,
-    Preference,
-    apply_preference,
-    canonical_value,
-    slot_for_key,
-    split_values,
-)
+from strands_manga_memory.language.packs import EN, JA, PACKS, any_language, canonical_words
+from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import is_evaluative, sentiment_score, split_sentences
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import shorten_line
+
+DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
+"""Slots of unwanted things, of wanted things without a slot of their own, and of the style of answers."""
+
+TASTES = ("genre", "author", "format", LIKES)
+"""The slots that a thing leaves when it is not wanted any more."""
+
+_SLOT_OF = canonical_words("preferences.slots")
+_OWNER = re.compile(rf"\A(?:{any_language('preference_keys.owner').pattern})\s?")
+_ROLES = ("unwanted", "wanted", "amount", "answer")
+_ANY_ROLE = "|".join(f"(?P<{role}>{any_language(f'preference_keys.{role}').pattern})" for role in _ROLES)
+_ROLE = re.compile(rf"\A(?:{_ANY_ROLE})\s?")
+"""Words before the name of a slot that keep it that slot, or turn it into dislikes."""
+_OF_ROLE = {
+    "unwanted": dict.fromkeys(("genre", "author", "format", LIKES), DISLIKES),
+    "wanted": {slot: slot for slot in ("genre", "author", "format", "language", STYLE, LIKES)},
+    "amount": {"budget": "budget"},
+    "answer": {STYLE: STYLE, "language": "language"},
+}
+_MOST_VALUES = {DISLIKES: 8, LIKES: 8}
+_MOST_OF_A_SLOT = 4
+_BETWEEN_VALUES = re.compile("[,、，]")
+"""Separators of the values of a slot, which no single value may contain."""
+_CANONICAL = canonical_words("preferences.canonical_values")
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A preference that a user stated.
+
+    Attributes:
+        slot: Its slot: ``genre``, ``author``, ``format``, ``language``, ``budget``, ``style``, ``likes``, ``name``;
+            empty: a statement that belongs to none.
+        value: The preferred value, or the whole statement.
+        liked: False: it is not wanted; None: it was wanted once.
+        adds: It is added to earlier values of the slot and replaces none.
+    """
+
+    slot: str
+    value: str
+    liked: bool | None = True
+    adds: bool = False
+
+
+def slot_for_key(key: str) -> str:
+    """Return the slot of a key. ``favorite genres`` of a profile and "my favorite genre" of a user have the same slot."""
+    plain = " ".join(unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()).replace("favourite", "favorite")
+    bare = _OWNER.sub("", plain)
+    role = _ROLE.match(bare)
+    name = bare if role is None else bare[role.end() :]
+    for ending in ("", "s", " preference", " preferences", "の好み"):
+        slot = _SLOT_OF.get(name.removesuffix(ending), "")
+        if role is not None and role.lastgroup is not None:
+            slot = _OF_ROLE[role.lastgroup].get(slot, "")
+        if slot:
+            return slot
+    return f"favorite {name}" if role is not None and role["wanted"] and not role["wanted"].isascii() else plain
+
+
+def canonical_value(value: str) -> str:
+    """Return the canonical form of a value: ``ホラー``, ``Horror manga`` and ``horror`` have the same."""
+    plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
+    for ending in (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系"):
+        shorter = plain.removesuffix(ending).strip()
+        plain = shorter or plain
+    for name in (plain, plain.removesuffix("s") if len(plain) > 4 and plain.isascii() else plain):
+        if name.replace(" ", "-") in _CANONICAL:
+            return _CANONICAL[name.replace(" ", "-")]
+    return plain
+
+
+def split_values(text: str) -> list[str]:
+    """Return the values of a slot."""
+    return [value for each in _BETWEEN_VALUES.split(text) if (value := each.strip())]
+
+
+def remove_values(text: str, value: str) -> str:
+    """Return the values of a slot but those that mean the same as one of ``value``."""
+    gone = set(map(canonical_value, split_values(value)))
+    kept = [each for each in split_values(text) if canonical_value(each) not in gone]
+    return text if len(kept) == len(split_values(text)) else ", ".join(kept)
+
+
+def _nearest_value(text: str, values: Sequence[str]) -> str:
+    """Return the value that shares most terms with a text, the first of several; the text itself if none shares any."""
+    wanted = frozenset(search_terms(text))
+    shared = [len(wanted.intersection(search_terms(value))) for value in values]
+    return values[shared.index(max(shared))] if any(shared) else text
+
+
+def _with_value(slot: str, text: str, said: Preference) -> str:
+    """Return the values of a slot after a statement, the latest first."""
+    if not said.adds and slot not in _MOST_VALUES:
+        return said.value
+    rest = remove_values(text, said.value)
+    kept = [said.value, *split_values(rest)] if rest else [said.value]
+    return ", ".join(kept[: _MOST_VALUES.get(slot, _MOST_OF_A_SLOT)])
+
+
+def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
+    """Return the slots that a statement changes, with their new values; an empty value removes the slot.
+
+    A wanted value leaves ``dislikes``; a value that is no longer wanted leaves its slot.
+    """
+    if not said.slot:
+        return {}
+    if said.slot == STYLE and said.liked is None:
+        said = replace(said, value=_nearest_value(said.value, split_values(slots.get(STYLE, ""))))
+    into = DISLIKES if said.liked is False else said.slot if said.liked else ""
+    leaves = (DISLIKES,) if said.liked else (*TASTES, said.slot, DISLIKES)
+    changed = {slot: remove_values(slots[slot], said.value) for slot in leaves if slot in slots and slot != into}
+    if into:
+        changed[into] = _with_value(into, slots.get(into, ""), said)
+    return {slot: text for slot, text in changed.items() if text != slots.get(slot)}
+
+
+# Extraction.
 
 _VALUES = tuple((slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language"))
 _PERSONAL_FACTS = tuple(rule for pack in PACKS for rule in pack.rules("personal_facts"))
 _WISHES = tuple(rule for pack in PACKS for rule in pack.rules("wishes"))
 _AUTHOR = any_language("preferences.author")
-
-
 _ADDS = any_language("preferences.adds")
 
 
@@ -54,7 +161,7 @@ def extract_preferences(texts: Iterable[str]) -> list[Preference]:
     found: dict[tuple[str, str], Preference] = {}
     for text in texts:
         subject = SubjectTracker()
-        for sentence in resolve_pronouns(join_answers(split_sentences(head_and_tail(text)))):
+        for sentence in split_sentences(head_and_tail(text)):
             for said in _of_sentence(subject.own_part(sentence)):
                 if not subject.is_own(said.slot) or (said.slot == "budget" and not _NUMBER.search(said.value)):
                     continue
@@ -119,7 +226,7 @@ def _of_sentence(sentence: str) -> Iterator[Preference]:
     """Yield the preferences of a sentence, clause by clause: "my name is Ken and I hate horror" has two."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return
-    parts = list(resolve_pronouns(split_clauses(sentence)))
+    parts = split_clauses(sentence)
     found: list[Preference] = []
     for part in parts:
         after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
@@ -148,12 +255,8 @@ def _of_clause(clause: str) -> list[Preference]:
             name, value = slot_for_key(" ".join(match.expand(key).lower().split())), shorten_line(match[2].strip(" ."), 120)
             if key == "language":  # "answer in English and keep it short" states a style too
                 return [Preference(name, value), *(wish for wish in _wishes(said) if wish.slot == STYLE)]
-            if key not in ("name", "home") or not _is_past_or_denied(said, match.span(2)):
-                return [Preference(shorten_line(name, 60), value)]
-            asked_for = (
-                [Preference(STYLE, shorten_line(said.strip(" .。!！"), 60), adds=True)] if _NOT_TO_CALL.search(said) else []
-            )
-            return [Preference(name, value, liked=None), *asked_for]
+            is_past = key in ("name", "home") and _is_past_or_denied(said, match.span(2))
+            return [Preference(shorten_line(name, 60), value, liked=None if is_past else True)]
     if wishes := _wishes(said):
         return wishes
     return (
@@ -169,13 +272,12 @@ def _wishes(statement: str) -> list[Preference]:
     return []
 
 
-_NOT_TO_CALL = any_language("preferences.not_to_call")
 _REQUEST = any_language("preferences.request")
 _JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def _is_somebody_elses(sentence: str) -> bool:
-    if sentence.isascii() and not EN.preferences.speaker.search(sentence) and not EN.preferences.instruction.search(sentence):
+    if sentence.isascii() and not EN.preferences.speaker.search(sentence):
         return True
     return any(
         pattern.search(sentence) for pattern in (EN.preferences.not_said, JA.preferences.not_said, EN.preferences.somebody)
@@ -186,16 +288,9 @@ def _names_a_value(sentence: str) -> bool:
     return any(pattern.search(sentence) for _, pattern in _VALUES)
 
 
-_BETWEEN_VALUES = re.compile("[,、，]")
-"""Separators of the values of a slot, which no single value may contain."""
-
-
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
-    if (
-        sentence.rstrip().endswith(("?", "？"))
-        or EN.preferences.anaphora.search(sentence)
-        or JA.preferences.as_one_likes.search(sentence)
-    ):
+    is_question = sentence.rstrip().endswith(("?", "？"))
+    if is_question or _ANAPHORA.search(sentence) or JA.preferences.as_one_likes.search(sentence):
         return
     act = dialogue_act(sentence, "user")
     if _SHOP.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
@@ -223,6 +318,31 @@ def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
 # Preferences of a clause: by predicate, or by a known value and its evaluation.
 
 
+def _find_values(text: str) -> list[tuple[str, str, int]]:
+    """Return slot, value and position of the known values of a text, and of an author."""
+    found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
+    if (author := _AUTHOR.search(text)) is not None:
+        found.append(("author", author))
+    return [(slot, next(filter(None, match.groups()), match[0]), match.start()) for slot, match in found]
+
+
+def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool) -> list[Preference]:
+    """Return the preferences of found values: wanted ones of a slot together, others one by one."""
+    found: list[Preference] = []
+    for slot in dict.fromkeys(slot for slot, _, _ in named):
+        names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
+        values = [name.rstrip(".") if slot == "author" or name.isupper() else name.lower() for name in names]
+        found += [Preference(slot, value, liked, adds) for value in ([", ".join(values)] if liked else values)]
+    return found
+
+
+def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
+    """Return a text with ``*`` for each value: the name of a genre evaluates nothing."""
+    for _, value, _ in named:
+        text = text.replace(value, "*")
+    return text
+
+
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
     """Return the preferences of an English clause; of a question only those of known values."""
     said = clause.replace("\u2019", "'").strip()
@@ -234,9 +354,34 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
                 break  # what it is about stands before it: "horror is what I love most"
             rest, *others = EN.preferences.but_not.split(said[match.end() :], maxsplit=1)
             adds = _ADDS.search(said) is not None
-            found = _named(rest, liked=liked, adds=adds, asked=asked or EN.preferences.moment.search(match[0]) is not None)
-            return found + [each for other in others for each in _named(other, liked=liked is False, adds=True, asked=True)]
-    return [] if asked else _valued(said)
+            asked = asked or EN.preferences.moment.search(match[0]) is not None
+            found = _of_object(rest, liked=liked, adds=adds, asked=asked)
+            return found + [each for other in others for each in _of_object(other, liked=liked is False, adds=True, asked=True)]
+    return [] if asked else _of_evaluated_values(said)
+
+
+def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
+    """Return the preferences that an object names; one that names nothing known is a like or a dislike as it stands."""
+    whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
+    thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
+    named = _find_values(thing)
+    if not named and EN.preferences.narrowed.match(whole[len(thing) :]):
+        thing, named = whole, _find_values(whole)
+    found = _as_preferences(named, liked=liked, adds=adds)
+    if found or asked or EN.preferences.empty_object.match(thing) or len(thing) > _LONGEST_THING or _is_at_hand(thing):
+        return found
+    return [Preference(LIKES, thing, liked, adds=True)]
+
+
+_SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
+_LONGEST_THING = 60
+
+
+def _is_at_hand(thing: str) -> bool:
+    """Whether an object is a single item or a service of the shop, and no kind of things."""
+    return _SHOP.search(thing) is not None or (
+        EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
+    )
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
@@ -248,101 +393,38 @@ def _replacement_wishes(clause: str) -> list[Preference]:
         or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0
     ):
         return []
-    return _all_values(asked, liked=True, adds=True)
+    return _as_preferences([each for each in _find_values(asked) if each[0] != "author"], liked=True, adds=True)
 
 
-def _valued(said: str) -> list[Preference]:
+def _of_evaluated_values(said: str) -> list[Preference]:
     """Return the preferences of a clause with a known value, by its sentiment."""
     text = EN.tastes.instead.sub("", said)
-    named = _named_in(text)
+    named = _find_values(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
         return []
-    rest = said
-    for _, value, _ in named:
-        rest = rest.replace(value, "*")
+    rest = _without_values(said, named)
     score = sentiment_score(rest)
-    if EN.preferences.instruction.search(text) and EN.preferences.unwanted.search(rest):
-        score = -1
     if not score and not is_evaluative(rest):
-        score = _stand(rest, frozenset(slot for slot, _, _ in named))
-    if score == 0:
-        return []
-    adds = _ADDS.search(said) is not None
-    slots = dict.fromkeys(slot for slot, _, _ in named)
-    values = {slot: [value for at, value, _ in named if at == slot] for slot in slots}
-    return [each for slot in slots for each in _preferences(slot, values[slot], liked=score > 0, adds=adds)]
+        score = _side_by_habit(rest, {slot for slot, _, _ in named})
+    return _as_preferences(named, liked=score > 0, adds=_ADDS.search(said) is not None) if score else []
 
 
-def _named_in(text: str) -> list[tuple[str, str, int]]:
-    """Return slot, value and position of the known values of a clause."""
-    found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
-    if (author := _AUTHOR.search(text)) is not None:
-        found.append(("author", author))
-    return [(slot, next(filter(None, match.groups()), match[0]), match.start()) for slot, match in found]
-
-
-def _is_the_speakers(text: str, named: list[tuple[str, str, int]]) -> bool:
+def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
     if any(EN.preferences.specific.search(text[:start]) for slot, _, start in named if slot != "author"):
         return False
-    starts = min(start for _, _, start in named)
-    return bool(starts <= _AT_THE_BEGINNING or EN.preferences.speaker.search(text) or EN.preferences.instruction.search(text))
-
-
-def _stand(rest: str, slots: frozenset[str]) -> int:
-    """Return the polarity of a clause without evaluating words: a habit is a like."""
-    if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
-        return 1
-    if EN.preferences.as_a_rule.search(rest) and not EN.preferences.no_taste.search(rest):
-        return -1 if EN.preferences.negative.search(rest) else 1
-    return -1 if EN.preferences.negative.search(rest) and EN.preferences.for_me.search(rest) else 0
+    return min(start for _, _, start in named) <= _AT_THE_BEGINNING or EN.preferences.speaker.search(text) is not None
 
 
 _AT_THE_BEGINNING = 12
 
 
-def _named(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the preferences that an object names; one that names nothing known is a like or a dislike as it stands."""
-    whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
-    thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
-    found = _all_values(thing, liked=liked, adds=adds)
-    if not found and EN.preferences.narrowed.match(whole[len(thing) :]):
-        thing, found = whole, _all_values(whole, liked=liked, adds=adds)
-    author = _AUTHOR.search(rest)
-    if author is not None:
-        found += _preferences("author", [next(filter(None, author.groups()))], liked=liked, adds=adds)
-    if found or asked or EN.preferences.empty_object.match(thing) or len(thing) > _LONGEST_THING or _is_at_hand(thing):
-        return found
-    return [Preference("likes", thing, liked, adds=True)]
-
-
-_SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
-_LONGEST_THING = 60
-
-
-def _all_values(thing: str, *, liked: bool | None, adds: bool) -> list[Preference]:
-    return [each for slot, pattern in _VALUES for each in _values(slot, pattern, thing, liked=liked, adds=adds)]
-
-
-def _is_at_hand(thing: str) -> bool:
-    """Whether an object is a single item or a service of the shop, and no kind of things."""
-    return _SHOP.search(thing) is not None or (
-        EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
-    )
-
-
-def _values(slot: str, pattern: re.Pattern[str], text: str, *, liked: bool | None, adds: bool) -> list[Preference]:
-    names = [(match[1] or match[0]) if match.lastindex else match[0] for match in pattern.finditer(text)]
-    return _preferences(slot, names, liked=liked, adds=adds)
-
-
-def _preferences(slot: str, names: Iterable[str], *, liked: bool | None, adds: bool) -> list[Preference]:
-    keeps = slot == "author"
-    values = [name.rstrip(".") if keeps or name.isupper() else name.lower() for name in dict.fromkeys(names)][:3]
-    if not values:
-        return []
-    if liked is True:
-        return [Preference(slot, ", ".join(values), liked, adds)]
-    return [Preference(slot, value, liked, adds) for value in values]
+def _side_by_habit(rest: str, slots: set[str]) -> int:
+    """Return the polarity of a clause without evaluating words: a habit is a like."""
+    if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
+        return 1
+    if not EN.preferences.as_a_rule.search(rest) or EN.preferences.no_taste.search(rest):
+        return 0
+    return -1 if EN.preferences.negative.search(rest) else 1
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
@@ -354,41 +436,32 @@ def _japanese_preferences(sentence: str) -> list[Preference]:
         clause = JA.preferences.rather.sub("", part.strip(" 。！!"))
         if JA.preferences.not_said.search(clause):
             continue
-        if carried and not _values_japanese(clause):
+        if carried and not _find_values(clause):
             clause = f"{carried}{clause}"
         said = _of_japanese_clause(clause, is_last=at == len(parts) - 1)
         said = said or (_replacement_wishes(clause) if found and found[-1].liked is False else [])
-        carried = "" if said else clause if _values_japanese(clause) else ""
+        carried = "" if said else clause if _find_values(clause) else ""
         found += said
     return found
 
 
-def _values_japanese(clause: str) -> list[tuple[str, list[str]]]:
-    values = [(slot, names) for slot, pattern in _VALUES if (names := [match[0] for match in pattern.finditer(clause)])]
-    author = None if values else _AUTHOR.search(clause)
-    return values if author is None else [("author", [next(filter(None, author.groups()))])]
-
-
 def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
     excepted, sign, others = clause.partition("以外")
-    if sign and others and (liked := _liked_in(others, is_last=is_last)) and (but := _values_japanese(excepted)):
-        sides = [(slot, names, liked == "no") for slot, names in but]
-        sides += [(slot, names, liked == "yes") for slot, names in _values_japanese(others)]
-        return [each for slot, names, side in sides for each in _preferences(slot, names, liked=side, adds=True)]
+    if sign and others and (liked := _liked_in(others, is_last=is_last)) and (but := _find_values(excepted)):
+        sides = ((but, liked == "no"), (_find_values(others), liked == "yes"))
+        return [each for named, side in sides for each in _as_preferences(named, liked=side, adds=True)]
     plain = JA.preferences.as_one_likes.sub("", clause)
-    values = _values_japanese(plain)
-    rest = plain
-    for _, names in values:
-        for name in names:
-            rest = rest.replace(name, "*")
+    named = _find_values(plain)
+    if any(slot != "author" for slot, _, _ in named):
+        named = [each for each in named if each[0] != "author"]
+    rest = _without_values(plain, named)
     liked = _liked_in(rest, is_last=is_last)
     if not liked or _SHOP.search(rest):
         return []
-    adds = _ADDS.search(clause) is not None
-    found = [each for slot, names in values for each in _preferences(slot, names, liked=_POLARITY[liked], adds=adds)]
+    found = _as_preferences(named, liked=_POLARITY[liked], adds=_ADDS.search(clause) is not None)
     thing = JA.preferences.thing.search(plain) if not found else None
     if thing is not None and not JA.preferences.no_thing.search(thing[1]):
-        return [Preference("likes", thing[1], _POLARITY[liked], adds=True)]
+        return [Preference(LIKES, thing[1], _POLARITY[liked], adds=True)]
     return found
 
 
@@ -401,8 +474,6 @@ def _liked_in(clause: str, *, is_last: bool) -> str:
         return "once"
     if JA.preferences.not_disliked.search(clause):
         return ""
-    if JA.preferences.dislikes.search(clause) and not JA.preferences.only.search(clause):
-        return "no"
     score = sentiment_score(clause)
     if JA.preferences.likes.search(clause) or JA.preferences.only.search(clause):
         return "yes" if score >= 0 or JA.preferences.only.search(clause) else "no"
@@ -411,52 +482,19 @@ def _liked_in(clause: str, *, is_last: bool) -> str:
     return "yes" if score > 0 else "no" if score < 0 else ""
 
 
-# Clauses, and the antecedents of pronouns in them.
-
+_ANAPHORA = any_language("preferences.anaphora")
 _NEXT = any_language("clauses.next")
 
 
 def split_clauses(sentence: str) -> list[str]:
     """Return the statements of a sentence, as they follow one another."""
-    return [part for each in _NEXT.split(sentence) for part in _apart(each) if part.strip()]
+    return [part for each in _NEXT.split(sentence) for part in _before_and_after_comma(each) if part.strip()]
 
 
-def _apart(clause: str) -> tuple[str, ...]:
+def _before_and_after_comma(clause: str) -> tuple[str, ...]:
+    """Split "no more romance, mystery please", where only the second part is wanted."""
     match = EN.clauses.instead.match(clause)
     return (clause,) if match is None else (match[1], match[2])
-
-
-def join_answers(said: Iterable[str]) -> Iterator[str]:
-    """Join a rhetorical question with its answer: "Romance? No thank you."."""
-    asked = ""
-    for sentence in said:
-        if asked:
-            sentence = f"{asked.rstrip('?？ ')} - {sentence}"
-        asked = sentence if _SELF_ASKED.match(sentence) else ""
-        if not asked:
-            yield sentence
-
-
-_SELF_ASKED = re.compile(r"\A\W*+\w[\w-]*+(?: [\w-]++)?[?？]\s*\Z")
-
-
-def resolve_pronouns(said: Iterable[str]) -> Iterator[str]:
-    """Replace pronouns by the genre before them: in "Got any josei? I adore that stuff." the second means josei."""
-    genre = ""
-    for each in said:
-        named = [match for match in _GENRE.finditer(each) if not EN.preferences.specific.search(each[: match.start()])]
-        if named:
-            genre = named[-1][0]
-        elif genre and (match := EN.clauses.of_it.search(each.replace("\u2019", "'"))):
-            each = f"{each[: match.start(1)]}{genre}{each[match.end(1) :]}"
-        elif genre and JA.clauses.of_it.match(each):
-            each = f"{genre}が{each}"
-        else:
-            genre = ""
-        yield each
-
-
-_GENRE = dict(_VALUES)["genre"]
 
 
 # Subject of a sentence: the user, or another person.

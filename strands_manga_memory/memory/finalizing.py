@@ -16,8 +16,13 @@ from strands.models import Model
 
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
-from strands_manga_memory.language.preference_slots import Preference, canonical_value, split_values
-from strands_manga_memory.language.preferences import extract_preferences, parse_preference
+from strands_manga_memory.language.preferences import (
+    Preference,
+    canonical_value,
+    extract_preferences,
+    parse_preference,
+    split_values,
+)
 from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
     SessionSummarizer,

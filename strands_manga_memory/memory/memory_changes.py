@@ -7,7 +7,7 @@ from typing import Any
 
 from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.language.preference_slots import Preference, slot_for_key
+from strands_manga_memory.language.preferences import Preference, slot_for_key
 from strands_manga_memory.memory.memory_search import checked_importance, checked_type
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import Cleaning

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from strands_manga_memory.language.preference_slots import DISLIKES, remove_values, slot_for_key
+from strands_manga_memory.language.preferences import DISLIKES, remove_values, slot_for_key
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.memory.records import DAY, MemoryRecord, MemoryType
 from strands_manga_memory.messages.injection import escape_line

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
-from strands_manga_memory.language.preference_slots import canonical_value
+from strands_manga_memory.language.preferences import canonical_value
 from strands_manga_memory.memory.records import (
     DAY,
     ERASED,

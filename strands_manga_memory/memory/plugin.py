@@ -22,8 +22,14 @@ from strands.plugins import Plugin
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
-from strands_manga_memory.language.preference_slots import DISLIKES, LIKES, Preference, remove_values
-from strands_manga_memory.language.preferences import extract_preferences, parse_preference
+from strands_manga_memory.language.preferences import (
+    DISLIKES,
+    LIKES,
+    Preference,
+    extract_preferences,
+    parse_preference,
+    remove_values,
+)
 from strands_manga_memory.language.session_summaries import run_with_timeout
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText

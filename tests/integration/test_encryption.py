@@ -31,7 +31,7 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.language.preference_slots import Preference
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory import MemoryType
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.session.core.records import DAMAGED_TEXT

@@ -12,7 +12,7 @@ from strands import Agent
 from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
-from strands_manga_memory.language.preference_slots import Preference
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
     PreferenceOutbox,

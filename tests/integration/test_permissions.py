@@ -30,7 +30,7 @@ from strands_manga_memory import (
     open_hot_store,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.language.preference_slots import Preference
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory import KinesisPreferenceSink
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.ops.permissions import REDIS_COMMANDS, iam_policy, redis_acl

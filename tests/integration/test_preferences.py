@@ -25,7 +25,7 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.language.preference_slots import Preference
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
     KinesisPreferenceSink,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strands_manga_memory.language.preference_slots import Preference, canonical_value, slot_for_key, split_values
+from strands_manga_memory.language.preferences import Preference, canonical_value, slot_for_key, split_values
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
 from strands_manga_memory.memory.preferences.statements import (
     Removal,

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import PersonalDataError, StoreError, StoreUnavailableError
 from strands_manga_memory.forks import at_fork
-from strands_manga_memory.language.preference_slots import Preference
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog

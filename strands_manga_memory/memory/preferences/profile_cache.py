@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.preference_slots import Preference, slot_for_key
+from strands_manga_memory.language.preferences import Preference, slot_for_key
 from strands_manga_memory.memory.memory_context import AgentContext
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import TTL, HotProfile, ProfileState

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.language.preference_slots import (
+from strands_manga_memory.language.preferences import (
     DISLIKES,
     LIKES,
     Preference,
