@@ -18,7 +18,7 @@ def main() -> None:
         asked = {"user_id": scope.user_id, "session_id": scope.session_id}
         builder = GraphBuilder()
         for name in ("finder", "writer"):
-            agent = memory.agent(model, agent_id=name, session=False, callback_handler=None, **asked)  # type: ignore[arg-type]
+            agent = memory.agent(model, agent_id=name, session=False, callback_handler=None, **asked)
             builder.add_node(agent, name)
         builder.add_edge("finder", "writer")
         builder.set_graph_id("shop")

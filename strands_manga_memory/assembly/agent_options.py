@@ -1,39 +1,21 @@
-"""The keyword arguments of sessions and agents: their types, a check of their names, and how ours and others come together."""
+"""Keyword arguments of sessions and agents: a check of their names, and the merge of the user's with the facade's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Required, TypedDict, cast
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypedDict
 
-from strands.agent.conversation_manager import ConversationManager
-from strands.memory import MemoryManager
-from strands.plugins import Plugin
+from strands import Agent
 
-from strands_manga_memory.assembly.settings import History, MangaMemorySettings, SettingsError, unknown_setting
-from strands_manga_memory.session import TieredSessionManager, TtlPolicy
+from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError, unknown_setting
+from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.basis.tiers import Refresh
 from strands_manga_memory.stores import Codec
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from strands import BackgroundTasksConfig, InterventionHandler, ModelRetryStrategy, Sandbox
-    from strands.agent.state import AgentState
-    from strands.experimental.context_manager import ContextManager, ContextManagerConfig
-    from strands.hooks import HookCallback, HookProvider
-    from strands.memory import MemoryManagerConfig
-    from strands.models import Model
-    from strands.session import SessionManager
-    from strands.storage import Storage
-    from strands.tools.executors import ConcurrentToolExecutor, SequentialToolExecutor
-    from strands.types.agent import ConcurrentInvocationMode
-    from strands.types.content import Messages, SystemContentBlock
-    from strands.types.traces import AttributeValue
-
-    from strands_manga_memory import conversation, memory, prompt
-
 
 class SessionSettings(TypedDict, total=False):
-    """The settings of a ``TieredSessionManager``, where its own page says what each means."""
+    """Keyword arguments of ``TieredSessionManager``, described there."""
 
     flush_every: int
     ttl: TtlPolicy | None
@@ -46,144 +28,63 @@ class SessionSettings(TypedDict, total=False):
     clock: Callable[[], float]
 
 
-class AgentKwargs(TypedDict, total=False):
-    """What ``MangaMemory.agent_kwargs`` hands to ``strands.Agent``, beside what was given to be handed on.
-
-    A part that was not asked for is not in it.
-    """
-
-    agent_id: str
-    conversation_manager: ConversationManager
-    session_manager: TieredSessionManager
-    memory_manager: MemoryManager
-    plugins: list[Plugin]
-
-
-class PartsSettings(TypedDict, total=False):
-    """What an agent remembers and is told, where the page of ``MangaMemory.agent_kwargs`` says what each means."""
-
-    history: History | None
-    max_tokens: int | None
-    trim_to: int | None
-    max_turns: int | None
-    recall: bool | None
-    summary_schedule: conversation.SummarySchedule | None
-    learn: memory.Learn | None
-    task_state: bool | Mapping[str, Any] | None
-    instructions: bool | prompt.InstructionFiles
-    cache_monitor: prompt.PromptCacheMonitor | None
-
-
-class AgentOptions(TypedDict, total=False):
-    """The keyword arguments of ``strands.Agent`` beside its model and its id, where its own page says what each means."""
-
-    messages: Messages | None
-    tools: list[Any] | None
-    system_prompt: str | list[SystemContentBlock] | None
-    structured_output_model: type[BaseModel] | None
-    callback_handler: Callable[..., Any] | None
-    conversation_manager: ConversationManager | None
-    record_direct_tool_call: bool
-    load_tools_from_directory: bool
-    trace_attributes: Mapping[str, AttributeValue] | None
-    baggage_attributes: Mapping[str, str] | None
-    aux_model: Model | str | None
-    name: str | None
-    description: str | None
-    state: AgentState | dict[str, Any] | None
-    context_manager: str | ContextManagerConfig | ContextManager | bool | None
-    plugins: Sequence[Plugin] | None
-    hooks: list[HookProvider | HookCallback[Any]] | None
-    session_manager: SessionManager[Any] | None
-    memory_manager: MemoryManager | MemoryManagerConfig | None
-    structured_output_prompt: str | None
-    tool_executor: ConcurrentToolExecutor | SequentialToolExecutor | None
-    retry_strategy: ModelRetryStrategy | None
-    concurrent_invocation_mode: ConcurrentInvocationMode
-    checkpointing: bool
-    sandbox: Sandbox | None
-    storage: Storage | None
-    background_tasks: bool | BackgroundTasksConfig | None
-    interventions: list[InterventionHandler] | None
-
-
-class HandedOn(SessionSettings, AgentOptions, total=False):
-    """What ``MangaMemory.agent_kwargs`` takes beside its own arguments: what a session takes, and what an agent takes."""
-
-
-class Options(HandedOn, PartsSettings, total=False):
-    """What ``MangaMemory.agent`` takes beside its own arguments: what ``agent_kwargs`` takes."""
-
-
-class _Scope(TypedDict, total=False):
-    user_id: Required[str]
-    session_id: Required[str]
-    agent_id: str
-    tenant: str | None
-    session: bool
-
-
-class PartsAsked(_Scope, Options, total=False):
-    """The arguments of ``MangaMemory.agent_kwargs``, where its own page says what each means."""
-
-
-_OF_SESSIONS = tuple(SessionSettings.__annotations__)
-_OF_PARTS = tuple(PartsSettings.__annotations__)
-_OF_SCOPES = tuple(_Scope.__annotations__)
-_OF_AGENTS = tuple(AgentOptions.__annotations__)
-OF_STORES = ("hot", "durable", "memories", "create_tables", "sink", "profile", "pii", "environment", "embed", "defaults")
-"""The arguments of ``MangaMemory.open`` beside the settings of its sessions."""
-_HOMES = (
-    (OF_STORES, "MangaMemory.open({}=...)"),
-    ((*_OF_SCOPES, *_OF_PARTS, *_OF_AGENTS), "memory.agent(model, ..., {}=...)"),
+SESSION_OPTIONS = tuple(SessionSettings.__annotations__)
+AGENT_OPTIONS = tuple(name for name in inspect.signature(Agent).parameters if name not in ("model", "agent_id"))
+"""Keyword arguments of ``strands.Agent`` that ``MangaMemory.agent_kwargs`` passes through."""
+SCOPE_OPTIONS = ("user_id", "session_id", "agent_id", "tenant", "session")
+PART_OPTIONS = (
+    *("history", "max_tokens", "trim_to", "max_turns", "recall", "summary_schedule"),
+    *("learn", "task_state", "instructions", "cache_monitor"),
+)
+STORE_OPTIONS = ("hot", "durable", "memories", "create_tables", "sink", "profile", "pii", "environment", "embed", "defaults")
+"""Arguments of ``MangaMemory.open`` besides the settings of its sessions."""
+_CALLS = (
+    (STORE_OPTIONS, "MangaMemory.open({}=...)"),
+    ((*SCOPE_OPTIONS, *PART_OPTIONS, *AGENT_OPTIONS), "memory.agent(model, ..., {}=...)"),
     (tuple(MangaMemorySettings.model_fields), "defaults=MangaMemorySettings({}=...)"),
 )
 
 
-def check_names(settings: Iterable[str], *, beside: Iterable[str] = ()) -> None:
-    """Refuse what is no setting of a ``TieredSessionManager``.
+def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, *, similar: Iterable[str] = ()) -> None:
+    """Refuse unknown keyword arguments.
 
     Args:
-        settings: The names.
-        beside: Other arguments of the same call, one of which may have been meant.
+        names: Names of the given arguments.
+        known: Accepted names. Default: those of ``TieredSessionManager``.
+        similar: Other arguments of the same call, which the error may suggest.
 
     Raises:
-        ValueError: The message names each, and what is closest.
+        SettingsError: A name is unknown. The message has the closest name, or the call that takes the argument.
     """
-    _check(settings, _OF_SESSIONS, beside)
-
-
-def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is for our parts and the session, and what is for the agent.
-
-    Args:
-        options: All of it.
-
-    Raises:
-        ValueError: One is for neither; the message names it, and what is closest.
-    """
-    _check(options, (*_OF_SESSIONS, *_OF_PARTS, *_OF_AGENTS), _OF_SCOPES)
-    agent = {name: value for name, value in options.items() if name in _OF_AGENTS}
-    return {name: value for name, value in options.items() if name not in _OF_AGENTS}, agent
-
-
-def merged(ours: Mapping[str, Any], own: Mapping[str, Any]) -> AgentKwargs:
-    """Return the arguments of an agent: plugins of both, and else its own in the place of ours."""
-    plugins = [*(ours.get("plugins") or ()), *(own.get("plugins") or ())]
-    given = {name: value for name, value in own.items() if name != "plugins" and (value is not None or name not in ours)}
-    without = {"plugins"} if own.get("context_manager") in (None, False) else {"plugins", "conversation_manager"}
-    arguments = {**{name: value for name, value in ours.items() if name not in without}, **given}
-    return cast("AgentKwargs", arguments | ({"plugins": plugins} if plugins else {}))
-
-
-def _check(names: Iterable[str], known: tuple[str, ...], beside: Iterable[str]) -> None:
-    problems = [(name, _problem(name, (*beside, *known))) for name in names if name not in known]
+    known = tuple(known)
+    problems = []
+    for name in names:
+        if name not in known:
+            calls = " or ".join(call.format(name) for options, call in _CALLS if name in options)
+            problem = unknown_setting(name, (*similar, *known))
+            problems.append((name, f"Unknown setting {name!r:.80}. It belongs to {calls}" if calls else problem))
     if problems:
         raise SettingsError(problems)
 
 
-def _problem(name: str, known: tuple[str, ...]) -> str:
-    homes = [call.format(name) for names, call in _HOMES if name in names]
-    if homes:
-        return f"Unknown setting {name!r:.80}. It belongs to {' or '.join(homes)}"
-    return unknown_setting(name, known)
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of the session and those of the agent.
+
+    Raises:
+        SettingsError: An option belongs to neither.
+    """
+    check_options(options, (*SESSION_OPTIONS, *AGENT_OPTIONS), similar=(*SCOPE_OPTIONS, *PART_OPTIONS))
+    session = {name: value for name, value in options.items() if name in SESSION_OPTIONS}
+    return session, {name: value for name, value in options.items() if name not in session}
+
+
+def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an agent: the plugins of both, otherwise the user's argument before ours."""
+    plugins = [*(ours.get("plugins") or ()), *(theirs.get("plugins") or ())]
+    given = {name: value for name, value in theirs.items() if value is not None or name not in ours}
+    arguments = {**ours, **given, "plugins": plugins}
+    if theirs.get("context_manager") not in (None, False) and "conversation_manager" not in given:
+        arguments.pop("conversation_manager", None)
+    if not plugins:
+        del arguments["plugins"]
+    return arguments

@@ -1,10 +1,10 @@
-"""The parts that ``MangaMemory`` gives an agent: its recall, what it is told once, and its user's tier."""
+"""Parts that ``MangaMemory`` gives an agent: its plugins, guarded tools, and the tier of its user."""
 
 from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +12,65 @@ from strands import Agent
 from strands.plugins import Plugin
 
 from strands_manga_memory.announcements import announces
-from strands_manga_memory.arguments import with_method
+from strands_manga_memory.arguments import of_kind, with_method
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 
 if TYPE_CHECKING:
-    from strands_manga_memory import conversation, prompt, state
+    from strands.tools.mcp import MCPClient
+
+    from strands_manga_memory import conversation, mcp, prompt, state
+    from strands_manga_memory.assembly.settings import MangaMemorySettings
     from strands_manga_memory.language.search import Embed
 
 logger = logging.getLogger(__name__)
 
 
+class ClientGuards:
+    """Guarded tools by MCP client, held weakly: the agents of a process share one breaker per tool.
+
+    Args:
+        settings: Settings of the process, for the default policy.
+    """
+
+    def __init__(self, settings: MangaMemorySettings) -> None:
+        self._settings = settings
+        self._guards: weakref.WeakValueDictionary[int, mcp.GuardedMCPTools] = weakref.WeakValueDictionary()
+        self._options: weakref.WeakKeyDictionary[mcp.GuardedMCPTools, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+    def __iter__(self) -> Iterator[mcp.GuardedMCPTools]:
+        return iter(list(self._guards.values()))
+
+    def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None, settings: dict[str, Any]) -> mcp.GuardedMCPTools:
+        """Return the guarded tools of a client, an existing object if it has one.
+
+        Raises:
+            ValueError: The existing object has other settings, or a setting is not allowed.
+        """
+        from strands_manga_memory import mcp
+
+        options = {name: value for name, value in {"policy": policy, **settings}.items() if value is not None}
+        existing = self._guards.get(id(client))
+        if existing is not None:
+            if options not in ({}, self._options[existing]):
+                raise ValueError(f"client is guarded already, with {self._options[existing]!r:.80}; got {options!r:.80}")
+            return existing
+        if policy is None:
+            ours = self._settings
+            policy = mcp.BreakerPolicy(
+                ours.breaker_failures, ours.breaker_reset_after, ours.breaker_timeout, users=ours.breaker_users
+            )
+        guarded = self._guards[id(client)] = mcp.GuardedMCPTools(client, policy, **settings)
+        self._options[guarded] = options
+        return guarded
+
+
 def make_recall_plugin(
     tokens: int | None, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
 ) -> conversation.HistoryRecall:
-    """Return the plugin that quotes messages that have left the history, in so many tokens.
+    """Return the plugin that quotes evicted messages, in at most ``tokens`` tokens.
 
-    The log is not read as long as the history holds all of it: a worker that answers one message and goes pays nothing for it.
+    The log is not read while the history holds all of it.
     """
     from strands_manga_memory import conversation
 
@@ -43,55 +85,61 @@ def make_recall_plugin(
     )
 
 
-def keeping_state(asked: bool | Mapping[str, Any], **given: Any) -> state.StateCoordinator:  # noqa: FBT001 - as agent_kwargs takes it
-    """Return the plugin that keeps where the task stands, with what was asked for over what is given.
+def make_coordinator(
+    options: bool | Mapping[str, Any],  # noqa: FBT001 - as agent_kwargs takes it
+    basis: AgentBasis,
+    *,
+    is_saved: bool,
+    **arguments: Any,
+) -> state.StateCoordinator:
+    """Return the plugin that keeps the task state; ``options`` replace the other arguments.
 
     Raises:
-        ValueError: It is neither True nor a mapping.
+        ValueError: ``options`` is neither True nor a mapping.
     """
     from strands_manga_memory import state
 
-    more = {} if asked is True else with_method("task_state", asked, "keys()", "True, False or a mapping")
-    return state.StateCoordinator(**{**given, **more})
+    arguments["environment"] = basis.environment
+    if is_saved and basis.manager is not None:
+        reference = weakref.ref(basis.manager)  # the coordinator does not keep the session manager alive
+
+        def is_stored(agent_id: str) -> bool:
+            manager = reference()
+            return manager is None or manager.exists(agent_id)
+
+        arguments["is_stored"] = is_stored
+    if options is not True:
+        arguments |= with_method("task_state", options, "keys()", "True, False or a mapping")
+    coordinator = state.StateCoordinator(**arguments)
+    basis.tier.follow(coordinator)
+    return coordinator
 
 
-def told_once(instructions: bool | prompt.InstructionFiles) -> list[prompt.StableTexts]:  # noqa: FBT001 - as agent_kwargs takes it
-    """Return the plugin that tells an agent of instruction files, if there shall be any.
+def make_instructions_plugin(instructions: bool | prompt.InstructionFiles) -> prompt.StableTexts:  # noqa: FBT001 - as agent_kwargs takes it
+    """Return the plugin that adds instruction files to the system prompt.
 
     Raises:
-        ValueError: It is neither a truth value nor ``InstructionFiles``.
+        ValueError: ``instructions`` is neither True nor ``InstructionFiles``.
     """
-    if instructions is False:
-        return []
     from strands_manga_memory import prompt
 
     files = prompt.InstructionFiles() if instructions is True else instructions
-    if not isinstance(files, prompt.InstructionFiles):
-        raise ValueError(f"instructions must be True, False or InstructionFiles(...), got {instructions!r:.80}")
-    return [prompt.StableTexts(files)]
+    return prompt.StableTexts(of_kind("instructions", files, prompt.InstructionFiles, "True, False or InstructionFiles(...)"))
 
 
-def watching(monitor: prompt.PromptCacheMonitor | None) -> list[prompt.PromptCacheMonitor]:
-    """Return the plugin that watches the prompt cache, if there shall be one.
+def check_cache_monitor(monitor: prompt.PromptCacheMonitor) -> prompt.PromptCacheMonitor:
+    """Return a monitor of the prompt cache.
 
     Raises:
-        ValueError: It is no ``PromptCacheMonitor``.
+        ValueError: It has another type.
     """
-    if monitor is None:
-        return []
     from strands_manga_memory import prompt
 
-    if not isinstance(monitor, prompt.PromptCacheMonitor):
-        raise ValueError(f"cache_monitor must be a PromptCacheMonitor or None, got {monitor!r:.80}")
-    return [monitor]
+    return of_kind("cache_monitor", monitor, prompt.PromptCacheMonitor, "a PromptCacheMonitor or None")
 
 
 class EnvironmentMetadata(Plugin):
-    """Keeps the surroundings of a conversation among its metadata, where no ``StateCoordinator`` does.
-
-    Args:
-        environment: The surroundings.
-    """
+    """Plugin that stores the environment with a conversation's metadata, for agents without a ``StateCoordinator``."""
 
     name = "strands-manga-memory:environment"
 
@@ -100,59 +148,50 @@ class EnvironmentMetadata(Plugin):
         self._environment = environment
 
     def init_agent(self, agent: Agent) -> None:
-        """Let it be told of the agent's conversation."""
+        """Register the environment for each save of the agent's conversation."""
         announces(agent, self._environment.announced)
 
 
-def surroundings(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:
-    """Return the surroundings of a conversation; None if there is no source, or it fails."""
+def load_environment(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:
+    """Return the environment of a conversation; None without a source, or if the source fails."""
     if source is None:
         return None
     try:
         return source.load(scope)
-    except Exception as error:  # noqa: BLE001 - a source is others' code: a conversation begins without it, too
+    except Exception as error:  # noqa: BLE001 - a source is the user's code, and a conversation begins without it, too
         logger.warning("error=<%s> | the environment could not be read, the session starts without it", type(error).__name__)
         return None
 
 
 class UserTier:
-    """The tier of a user, as his environment says: at the session's start, and after each change of it."""
+    """Tier of a user by the environment: at the start of the session, and after each change.
 
-    __slots__ = ("_coordinator", "_environment")
+    Args:
+        environment: Environment at the start of the session.
+    """
 
     def __init__(self, environment: state.Environment | None) -> None:
         self._environment = environment
         self._coordinator: weakref.ref[state.StateCoordinator] | None = None
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
-        """Go by what this coordinator knows of the environment from now on."""
+        """Read the tier from a coordinator's environment from now on."""
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return a policy by this tier; where it is not known, by that of ``base``."""
-        return replace(base, tier=lambda: self._now() or (base.tier() if callable(base.tier) else base.tier))
+        """Return ``base`` with this tier, or its own where this tier is unknown."""
+        return replace(base, tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier))
 
-    def _now(self) -> str | None:
-        live = None if self._coordinator is None else self._coordinator()
-        known = self._environment if live is None else live.environment
-        return None if known is None else known.tier
+    def _current(self) -> str | None:
+        coordinator = None if self._coordinator is None else self._coordinator()
+        environment = self._environment if coordinator is None else coordinator.environment
+        return None if environment is None else environment.tier
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What an agent is built on: its session, if it has one, and its surroundings."""
+class AgentBasis:
+    """Session, tier and environment that an agent is built on; without a session manager for nodes of a graph."""
 
     manager: TieredSessionManager | None
     tier: UserTier
     environment: state.Environment | None
-
-
-def check_of_storage(manager: TieredSessionManager) -> Callable[[str], bool]:
-    """Return a check whether a session has a conversation of an agent. It does not keep the manager alive."""
-    held = weakref.ref(manager)
-
-    def is_stored(agent_id: str) -> bool:
-        manager = held()
-        return manager is None or manager.exists(agent_id)
-
-    return is_stored

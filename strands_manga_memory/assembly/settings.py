@@ -227,17 +227,18 @@ class MangaMemorySettings(BaseModel):
         """Return the policy that the settings of time to live make up."""
         return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
 
-    def session_settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of a ``TieredSessionManager``."""
-        names = (
-            "flush_every",
-            "refresh",
-            "resume_cold",
-            "hot_deadline",
-            "durable_deadline",
-            "max_unsaved",
-        )
-        return {**{name: getattr(self, name) for name in names}, "ttl": self.ttl_policy()}
+    def open_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of ``MangaMemory.open``."""
+        users = self.users_url
+        names = ("create_tables", "flush_every", "refresh", "resume_cold", "hot_deadline", "durable_deadline", "max_unsaved")
+        return {
+            "hot": self.hot_url,
+            "durable": self.durable_url,
+            "memories": users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users),
+            "defaults": self,
+            "ttl": self.ttl_policy(),
+            **{name: getattr(self, name) for name in names},
+        }
 
 
 def variable(name: str) -> str:

@@ -160,7 +160,12 @@ def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, ke
     memories.create_if_missing()
     now, ahead = _TODAY, 0.0
     memory = MangaMemory(
-        hot=stage.hot, durable=stage.durable, memories=memories, settings={"hot_deadline": 5.0, "clock": lambda: now + ahead}
+        hot=stage.hot,
+        durable=stage.durable,
+        memories=memories,
+        create_tables=False,
+        hot_deadline=5.0,
+        clock=lambda: now + ahead,
     )
     stage.settle()
     stage.clear()

@@ -23,11 +23,11 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.assembly.agent_options import (
-    OF_STORES,
-    AgentKwargs,
-    AgentOptions,
-    PartsAsked,
-    PartsSettings,
+    AGENT_OPTIONS,
+    PART_OPTIONS,
+    SCOPE_OPTIONS,
+    SESSION_OPTIONS,
+    STORE_OPTIONS,
     SessionSettings,
 )
 from strands_manga_memory.assembly.settings import History
@@ -50,18 +50,14 @@ def memory(tmp_path: Path) -> MangaMemory:
     return MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True)
 
 
-def test_the_types_name_what_the_constructors_take() -> None:
+def test_known_options_are_those_that_constructors_take() -> None:
     manager = inspect.signature(TieredSessionManager).parameters
     assert set(SessionSettings.__annotations__) == set(manager) - {"session_id", "hot", "durable"}
-    assert set(AgentOptions.__annotations__) == set(inspect.signature(Agent).parameters) - {"model", "agent_id"}
-    assert set(AgentKwargs.__annotations__) < set(inspect.signature(Agent).parameters)
     asked = inspect.signature(MangaMemory.agent_kwargs).parameters
-    assert set(PartsSettings.__annotations__) < set(asked)
-    handed_on = {*SessionSettings.__annotations__, *AgentOptions.__annotations__}
-    assert set(PartsAsked.__annotations__) == {*asked, *handed_on} - {"self", "options"}
-    names = [name for kind in (SessionSettings, PartsSettings, AgentOptions) for name in kind.__annotations__]
+    assert {*SCOPE_OPTIONS, *PART_OPTIONS} == set(asked) - {"self", "options"}
+    names = [*SESSION_OPTIONS, *SCOPE_OPTIONS, *PART_OPTIONS, *AGENT_OPTIONS]
     assert len(names) == len(set(names))
-    assert {*OF_STORES, "settings"} == set(inspect.signature(MangaMemory.open).parameters)
+    assert {*STORE_OPTIONS, "settings"} == set(inspect.signature(MangaMemory).parameters)
 
 
 @pytest.mark.parametrize(
@@ -102,15 +98,15 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
     with pytest.raises(ValueError, match="Did you mean 'flush_every'"):
         memory.session("s", **wrong)
     with pytest.raises(ValueError, match=r"Unknown setting 'systm_prompt'\. Did you mean 'system_prompt'\?"):
-        memory.agent(ScriptedModel(), user_id="u", session_id="s", systm_prompt="")  # type: ignore[arg-type]
+        memory.agent(ScriptedModel(), user_id="u", session_id="s", systm_prompt="")
     for build in (memory.agent_kwargs, memory.agent):
         with pytest.raises(ValueError, match=r"Unknown setting 'max_turn'\. Did you mean 'max_turns'\?"):
-            build(user_id="u", session_id="s", max_turn=3)  # type: ignore[operator]
+            build(user_id="u", session_id="s", max_turn=3)
         with pytest.raises(ValueError, match=r"Unknown setting 'tennant'\. Did you mean 'tenant'\?"):
-            build(user_id="u", session_id="s", tennant="t")  # type: ignore[operator]
-        for name in OF_STORES:
+            build(user_id="u", session_id="s", tennant="t")
+        for name in STORE_OPTIONS:
             with pytest.raises(ValueError, match=rf"Unknown setting '{name}'. It belongs to MangaMemory.open\({name}=...\)"):
-                build(user_id="u", session_id="s", **{name: None})  # type: ignore[operator]
+                build(user_id="u", session_id="s", **{name: None})
     memory.close()
 
 
@@ -255,7 +251,7 @@ def test_what_is_given_takes_the_place_of_ours(memory: MangaMemory, tmp_path: Pa
 
 def test_kwargs_stand_beside_the_agents_own(memory: MangaMemory) -> None:
     kwargs = memory.agent_kwargs(user_id="u", session_id="s", recall=True, plugins=[Mine()])
-    agent = Agent(model=ScriptedModel(), agent_id="x", hooks=[], callback_handler=None, **kwargs)  # type: ignore[misc]
+    agent = Agent(model=ScriptedModel(), agent_id="x", hooks=[], callback_handler=None, **kwargs)
     assert agent.agent_id == "x"
     assert "mine" in agent._plugin_registry._plugins
     memory.close()

@@ -72,7 +72,7 @@ class World:
 
     def everything(self) -> str:
         self.settle()
-        cache = self.memory._cache("u1", None).peek()
+        cache = self.memory._profile_cache("u1", None).peek()
         return f"{list(self.table.query('u1'))}{cache}{self.sent}"
 
 

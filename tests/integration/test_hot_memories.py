@@ -126,7 +126,7 @@ def test_what_is_dropped_while_the_table_is_read_is_not_kept(hot: RedisHotStore,
 
 
 def test_a_copy_is_sealed_and_gone_with_its_user(hot: RedisHotStore, worker: Worker) -> None:
-    memory = worker(settings={"codec": Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k"))})
+    memory = worker(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
     memory.user("u1").remember("The parcel is at the locker GX4.")
     for _ in range(3):
         asked(memory, "Where is the parcel?")

@@ -487,7 +487,7 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
         assert shared_writer(*pair).drain(20)
     assert {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]} == {"~erased"}
     assert [row for bucket in range(16) for row in table.query(f"spool/{bucket:02d}")] == []
-    assert page._cache(USER, None).peek().overrides == {}
+    assert page._profile_cache(USER, None).peek().overrides == {}
     app.close()
     page.close()
 

@@ -40,7 +40,7 @@ class Process:
         self.clock = world.clock
         self.hot, self.table = FaultyHotStore(world.hot), FaultyTable(SQLiteTable(world.path))
         self.memory = MangaMemory(
-            hot=self.hot, durable=self.table, settings={**PATIENT, "clock": world.clock, "codec": world.codec, **settings}
+            hot=self.hot, durable=self.table, **{**PATIENT, "clock": world.clock, "codec": world.codec, **settings}
         )
 
     def agent(self, model: ScriptedModel | None = None) -> Agent:

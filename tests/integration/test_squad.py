@@ -594,7 +594,7 @@ async def test_a_store_that_is_down_is_told_in_words_for_users(tmp_path: Path) -
 async def test_while_the_durable_tier_is_down_the_hot_one_serves(open_memory: OpenMemory) -> None:
     opened = open_memory()
     table = FaultyTable(opened.durable)
-    shop = Shop(MangaMemory(hot=opened.hot, durable=table, settings={"hot_deadline": 5.0}))
+    shop = Shop(MangaMemory(hot=opened.hot, durable=table, hot_deadline=5.0))
     await shop.ask("hello")
     table.down = True
     assert await shop.ask("still there") == "heard still there"

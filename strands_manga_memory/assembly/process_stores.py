@@ -1,0 +1,85 @@
+"""Stores of a process: the memory table, stores that report to telemetry, and the outbox of extracted preferences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from strands_manga_memory import memory
+from strands_manga_memory.arguments import with_method
+from strands_manga_memory.assembly.settings import MangaMemorySettings
+from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.stores.opened import hot_store_of, table_of
+from strands_manga_memory.stores.urls import users_table_url, without_password
+from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.telemetry import observed_hot_store, observed_table
+
+_DEFAULTS = MangaMemorySettings()
+_DRAIN_SECONDS = 5.0
+
+
+def open_stores(
+    hot: str | HotStore | None,
+    durable: str | Table | None,
+    memories: str | Table | bool | None,  # noqa: FBT001 - as MangaMemory takes it
+) -> dict[str, Any]:
+    """Return the stores ``hot``, ``durable`` and ``memories`` for arguments of ``MangaMemory``.
+
+    Raises:
+        ValueError: An argument is neither a store nor its URL; or ``memories`` is True, and ``durable`` is no URL.
+    """
+    hot, durable = hot or _DEFAULTS.hot_url, durable or _DEFAULTS.durable_url
+    if memories is True:
+        if not isinstance(durable, str):
+            raise ValueError("memories must be a URL or a table where durable is a table, got True")
+        memories = users_table_url("true", durable)
+    users = None if memories is False else memories
+    return {
+        "hot": hot_store_of(open_hot_store(hot) if isinstance(hot, str) else hot),
+        "durable": table_of(open_table(durable) if isinstance(durable, str) else durable),
+        "memories": table_of(open_table(users, USER_MEMORY) if isinstance(users, str) else users, name="memories"),
+    }
+
+
+def store_names(stores: Mapping[str, Any], hot: object, durable: object, memories: object) -> dict[str, str]:
+    """Return names of the stores for a ``repr``: the URL that was given, or the class of the store."""
+    given = {"hot": hot or _DEFAULTS.hot_url, "durable": durable or _DEFAULTS.durable_url, "memories": memories}
+    return {
+        tier: without_password(url) if isinstance(url := given[tier], str) else type(store).__name__
+        for tier, store in stores.items()
+        if store is not None
+    }
+
+
+def observe_stores(hot: HotStore, durable: Table, memories: Table | None) -> dict[str, Any]:
+    """Return the stores, each of which reports its operations to telemetry."""
+    users = None if memories is None else observed_table(memories, tier="memories")
+    return {"hot": observed_hot_store(hot), "durable": observed_table(durable), "memories": users}
+
+
+def open_outbox(
+    table: Table,
+    sink: memory.PreferenceSink | None,
+    *,
+    hot: HotStore,
+    pii: memory.PiiPolicy,
+    codec: Codec | None,
+    **clock: Callable[[], float],
+) -> memory.PreferenceOutbox:
+    """Return the outbox of a memory table; by default it writes preferences into the table itself."""
+    from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+
+    return memory.PreferenceOutbox(
+        table,
+        with_method("sink", sink or memory.TablePreferenceSink(table, codec=codec), "send(signal)"),
+        pii=pii,
+        codec=codec,
+        drained=lambda owner, is_removal: HotProfile(hot, owner, codec=codec).publish(is_removal=is_removal),
+        **clock,
+    )
+
+
+def drain_outbox(hot: HotStore, memories: Table) -> None:
+    """Write pending preferences: into the hot cache first, then to the sink."""
+    shared_writer(hot, None).drain(_DRAIN_SECONDS)
+    shared_writer(None, memories).drain(_DRAIN_SECONDS)
