@@ -145,7 +145,13 @@ GAP = " [...] "
 _FENCE = "```"
 _SENTENCE_END = re.compile(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
 _LONGEST = 600
-"""A passage of more characters is cut at a space, or where it must be."""
+"""A passage of more characters is cut before a field of a record, at a space, or where it must be."""
+
+_FIELD = re.compile(r"[,;] (?=[^\W\d][\w.-]{0,60}: )")
+"""The separator before a field of a record that was written in words."""
+
+_LEAD_FIELDS, _LEAD_CHARACTERS = 2, 80
+"""A quote from the middle of a record begins with so many fields of its beginning, in at most so many characters."""
 
 _MOST_MISSES = 50
 """Number of passages that may exceed the remaining tokens before the excerpt is complete: a large text is not counted whole."""
@@ -182,8 +188,10 @@ def _sentences(line: str) -> list[str]:
     found: list[str] = []
     start = 0
     for match in _SENTENCE_END.finditer(line):
-        found.append(line[start : match.end()])
-        start = match.end()
+        field = _FIELD.match(line, match.end())
+        end = field.end() if field else match.end()
+        found.append(line[start:end])
+        start = end
     if rest := line[start:]:
         if rest.strip() or not found:
             found.append(rest)
@@ -195,7 +203,9 @@ def _sentences(line: str) -> list[str]:
 def _pieces(passage: str) -> list[str]:
     found, start = [], 0
     while len(passage) - start > _LONGEST:
-        end = passage.rfind(" ", start + _LONGEST // 2, start + _LONGEST) + 1 or start + _LONGEST
+        middle, most = start + _LONGEST // 2, start + _LONGEST
+        fields = [match.end() for match in _FIELD.finditer(passage, middle, most)]
+        end = fields[-1] if fields else passage.rfind(" ", middle, most) + 1 or most
         found.append(passage[start:end])
         start = end
     return [*found, passage[start:]] if start < len(passage) else found
@@ -226,6 +236,7 @@ def excerpt_for_query(
         follows: Whether a passage that follows one that fits is worth quoting too.
     """
     parts = split_passages(text)
+    starts = _record_starts(parts) if records else range(len(parts))
     gap = count(GAP)
     left, misses = most - gap, 0
     chosen: set[int] = set()
@@ -234,12 +245,14 @@ def excerpt_for_query(
         if known is not None and known(parts[at]):
             continue
         size = count(parts[at]) + gap * (2 - (at - 1 in chosen) - (at + 1 in chosen))
+        if at != starts[at] and chosen.isdisjoint(range(starts[at], at)):
+            size += count(_lead(parts[starts[at]]))
         if size <= left:
             left -= size
             chosen.add(at)
         elif (misses := misses + 1) > _MOST_MISSES:
             break
-    return _listed(parts, sorted(chosen)) if records else _joined(parts, sorted(chosen))
+    return _listed(parts, sorted(chosen), starts) if records else _joined(parts, sorted(chosen))
 
 
 _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
@@ -262,9 +275,34 @@ def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> lis
     return sorted((at for at, score in enumerate(fit) if score > 0), key=lambda at: -fit[at])
 
 
-def _listed(lines: Sequence[str], chosen: Sequence[int]) -> str:
-    text = "\n".join(lines[at].strip() for at in chosen)
-    return text + GAP.rstrip() if 0 < len(chosen) < len(lines) else text
+def _record_starts(parts: Sequence[str]) -> list[int]:
+    """Return for each part of records, one a line, the position of the part with which its record begins."""
+    starts: list[int] = []
+    for at in range(len(parts)):
+        starts.append(at if at == 0 or parts[at - 1].endswith("\n") else starts[-1])
+    return starts
+
+
+def _lead(record: str) -> str:
+    """Return the first fields of a record with a gap behind them; an empty text if they are long."""
+    lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
+    return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
+
+
+def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
+    """Return chosen parts of records, each record on its line, with its first fields in any case."""
+    lines: list[str] = []
+    before = -1
+    for at in chosen:
+        if at == starts[at]:
+            lines.append(parts[at])
+        elif lines and starts[before] == starts[at]:
+            lines[-1] = lines[-1] + parts[at] if before == at - 1 else lines[-1].rstrip(" ,;") + GAP + parts[at]
+        else:
+            lines.append(_lead(parts[starts[at]]) + parts[at].lstrip())
+        before = at
+    text = "\n".join(line.strip().rstrip(",;") for line in lines)
+    return text + GAP.rstrip() if 0 < len(chosen) < len(parts) else text
 
 
 def _joined(parts: Sequence[str], chosen: Sequence[int]) -> str:

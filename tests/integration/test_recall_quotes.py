@@ -81,6 +81,25 @@ def test_json_results_are_quoted_as_values() -> None:
     assert [line.partition("] ")[2] for line in lines] == ["title: Uzumaki, shelf: 12, price: 19.5, about: A spiral. [...]"]
 
 
+def test_a_quote_from_the_middle_of_a_record_names_the_record() -> None:
+    """It begins with the first fields of the record, not with the separator behind a sentence."""
+    title = {"asin": "B07X1234", "title": "灯台守の星郵便", "about_ja": "流れ星に手紙を託す灯台守と少女の静かな物語。"}
+    title["about_en"] = "A lighthouse keeper posts letters by shooting star."
+
+    @tool
+    def stock() -> dict[str, Any]:
+        """Look up the stock."""
+        return {"status": "success", "content": [{"json": {"total": 1, "titles": [title]}}]}
+
+    agent = build_agent([call(1), *["Done."] * 9], stock)
+    for text in ["Please check.", *["Tell me about the weather."] * 4, "Who posts letters by shooting star?"]:
+        agent(text)
+    quoted = [line.partition("] ")[2] for line in quotes_of(agent).splitlines() if line.startswith("[tool")]
+    assert quoted == [
+        "asin: B07X1234, title: 灯台守の星郵便 [...] about_en: A lighthouse keeper posts letters by shooting star. [...]"
+    ]
+
+
 def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
     """After the tool answers again, nothing says any more that it does not."""
 

@@ -80,3 +80,45 @@ def test_a_large_text_is_not_counted_whole() -> None:
 @given(st.text(max_size=600), st.text(max_size=40), st.integers(0, 400))
 def test_an_excerpt_stays_within_its_budget(text: str, question: str, most: int) -> None:
     assert len(excerpt_for_query(text, query_terms(question), most, characters)) <= max(most, 0)
+
+
+RECORDS = (
+    "asin: B07X1234, title: 灯台守の星郵便, about_ja: 少女の静かな物語。, about_en: A keeper posts letters by star.\n"
+    "asin: B07X2201, title: 硝子町の夜回り探偵, about_ja: 夜回りの探偵。 手がかりは硝子。, about_en: The clue is a reflection."
+)
+
+
+def test_a_part_of_a_record_begins_at_a_field_or_a_sentence() -> None:
+    assert [part.strip() for part in split_passages(RECORDS)] == [
+        "asin: B07X1234, title: 灯台守の星郵便, about_ja: 少女の静かな物語。,",
+        "about_en: A keeper posts letters by star.",
+        "asin: B07X2201, title: 硝子町の夜回り探偵, about_ja: 夜回りの探偵。",
+        "手がかりは硝子。,",
+        "about_en: The clue is a reflection.",
+    ]
+
+
+def test_a_long_record_is_cut_before_a_field() -> None:
+    text = ", ".join(f"field_{number}: some words on number {number}" for number in range(60))
+    assert all(part.startswith("field_") and len(part) <= 600 for part in split_passages(text))
+
+
+def test_a_quote_from_the_middle_of_a_record_begins_with_its_first_fields() -> None:
+    found = excerpt_for_query(RECORDS, query_terms("Who posts letters?"), 120, characters, records=True)
+    assert found == "asin: B07X1234, title: 灯台守の星郵便 [...] about_en: A keeper posts letters by star. [...]"
+    found = excerpt_for_query(RECORDS, query_terms("手がかりは硝子？ reflection"), 120, characters, records=True)
+    assert (
+        found == "asin: B07X2201, title: 硝子町の夜回り探偵 [...] 手がかりは硝子。, about_en: The clue is a reflection. [...]"
+    )
+
+
+def test_a_quote_of_whole_records_is_the_records() -> None:
+    assert (
+        excerpt_for_query(RECORDS, query_terms("letters 探偵 reflection 手がかり 物語"), 600, characters, records=True)
+        == RECORDS
+    )
+
+
+@given(st.text(alphabet=st.sampled_from("ab: ,;。.\n"), max_size=200), st.integers(0, 200))
+def test_an_excerpt_of_records_stays_within_its_budget(text: str, most: int) -> None:
+    assert len(excerpt_for_query(text, query_terms("ab ba aab"), most, characters, records=True)) <= max(most, 0)
