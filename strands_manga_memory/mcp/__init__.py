@@ -1,4 +1,4 @@
-"""Guarded tools: a breaker per tool, a supervisor per server, an error that the model can act on."""
+"""Guarded tools: a circuit breaker per tool, a supervisor per server, and errors that the model can act on."""
 
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit, State
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy

@@ -1,4 +1,4 @@
-"""GuardedTool: a tool that cannot take the agent down; ``guard_tool`` makes one of any tool."""
+"""Guarded tools, whose failures never take the agent down, and ``guard_tool``, which creates them."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from strands_manga_memory.mcp.calls.client import keep_exceptions, progress_call
 from strands_manga_memory.mcp.calls.guard import Guard
 from strands_manga_memory.mcp.calls.redact import redact_secrets
 from strands_manga_memory.mcp.calls.schema import canonical_json
-from strands_manga_memory.mcp.calls.stale import Key, LastGood
+from strands_manga_memory.mcp.calls.stale import Key, ResultCache
 from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 
 
 class ToolOwner(Protocol):
-    """What made a tool and looks after it."""
+    """Owner of guarded tools, notified of their calls."""
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """A call begins."""
+        """Handle the start of a call."""
 
     def unknown(self) -> None:
-        """The server did not know the tool."""
+        """Handle a server's answer that the tool is unknown."""
 
 
 class GuardedTool(AgentTool):
-    """A tool behind a circuit breaker, with a deadline, and with something to say when there is no answer.
+    """Tool with a circuit breaker, a deadline, and results for the model while it is unavailable.
 
-    Made by ``guard_tool`` and ``GuardedMCPTools``. A call ends with a tool result within ``timeout`` and ``grace`` of its
-    policy, and one more ``timeout`` if the server has to be connected first; only a tool that blocks the event loop can
-    prevent that.
+    Created by ``guard_tool`` and ``GuardedMCPTools``. A call ends with a tool result within ``timeout`` and ``grace``
+    of its policy, plus one ``timeout`` if the server has to be connected first. Only a tool that blocks the event loop
+    can delay it.
 
     Args:
-        tool: The tool.
-        guard: Its breaker, schema, statistics and server.
-        last_good: Where good results are kept to stand in later, if the tool is read-only; None: nowhere.
-        user_of: Whose results those are.
-        owner: Who made it, and hears of its calls.
+        tool: The wrapped tool.
+        guard: State of the tool: breaker, schema, statistics and server.
+        last_good: Cache of good results for a read-only tool, or None.
+        user_of: Returns the user to whom cached results belong.
+        owner: Owner of the tool, notified of its calls.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GuardedTool(AgentTool):
         tool: AgentTool,
         guard: Guard,
         *,
-        last_good: LastGood | None = None,
+        last_good: ResultCache | None = None,
         user_of: UserOf | None = None,
         owner: ToolOwner | None = None,
     ) -> None:
@@ -72,25 +72,28 @@ class GuardedTool(AgentTool):
         self._last_good = last_good if guard.read_only else None
         self._user_of = user_of or user_of_call
         self.owner = owner
-        # A decorated function checks its arguments itself, and accepts more than its schema says ("5" for 5).
+        # A decorated function checks its arguments itself, and accepts more than its schema ("5" for 5).
         self._checks_arguments = not isinstance(tool, DecoratedFunctionTool)
-        # A subclass with a stream of its own keeps it, and goes without progress.
+        # A subclass with its own stream keeps it, without progress.
         self._calls_server = isinstance(tool, MCPAgentTool) and type(tool).stream is MCPAgentTool.stream
         if isinstance(tool, MCPAgentTool):
             keep_exceptions(tool.mcp_client)
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
-        """Ask ``tools``, in this order and with the same arguments, while this one is unavailable; not their fallbacks."""
+        """Set the tools that are called instead, in this order and with the same arguments, while this one is unavailable.
+
+        Their own fallbacks are not used.
+        """
         self.fallbacks = tuple(tools)
         self.guard.alternatives = tuple(other.tool_name for other in tools)
 
     @property
     def breaker(self) -> CircuitBreaker:
-        """The tool's breaker, also to open, close and reset it by hand."""
+        """Breaker of the tool, which can also be opened, closed and reset manually."""
         return self.guard.breaker
 
     def status(self) -> ToolStatus:
-        """Return what is known of the tool."""
+        """Return the status of the tool."""
         return self.guard.status()
 
     # --- as the tool itself --------------------------------------------------------------------------------------------
@@ -131,8 +134,8 @@ class GuardedTool(AgentTool):
     # --- a call --------------------------------------------------------------------------------------------------------
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
-        """Stream the tool's events; the last is its result, or what stands in for it."""
-        invocation_state = CallState(invocation_state)  # before anything is waited for
+        """Stream the tool's events; the last one is its result or a replacement."""
+        invocation_state = CallState(invocation_state)  # before the first await
         if self.owner is not None:
             self.owner.called(invocation_state)
         call = self._call(tool_use, invocation_state)
@@ -148,7 +151,7 @@ class GuardedTool(AgentTool):
                     async for event in events:
                         yield event
                 if instead.result is None:
-                    return  # it asks the user something, and the agent stops here
+                    return  # the tool interrupted the agent
                 if instead.verdict == OK:
                     self.guard.log.stood_in(stale=False)
                     yield result_event(fallback_result(instead.result.tool_result, problem, used=other.tool_name))
@@ -197,7 +200,7 @@ class GuardedTool(AgentTool):
 
 
 async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> ToolGenerator:
-    """Call an MCP tool as ``MCPAgentTool.stream`` does, and hear of its progress."""
+    """Call an MCP tool as ``MCPAgentTool.stream`` does, with a progress callback."""
     theirs = progress_callback_of(tool.mcp_client)
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -251,29 +254,32 @@ def guard_tool(
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
 ) -> GuardedTool | list[Any] | GuardedToolProvider:
-    """Put a tool behind a circuit breaker of its own, with a deadline.
+    """Guard a tool with its own circuit breaker and a deadline.
 
     Args:
-        tool: Anything that ``Agent(tools=[...])`` takes: a function decorated with ``@tool``, a module tool, its import path or
-            file, an ``MCPAgentTool``, an agent, a list of them, or a provider of tools. For an ``MCPClient``
-            ``GuardedMCPTools`` does more: it reconnects before its tools are known, and follows changes of the tools.
-        policy: When the breaker opens and closes, and how long a call may take. Default: ``BreakerPolicy()``.
-        fallbacks: Tools to ask with the same arguments while this one is unavailable, in this order; guarded too.
-        stale_ttl: Seconds a good result of a read-only tool may stand in for the same call of the same user. None: never.
-        user_of: Whose results those are; see ``user_of_call``, the default.
-        redact: Cuts what may be secret out of error texts.
+        tool: Any value that ``Agent(tools=[...])`` accepts: a function decorated with ``@tool``, a module tool, its
+            import path or file, an ``MCPAgentTool``, an agent, a list of them, or a provider of tools. For an
+            ``MCPClient`` prefer ``GuardedMCPTools``: it also reconnects before its tools are known, and follows changes
+            of the tools.
+        policy: Policy of the breaker. Default: ``BreakerPolicy()``.
+        fallbacks: Tools to call with the same arguments, in this order, while this one is unavailable. They are guarded
+            too.
+        stale_ttl: Seconds that a good result of a read-only tool may answer the same call of the same user. None:
+            never.
+        user_of: Returns the user to whom cached results belong. Default ``user_of_call``.
+        redact: Removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
 
     Returns:
-        The guarded tool. For a list, and a module or file with several tools, a list; for a provider, a provider. Each of their
-        tools has a breaker of its own. ``Agent(tools=[...])`` takes all of these.
+        The guarded tool; a list for a list, and for a module or file with several tools; a provider for a provider.
+            Each tool has its own breaker. ``Agent(tools=[...])`` accepts all of these.
 
     Raises:
-        ValueError: ``tool`` is no tool, or guarded already, or ``stale_ttl`` is not over 0.
+        ValueError: ``tool`` is not a tool or guarded already, or ``stale_ttl`` is not over 0.
     """
     policy = policy or BreakerPolicy()
-    last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)
+    last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
     settings: dict[str, Any] = {"redact": redact, "clock": clock, "on_event": on_event}
     others = [guarded_once(other, policy, **settings) for each in fallbacks for other in _tools_of(each)]
 
@@ -292,16 +298,16 @@ def guard_tool(
 
 
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Return ``tool`` if it is guarded already, else guard it."""
+    """Return a guarded ``tool``; a guarded one is returned unchanged."""
     return tool if isinstance(tool, GuardedTool) else _guarded(tool, policy, **settings)
 
 
 class GuardedToolProvider(ToolProvider):
-    """Provider whose tools are guarded, each by a breaker of its own; made by ``guard_tool``.
+    """Provider of guarded tools, each with its own breaker; created by ``guard_tool``.
 
     Args:
-        provider: The provider of the tools.
-        guard: Puts a tool behind a breaker.
+        provider: Provider of the tools.
+        guard: Guards a tool.
     """
 
     def __init__(self, provider: ToolProvider, guard: Callable[[AgentTool], GuardedTool]) -> None:
@@ -333,14 +339,14 @@ class GuardedToolProvider(ToolProvider):
 
 
 def _tools_of(tool: Any) -> list[AgentTool]:
-    """Return the tools that a specification stands for, loaded as ``Agent(tools=[...])`` loads them."""
+    """Return the tools of a specification, loaded as ``Agent(tools=[...])`` loads them."""
     if isinstance(tool, AgentTool):
         return [tool]
     registry = ToolRegistry()
     names = registry.process_tools([tool])
     if not names:
         raise ValueError(
-            "tool must be what Agent(tools=[...]) takes, such as a function decorated with @tool or a module with a TOOL_SPEC, "
+            "tool must be a value that Agent(tools=[...]) accepts, such as a function with @tool or a module with a TOOL_SPEC, "
             f"got {type(tool).__name__}: {tool!r:.80}"
         )
     return [registry.registry[name] for name in names]
@@ -351,7 +357,7 @@ def _guarded(
     policy: BreakerPolicy,
     *,
     clock: Callable[[], float],
-    last_good: LastGood | None = None,
+    last_good: ResultCache | None = None,
     user_of: UserOf | None = None,
     **settings: Any,
 ) -> GuardedTool:

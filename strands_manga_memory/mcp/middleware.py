@@ -1,4 +1,4 @@
-"""BreakerMiddleware: breakers for tools that were made elsewhere, as ``ExecuteToolStage`` middleware."""
+"""Breakers for existing tools, as ``ExecuteToolStage`` middleware."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ logger = logging.getLogger(__name__)
 
 
 class BreakerMiddleware:
-    """Puts every tool of an agent behind a breaker of its own: ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``.
+    """Middleware that guards every tool of an agent with its own breaker.
 
-    For tools one cannot wrap: those of plugins, dynamic tools, a raw ``MCPClient``. Tools that are guarded already are left to
-    their own guard. One object may serve several agents; the breakers are then theirs together.
+    Add it with ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``. It is for tools that cannot be wrapped:
+    tools of plugins, dynamic tools, a raw ``MCPClient``. Guarded tools keep their own breaker. Agents may share one
+    object and its breakers.
 
-    What it cannot do, and ``guard_tool`` and ``GuardedMCPTools`` can: end a call whose tool ignores its cancellation, fall
-    back on another tool or an earlier result, keep the progress of an MCP call, change the agent's tools when the server's do.
-    Middleware cannot be taken out of an agent again, and what was added before it (an approval, say) is inside its deadline if
-    it was added after it.
+    Unlike ``guard_tool`` and ``GuardedMCPTools``, it cannot end a call whose tool ignores cancellation, use fallbacks
+    or cached results, keep the progress of an MCP call, or follow changes of a server's tools. Middleware cannot be
+    removed from an agent. Middleware that was added earlier, such as an approval, runs inside the deadline.
 
     Args:
-        policy: Of the tools that have none of their own. Default: 5 failures in a row, of 2 users at least
-            if the tool answers in time; 30 s, calls of up to 2 s.
+        policy: Policy of tools without an override. Default: ``BreakerPolicy()``.
         overrides: Policies by tool name.
-        redact: Cuts what may be secret out of error texts.
+        redact: Removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
     """
@@ -71,7 +70,7 @@ class BreakerMiddleware:
     async def __call__(
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        """Run one call of a tool, or reject it."""
+        """Run or reject one call of a tool."""
         context = with_own_state(context)
         tool = context.tool
         if tool is None or isinstance(tool, GuardedTool):
@@ -91,7 +90,7 @@ class BreakerMiddleware:
             yield call.result
 
     def status(self) -> dict[str, ToolStatus]:
-        """Return what is known of each tool that was called, by its name."""
+        """Return the status of each tool that was called, by name."""
         return {guard.tool_name: guard.status() for guard in list(self._guards.values())}
 
     def _guard(self, tool: AgentTool) -> Guard:
@@ -115,7 +114,7 @@ class BreakerMiddleware:
 
 
 class Inline:
-    """The events of a stream until a deadline, in the caller's task: a stream that ignores its cancellation is waited for."""
+    """Event stream with a deadline, read in the caller's task. A stream that ignores cancellation delays the caller."""
 
     def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float) -> None:
         self._stream = stream
@@ -125,10 +124,10 @@ class Inline:
 
     async def next(self) -> Any:
         """Return the next event or ``END``; raise ``DeadlineError`` once the deadline has passed."""
-        self._deadline += self._loop.time() - self._given_at  # time of the consumer is not the tool's
+        self._deadline += self._loop.time() - self._given_at  # time in the consumer does not count
         deadline = asyncio.timeout_at(self._deadline)
         try:
-            # Around each step, never around a yield: the deadline would end whatever the consumer does meanwhile.
+            # Around each step, not around a yield, where the deadline would cancel the consumer's code.
             async with deadline:
                 return await anext(self._stream, END)
         except TimeoutError as error:
@@ -140,8 +139,8 @@ class Inline:
             self._given_at = self._loop.time()
 
     async def close(self) -> None:
-        """Stop the stream, whatever it says to that."""
+        """Stop the stream and ignore its errors."""
         try:
             await self._stream.aclose()
         except Exception as error:  # noqa: BLE001 - the call has its result
-            logger.debug("error=<%s> | a tool call that was stopped raised", type(error).__name__)
+            logger.debug("error=<%s> | a stopped tool call raised an error", type(error).__name__)

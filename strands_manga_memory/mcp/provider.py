@@ -1,4 +1,4 @@
-"""GuardedMCPTools: the tools of an MCP server, each behind a breaker of its own, the server behind a supervisor."""
+"""Guarded tools of an MCP server: a breaker per tool, and a supervisor for the server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from strands_manga_memory.mcp.calls.caller import UserOf
 from strands_manga_memory.mcp.calls.client import stop
 from strands_manga_memory.mcp.calls.guard import Guard
 from strands_manga_memory.mcp.calls.redact import redact_secrets
-from strands_manga_memory.mcp.calls.stale import LastGood
+from strands_manga_memory.mcp.calls.stale import ResultCache
 from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor, name_of
 from strands_manga_memory.mcp.guarded_tools import GuardedTool, guarded_once
 
@@ -33,32 +33,34 @@ Fallbacks = AgentTool | str | Sequence[AgentTool | str]
 """A tool, the name of another tool of the same server, or several of them in order."""
 
 _REFRESH_AT_MOST_EVERY = 5.0
-"""Seconds between two looks at the server's tools because it said that it does not know one."""
+"""Least seconds between two reads of the server's tools because of an unknown tool."""
 
 
 class GuardedMCPTools(ToolProvider, HookProvider):
-    """The tools of an MCP server for ``Agent(tools=[...])``: a sick tool or a dead server never takes the agent down.
+    """Guarded tools of an MCP server for ``Agent(tools=[...])``. A failing tool or server never takes the agent down.
 
-    Any number of agents, in any threads, may share one; the breakers are per tool. Make one per client: the calls of two would
-    not count together. The client may be started already or not; one that this provider started is stopped with its last agent.
+    Any number of agents, in any threads, may share one object; breakers are per tool. Create one per client, so that
+    all calls count together. The client may be started already or not; a client that this provider started is stopped
+    with its last agent.
 
-    When the server's tools change, the tools of the agents change with them: of agents that have called one of the tools,
-    and from the beginning of those that have this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
+    When the server's tools change, the tools of its agents change with them. An agent is known from its first call of a
+    tool, or from the start if this object is also in ``hooks``: ``Agent(tools=[guarded], hooks=[guarded])``.
 
     Args:
         client: The connection.
-        policy: Of the tools that have none of their own. Default: 5 failures in a row, 30 s, calls of up to 2 s.
+        policy: Policy of tools without an override. Default: 5 consecutive failures, 30 s, calls of up to 2 s.
         overrides: Policies by tool name (the server's, or with the client's prefix).
-        fallbacks: What to ask, with the same arguments, while a tool is unavailable, by tool name.
-        stale_ttl: Seconds the last good result of a read-only tool may stand in for the same call of the same user while the
-            tool is unavailable, marked as stale. None: never.
-        user_of: Whose results those are: from an invocation state to (tenant, user). Default ``user_of_call``.
-        redact: Cuts what may be secret out of error texts.
+        fallbacks: Tools to call with the same arguments while a tool is unavailable, by tool name.
+        stale_ttl: Seconds that the last good result of a read-only tool may answer the same call of the same user while
+            the tool is unavailable, marked as stale. None: never.
+        user_of: Returns (tenant, user), to whom cached results belong, for an invocation state. Default
+            ``user_of_call``.
+        redact: Removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
 
     Raises:
-        ValueError: ``client`` is no ``MCPClient``, or a setting is not allowed.
+        ValueError: ``client`` is not an ``MCPClient``, or a setting is invalid.
     """
 
     def __init__(
@@ -88,11 +90,11 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self.policy = policy or BreakerPolicy()
         self._overrides = dict(overrides or {})
         self._fallbacks = {name: _listed(others) for name, others in (fallbacks or {}).items()}
-        self._last_good = None if stale_ttl is None else LastGood(stale_ttl, clock=clock)
+        self._last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
         self._user_of = user_of
         self._settings: dict[str, Any] = {"redact": redact, "clock": clock, "on_event": on_event}
         self._clock = clock
-        self._lock = threading.RLock()  # an agent that is garbage may leave (remove_consumer) at any moment
+        self._lock = threading.RLock()  # garbage collection of an agent may call remove_consumer at any moment
         self._loading = threading.Lock()
         self._tools: dict[str, GuardedTool] = {}
         self._loaded = False
@@ -107,20 +109,21 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
     @property
     def tools(self) -> list[GuardedTool]:
-        """The tools loaded so far."""
+        """Tools loaded so far."""
         return list(self._tools.values())
 
     def status(self) -> dict[str, ToolStatus]:
-        """Return what is known of each tool, by the name the model knows it by."""
+        """Return the status of each tool, by the name that the model knows."""
         return {name: tool.status() for name, tool in self._tools.items()}
 
     # --- ToolProvider --------------------------------------------------------------------------------------------------
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Return the tools; connect first if need be. Blocks, as the client's own does.
+        """Return the tools; connect first if necessary. Blocks, as the client's own method does.
 
         Raises:
-            ToolProviderException: The server cannot be reached. With the client's ``continue_on_error``: no tools instead.
+            ToolProviderException: The server cannot be reached. With the client's ``continue_on_error``, an empty list
+                is returned instead.
         """
         with self._loading:
             if not self._loaded:
@@ -130,19 +133,19 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                     if not self.client.continue_on_error:
                         raise ToolProviderException(f"cannot load the tools of {name_of(self.client)}: {error}") from error
                     logger.warning(
-                        "server=<%s> | no connection to the MCP server, going on without its tools", name_of(self.client)
+                        "server=<%s> | no connection to the MCP server, continuing without its tools", name_of(self.client)
                     )
                     return []
         return self.tools
 
     def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Note that somebody uses the tools."""
+        """Register a consumer of the tools."""
         with self._lock:
             self._consumers.add(consumer_id)
             self.client.add_consumer(id(self))
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Note that somebody uses them no more; the last one stops a client that was started here."""
+        """Remove a consumer. The last one stops a client that was started by this provider."""
         with self._lock:
             self._consumers.discard(consumer_id)
             if self._consumers:
@@ -153,18 +156,18 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self.client.remove_consumer(id(self))
             if started_here:
                 stop(self.client)
-        except ToolProviderException as error:  # why the connection had been lost; it is gone all the same
+        except ToolProviderException as error:  # raised for a connection that was lost before
             logger.debug("server=<%s>, error=<%s> | the connection was lost before", name_of(self.client), error)
 
     # --- changes of the server's tools ---------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Learn of an agent when it is made, and bring its tools up to date before each invocation."""
+        """Register hooks that record new agents and update their tools before each invocation."""
         registry.add_callback(AgentInitializedEvent, lambda event: self._agents.add(event.agent))
         registry.add_callback(BeforeInvocationEvent, lambda event: self._bring_up_to_date(event.agent))
 
     def refresh(self) -> None:
-        """List the server's tools anew and change those of the agents; blocks.
+        """Read the server's tools again and update those of the agents. Blocks.
 
         Raises:
             MCPClientInitializationError: There is no connection.
@@ -173,11 +176,11 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._update(self._listed_tools(start=False))
 
     def reconnected(self) -> None:
-        """Look whether the server came back with other tools."""
+        """Read the server's tools, which may have changed before a reconnection."""
         self.refresh()
 
     def tools_changed(self, tools: Sequence[MCPAgentTool]) -> None:
-        """Take over the server's new list of tools."""
+        """Replace the tools by the server's new list."""
         self._update(tools)
 
     def _listed_tools(self, *, start: bool = True) -> list[MCPAgentTool]:
@@ -201,7 +204,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             now: dict[str, GuardedTool] = {}
             for tool in tools:
                 found = known.get(tool.tool_name)
-                # The same schema: the same tool, with its breaker. Another one: another tool, nothing is known of it.
+                # A tool with another specification is a new tool, with a new breaker.
                 same = found is not None and found.tool_spec == tool.tool_spec
                 now[tool.tool_name] = found if same and found is not None else self._guarded(tool)
             self._removed = {name: tool for name, tool in known.items() if name not in now}
@@ -232,17 +235,17 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self._others[id(other)] = guarded_once(other, self._overrides.get(other.tool_name) or self.policy, **self._settings)
         return self._others[id(other)]
 
-    # --- what the tools say (ToolOwner) ----------------------------------------------------------------------------------
+    # --- notifications of tools (ToolOwner)-------------------------------------------------------------------------------
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Learn of the agent that calls a tool."""
+        """Record the agent that calls a tool."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
             self._bring_up_to_date(agent)
 
     def unknown(self) -> None:
-        """Look at the server's tools, as it does not know one: in a thread, and not too often."""
+        """Read the server's tools again after an unknown tool, in a thread and not too often."""
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()
@@ -251,11 +254,11 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     def _try_refresh(self) -> None:
         try:
             self.refresh()
-        except Exception as error:  # noqa: BLE001 - it was a try
+        except Exception as error:  # noqa: BLE001 - the refresh is optional
             logger.debug("server=<%s>, error=<%s> | the tools could not be listed", name_of(self.client), type(error).__name__)
 
     def _bring_up_to_date(self, agent: Agent) -> None:
-        """Give an agent the tools there are now, and take away those that are gone; the others keep their places."""
+        """Update an agent's tools. Unchanged tools keep their positions."""
         with self._lock:
             registry, tools = agent.tool_registry, self._tools
             changed: dict[str, AgentTool] = {}
@@ -266,7 +269,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                     changed[name] = tools[name]
             changed.update({name: tool for name, tool in tools.items() if name not in changed})
             if list(changed.items()) != list(registry.registry.items()):
-                # In one step: the agent may be reading the old one in its own thread.
+                # Replaced as a whole, because the agent may be reading the old one in another thread.
                 registry.registry = changed
 
 
@@ -275,7 +278,7 @@ def _listed(others: Fallbacks) -> list[AgentTool | str]:
 
 
 def _follow_changes(client: MCPClient, provider: GuardedMCPTools) -> None:
-    """Hear of changes of the server's tools, beside whoever does already."""
+    """Subscribe to changes of the server's tools; an existing subscriber stays."""
     theirs, ours = client.on_tools_changed, weakref.ref(provider)
 
     def changed(before: list[str], tools: list[MCPAgentTool]) -> None:

@@ -1,4 +1,4 @@
-"""Dialogue state of an agent: typed values that survive a restart, and the block that a model is shown."""
+"""Dialogue state of an agent: typed values that survive a restart, and the text block that renders them for the model."""
 
 from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
 from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of

@@ -15,28 +15,28 @@ from strands_manga_memory.state.state_store import Keeper, Layer, Part
 
 EXPIRES_AFTER_TURNS = 20
 MOST_VALUES = 5
-"""Values of one type that are named together, such as two volumes to choose from."""
+"""Most values of one type that are active together, such as two volumes to choose from."""
 
 MOST_TYPES = 30
 
 OF_THE_USER = frozenset({"email", "phone", "language"})
-"""Types that say something of the user, not of the subject: they outlive a change of subject."""
+"""Types that describe the user. They stay active after a change of subject."""
 
 BELONGS_TO: Mapping[str, frozenset[str]] = {
     kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
 }
-"""What goes when another one of the key's type is spoken of: the ASIN of one series is not that of the next."""
+"""Types that become inactive with a new value of the key's type: the ASIN of one series does not belong to the next."""
 
 
 class Confidence(StrEnum):
-    """How sure it is that this is meant."""
+    """Certainty that the user means this value."""
 
     INFERRED = "inferred"
     CONFIRMED = "confirmed"
 
 
 class Origin(StrEnum):
-    """Who named it."""
+    """Source of an entity."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -45,16 +45,16 @@ class Origin(StrEnum):
 
 
 class ActiveEntity(Part):
-    """An entity that is spoken of.
+    """Entity that the conversation is about.
 
     Attributes:
         type: Name of its type.
         value: Canonical form.
-        text: As it was written.
-        confidence: Confirmed if the user named it, or somebody confirmed it.
-        origin: Who named it.
-        message: ``tracking_id`` of the message that named it; empty if code did.
-        turn: In which turn it was named last.
+        text: Original text.
+        confidence: Confirmed if the user named the entity or it was confirmed explicitly.
+        origin: Source of the entity.
+        message: ``tracking_id`` of the message that named it; empty if it was set by code.
+        turn: Last turn that named it.
     """
 
     type: str
@@ -67,10 +67,10 @@ class ActiveEntity(Part):
 
 
 class EntityLayer(Layer):
-    """The active entities: of each type, those that were named last.
+    """Active entities: the latest values of each type.
 
     Attributes:
-        active: Entities by type, in the order in which their types were named first.
+        active: Entities by type, in the order in which the types were first named.
     """
 
     KEY: ClassVar[str] = "manga_state.entities"
@@ -78,14 +78,14 @@ class EntityLayer(Layer):
     active: dict[str, tuple[ActiveEntity, ...]] = Field(default_factory=dict)
 
     def all_active(self) -> list[ActiveEntity]:
-        """Return the entities, those named last first."""
+        """Return the active entities, the most recently named first."""
         return sorted((each for group in self.active.values() for each in group), key=lambda each: -each.turn)
 
-    def heard(self, entities: Iterable[ActiveEntity]) -> EntityLayer:
-        """Return the layer after a message that named ``entities``, all by the same speaker.
+    def with_mentions(self, entities: Iterable[ActiveEntity]) -> EntityLayer:
+        """Return the layer after a message that named ``entities``, all of one origin.
 
-        They replace those of their type. What the user named is not replaced by what a tool or the assistant names in the same
-        turn: a look-up of one book that mentions another is still about the first.
+        They replace the active entities of their type. Entities that the user named are not replaced by a tool or the
+        assistant in the same turn: a look-up of one book that mentions another one is still about the first.
         """
         groups: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -96,14 +96,14 @@ class EntityLayer(Layer):
             again = {value: each for value, each in found.items() if value in known}
             by_user = next(iter(found.values())).origin in (Origin.USER, Origin.CODE)
             if not by_user:
-                if again:  # spoken of still; what else is in the same text does not take its place
+                if again:  # still mentioned, so other values in the same text do not replace it
                     if any(each.turn != known[value].turn for value, each in again.items()):
                         active[type_] = tuple(
                             each.replaced(turn=again[value].turn) if value in again else each for value, each in known.items()
                         )
                     continue
                 if len(found) > MOST_VALUES:
-                    continue  # a listing is about none of them
+                    continue  # a list of many values is about none of them
                 turn = next(iter(found.values())).turn
                 if any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known.values()):
                     continue
@@ -118,24 +118,24 @@ class EntityLayer(Layer):
         return self._with(active)
 
     def confirmed(self, type_: str, value: str | None = None) -> EntityLayer:
-        """Return the layer with the entity of a type confirmed; with ``value``, of several only this one stays."""
+        """Return the layer with the entity of a type confirmed; ``value`` selects one of several and drops the others."""
         group = self.active.get(type_, ())
         chosen = tuple(each.changed(confidence=Confidence.CONFIRMED) for each in group if value is None or each.value == value)
         return self._with({**self.active, type_: chosen}) if chosen else self
 
     def dropped(self, types: Iterable[str] | None = None) -> EntityLayer:
-        """Return the layer without the entities of these types; None: of all that belong to the subject."""
+        """Return the layer without the entities of these types; None: without all entities of the current subject."""
         names = frozenset(self.active) - OF_THE_USER if types is None else frozenset(types)
         return self._with(_without(self.active, names))
 
     def without_source(self, message: str) -> EntityLayer:
-        """Return the layer without what a message named."""
+        """Return the layer without the entities that a message named."""
         return self._with(
             {name: left for name, group in self.active.items() if (left := tuple(e for e in group if e.message != message))}
         )
 
     def expired(self, turn: int, after: int) -> EntityLayer:
-        """Return the layer without what was not spoken of for more than ``after`` turns."""
+        """Return the layer without entities that were not named for more than ``after`` turns."""
         if all(turn - each.turn <= after for group in self.active.values() for each in group):
             return self
         return self._with(
@@ -144,7 +144,7 @@ class EntityLayer(Layer):
 
     def _with(self, active: dict[str, tuple[ActiveEntity, ...]]) -> EntityLayer:
         same = len(active) == len(self.active) and all(self.active.get(name) is group for name, group in active.items())
-        return self if same else self.replaced(active=active)  # every entity was validated when it was made
+        return self if same else self.replaced(active=active)  # every entity is already validated
 
 
 def _without(active: Mapping[str, tuple[ActiveEntity, ...]], types: Iterable[str]) -> dict[str, tuple[ActiveEntity, ...]]:
@@ -153,22 +153,22 @@ def _without(active: Mapping[str, tuple[ActiveEntity, ...]], types: Iterable[str
 
 
 def _as_sure_as(known: ActiveEntity | None, named: ActiveEntity) -> ActiveEntity:
-    """Return what was named, confirmed if it was so before."""
+    """Return ``named``, confirmed if ``known`` was."""
     if known is None or known.confidence is named.confidence or known.confidence is Confidence.INFERRED:
         return named
     return named.replaced(confidence=known.confidence)
 
 
 class EntityKeeper(Keeper[EntityLayer]):
-    """Keeps the entities that are spoken of, such as an order id or a title."""
+    """Accessor of the active entities, such as an order id or a title."""
 
     KIND = EntityLayer
 
     def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
-        """Make an entity the one that is spoken of, in place of the one of its type before.
+        """Set the active entity of a type, replacing the previous one.
 
         Raises:
-            StateError: There is no such type, or the value is not valid for it.
+            StateError: The type does not exist, or the value is invalid for it.
         """
         types = self._store.types
         if type_ not in types:
@@ -185,19 +185,19 @@ class EntityKeeper(Keeper[EntityLayer]):
                 origin=Origin.CODE,
                 turn=self._store.get(ConversationLayer).turn_count,
             )
-            self._keep(self.layer.heard([entity]))
+            self._keep(self.layer.with_mentions([entity]))
             return entity
 
     def confirm(self, type_: str, value: str | None = None) -> None:
-        """Confirm the active entity of a type; with ``value``, of several only this one stays."""
+        """Confirm the active entity of a type; ``value`` selects one of several and drops the others."""
         with self._changing():
             self._keep(self.layer.confirmed(type_, value))
 
     def drop(self, *types: str) -> None:
-        """Drop the active entities of these types; without types, of all that belong to the subject."""
+        """Drop the active entities of these types; without types, all entities of the current subject."""
         with self._changing():
             self._keep(self.layer.dropped(types or None))
 
     def active(self) -> list[ActiveEntity]:
-        """Return what is spoken of, what was named last first."""
+        """Return the active entities, the most recently named first."""
         return self.layer.all_active()

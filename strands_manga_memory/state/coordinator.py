@@ -1,4 +1,4 @@
-"""StateCoordinator: the plugin that keeps where the task stands, and tells the model of it."""
+"""State coordinator: plugin that tracks the state of a task and renders it for the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityKeeper, EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueKeeper, DialogueSlot
-from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, Surroundings
+from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
 from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalKeeper, GoalsLayer
 from strands_manga_memory.state.recorder import Recorder
 from strands_manga_memory.state.rendering import Rendering, View, urgency
@@ -38,28 +38,28 @@ _coordinators: weakref.WeakKeyDictionary[Agent, StateCoordinator] = weakref.Weak
 
 
 class StateStats(TypedDict):
-    """What is known of an agent's state.
+    """Statistics of an agent's state.
 
     Attributes:
         phase: Phase of the conversation.
-        turns: User requests.
-        slots: Slots by status.
-        entities: Active entities.
-        steps: Steps of the task by status.
-        remaining_ms: What is left of the task's budget.
-        executions: Steps in the execution memory, and in all.
-        loops: How often the same tool call was made again and again, with the same result.
-        drifts: Fields of the environment that were found to be otherwise than was known, without word of it.
-        goals: Goals there were, and those that are archived.
+        turns: Number of user requests.
+        slots: Number of slots by status.
+        entities: Number of active entities.
+        steps: Number of steps of the task by status.
+        remaining_ms: Remaining time budget of the task.
+        executions: Number of steps in the execution memory, and in total.
+        loops: Number of loops: three equal tool calls with equal results.
+        drifts: Number of environment fields that changed without a notification.
+        goals: Number of goals in total, and of archived ones.
         tokens: Estimated tokens of each stored layer.
-        caps: The most allowed, and from where a warning is due, of the session's and the archives' tokens.
-        over_warning: Whether the session's tokens are over the warning.
-        compression: Share by which archives are smaller than what the tool calls of their goals were given and returned;
-            None before there is one.
-        timings: Of ``update``, ``injection`` and ``archive``.
-        writes: How often a layer was written into ``agent.state``.
-        environment_reloads: How often the environment was read.
-        unreadable: Why stored layers are left as they are, by key.
+        caps: Limits in tokens: of the session, for its warning, and of the archives.
+        over_warning: Whether the session's tokens exceed the warning limit.
+        compression: Saved share of the archives, relative to the arguments and results of their tool calls; None without
+            archives.
+        timings: Durations of ``update``, ``injection`` and ``archive``.
+        writes: Number of writes of layers into ``agent.state``.
+        environment_reloads: Number of reads of the environment.
+        unreadable: Reasons why stored layers cannot be read, by key.
     """
 
     phase: str
@@ -83,56 +83,57 @@ class StateStats(TypedDict):
 
 
 class StateCoordinator(Plugin):
-    """Keeps where the task of one agent stands, in six typed layers, and tells the model before each call.
+    """Plugin that tracks the state of one agent's task in six typed layers and renders it for the model before each call.
 
-    Conversation, entities and goals are in ``agent.state``, a key each, and so come back under any session manager. With
-    ``hot``, all agents of the session share them. Task and execution are of one invocation; the environment comes from its
-    source. Intent, agent, locale and cart are metadata of the conversation under a ``TieredSessionManager``. Tool calls, turns
-    and entities are recorded by hooks. The rendered state is one block before the user's words in the message that opened the
-    turn, the same in each request of the turn. It is in requests alone: the history, the stored session and the prefix of the
-    prompt do not change. Each agent needs a coordinator of its own.
+    The layers conversation, entities and goals are stored in ``agent.state``, one key each, so any session manager
+    restores them. With ``hot``, all agents of the session share them. The layers task and execution last for one
+    invocation; the environment is read from its source. Intent, agent, locale and cart become metadata of the conversation
+    under a ``TieredSessionManager``. Hooks record tool calls, turns and entities. The rendered state is one block before
+    the user's text in the message that opens the turn, equal in all requests of the turn. It is part of requests only:
+    the history, the stored session and the prompt's prefix do not change. Each agent needs its own coordinator.
 
-    Each layer is read and changed in a part of its own, such as ``state.goals.set("Find a gift")`` or
-    ``state.dialogue.fill_slot("volume", 3)``. What a part holds is its ``layer``, a value.
+    Each layer has an accessor, such as ``state.goals.set("Find a gift")`` or ``state.dialogue.fill_slot("volume", 3)``,
+    whose property ``layer`` returns the current, immutable value.
 
     Args:
-        intents: What each intent must know: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
-        types: Entity types to look for. Default ``SHOP``.
-        entities_of_tools: Names of the types that are also taken from tools and from the assistant's words. Default: those that
-            identify a thing: ASIN, ISBN, order id. Titles and volumes are what the user names.
-        expires_after_turns: Turns after which an entity that nobody named again is dropped. Default 20.
-        max_tokens: Estimated tokens of what the model is told. Default 400.
-        time_budget_ms: Milliseconds a task may take; over it, the model is told to answer with what it has. Default 3,000.
+        intents: Slots of each intent: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
+        types: Entity types to extract. Default ``SHOP``.
+        entities_of_tools: Names of the types that are also extracted from tool calls and the assistant's text. Default: types
+            that identify a thing (ASIN, ISBN, order id). Other types, such as title and volume, come from the user only.
+        expires_after_turns: Turns after which an entity that was not named again is dropped. Default 20.
+        max_tokens: Most estimated tokens of the rendered state. Default 400.
+        time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered state asks the model to
+            answer. Default 3,000.
         tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None: never. Agents used as tools
-            are not stopped. Default 30,000. A plain ``def`` tool goes on in its thread.
-        offer_tools: Which tools the model gets to read and change the state: True: all, False: none, or names of
+            are not stopped. The thread of a plain ``def`` tool keeps running. Default 30,000.
+        offer_tools: Tools with which the model can read and change the state: True: all, False: none, or names of
             ``TOOL_NAMES``. Default True.
-        source: Where the environment is read.
-        scope: Whose conversation it is; needed with ``source`` and ``hot``.
-        hot: Where changes of the environment are published, and where the agents of the session share their state. None: this
-            agent shares nothing and learns of no change.
-        codec: Opens what is published there.
-        environment: What the source said just now, so that it is not asked again at the start.
-        is_stored: Tells whether the session still has a conversation of an agent; see ``SessionState``.
-        stable: Texts of the system side, read once: instruction files and preferences.
-        deadline: Seconds a model call waits for news of the environment. Default 1.
-        recheck_after: Seconds after which the source is asked again, in the background, whether all is still so, although no
-            word came of a change; None: never. Default 300.
+        source: Source of the environment.
+        scope: Scope of the conversation; required with ``source`` and ``hot``.
+        hot: Hot tier for changes of the environment and for the state that the session's agents share. None: the agent
+            shares no state and receives no changes.
+        codec: Codec of the data in the hot tier.
+        environment: Environment that was just read, to save a read at the start.
+        is_stored: Returns whether the session still has a conversation of an agent; see ``SessionState``.
+        stable: Texts for the system prompt, read once: instruction files and preferences.
+        deadline: Seconds that a model call waits for changes of the environment. Default 1.
+        recheck_after: Seconds after which the source is read again in the background, to detect changes without a
+            notification; None: never. Default 300.
         clock: Monotonic seconds.
         wall_clock: Seconds since 1970.
 
     Attributes:
         dialogue: Phase, intent, slots, questions.
-        entities: What is spoken of.
-        goals: The active goal, its subtasks, and the goals before.
-        task: What is done for this request, step by step.
-        execution: What was tried and found out for it.
+        entities: Active entities.
+        goals: The active goal with its subtasks, and archived goals.
+        task: Steps of the current request.
+        execution: Attempts and findings of the current request.
         calls: The agent's tool calls.
-        layers: The layers that are stored.
-        max_tokens: Estimated tokens of what the model is told.
+        layers: The stored layers.
+        max_tokens: Most estimated tokens of the rendered state.
 
     Raises:
-        ValueError: An argument is not allowed. From the agent's constructor: the coordinator serves another agent already.
+        ValueError: An argument is invalid. From the agent's constructor: another agent has this coordinator already.
     """
 
     name = "strands-manga-memory:state"
@@ -171,7 +172,7 @@ class StateCoordinator(Plugin):
             if amount is not None and not amount > 0:
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
         if (source is not None or hot is not None) and scope is None:
-            raise ValueError("scope must be given with source and hot: it says whose environment it is")
+            raise ValueError("scope must be given with source and hot: it identifies the conversation")
         offered = TOOL_NAMES if offer_tools is True else () if offer_tools is False else tuple(offer_tools)
         unknown = sorted(set(offered) - set(TOOL_NAMES))
         if unknown:
@@ -186,7 +187,7 @@ class StateCoordinator(Plugin):
         self.max_tokens = positive("max_tokens", max_tokens)
         self._tool_timeout_ms = tool_timeout_ms
         changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope, codec=codec)
-        self._surroundings = Surroundings(
+        self._environment_tracker = EnvironmentTracker(
             source, scope, changes, deadline=deadline, environment=environment, recheck_after=recheck_after, clock=clock
         )
         self._stable = stable
@@ -214,12 +215,12 @@ class StateCoordinator(Plugin):
     def init_agent(self, agent: Agent) -> None:
         """Register hooks and middleware."""
         if self.layers.agent is not None and self.layers.agent is not agent:
-            raise ValueError("this StateCoordinator serves an agent already; give each agent its own")
+            raise ValueError("this StateCoordinator belongs to another agent already; give each agent its own")
         self.layers.attach(agent)
         _coordinators[agent] = self
         announces(agent, self._announced)
         self._recorder.listen(agent)
-        agent.add_middleware(InvokeModelStage.Input, self._told)
+        agent.add_middleware(InvokeModelStage.Input, self._with_state)
         if self._tool_timeout_ms is not None:
             agent.add_middleware(ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.calls.timed_out.add))
 
@@ -228,20 +229,20 @@ class StateCoordinator(Plugin):
         return {"active_intent": layer.intent, "active_agent": layer.agent, **self.environment.announced()}
 
     def _ready(self, agent: Agent) -> None:
-        self._surroundings.load()
+        self._environment_tracker.load()
         if self._stable is not None:
             self._stable.load(agent)
 
-    async def _told(self, context: InvokeModelContext) -> InvokeModelContext:
-        await self._surroundings.refresh()
+    async def _with_state(self, context: InvokeModelContext) -> InvokeModelContext:
+        await self._environment_tracker.refresh()
         if self._stable is not None:
             context = with_system_text(context, self._stable.text)
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the rendered state: in the further requests of a turn the text of its first one.
+        """Return the rendered state. Later requests of a turn reuse the text of the first one.
 
-        The state is rendered again if the environment changed, time runs out, or a loop of equal tool calls was noticed.
+        The state is rendered again if the environment changed, the time budget ran low, or a tool loop was detected.
         """
         source = (opening_id(context.agent.messages), self.environment, self.calls.loops, urgency(self._view()))
         if begins_turn(context.messages) or source != self._rendered_from:
@@ -267,7 +268,7 @@ class StateCoordinator(Plugin):
             return has_changed
 
     def to_agent_context(self) -> str:
-        """Return what the model is told: a few readable lines, the most useful first, escaped; empty if there is nothing."""
+        """Return the rendered state: a few escaped lines, the most useful first; empty without data."""
         start = time.perf_counter()
         text = self._rendering(self._view())
         self.layers.timings.add("injection", start)
@@ -288,8 +289,8 @@ class StateCoordinator(Plugin):
 
     @property
     def environment(self) -> Environment:
-        """What surrounds the conversation; read-only."""
-        return self._surroundings.environment
+        """Environment of the conversation; read-only."""
+        return self._environment_tracker.environment
 
     def stats(self) -> StateStats:
         """Return statistics of all layers."""
@@ -309,7 +310,7 @@ class StateCoordinator(Plugin):
                 remaining_ms=round(view.task.remaining_ms(view.now), 1),
                 executions=(len(view.execution.steps), view.execution.total),
                 loops=self.calls.loops,
-                drifts=self._surroundings.drifts,
+                drifts=self._environment_tracker.drifts,
                 goals=(view.goals.total, len(archived)),
                 tokens=tokens,
                 caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},
@@ -317,17 +318,17 @@ class StateCoordinator(Plugin):
                 compression=round(1 - kept / raw, 4) if raw else None,
                 timings=self.layers.timings.as_dict(),
                 writes=self.layers.writes,
-                environment_reloads=self._surroundings.reloads,
+                environment_reloads=self._environment_tracker.reloads,
                 unreadable=self.layers.unreadable(),
             )
 
 
 def coordinator_of(agent: Agent) -> StateCoordinator | None:
-    """Return the coordinator of an agent; None if it has none."""
+    """Return the coordinator of an agent, or None."""
     return _coordinators.get(agent)
 
 
 def _of_tools(types: EntityTypes) -> set[str]:
-    """Return the types that a tool's result is about: prices, dates and the like it holds by the dozen."""
-    told = {"email", "url", "phone", "reference"}
-    return {each.name for each in types if each.is_exact and each.name not in told}
+    """Return the types that identify the subject of a tool's result. Results contain many values of other types."""
+    excluded = {"email", "url", "phone", "reference"}
+    return {each.name for each in types if each.is_exact and each.name not in excluded}

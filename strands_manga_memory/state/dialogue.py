@@ -1,4 +1,4 @@
-"""The conversation: phase, intent, slots, and questions to the user."""
+"""Dialogue: phase, intent, slots, and questions to the user."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.state_store import Keeper, Layer, Part, StateStore
 
 MOST_CHARACTERS = 200
-"""Of a value."""
+"""Most characters of a slot's value."""
 
 
 class SlotStatus(StrEnum):
-    """How sure a slot's value is."""
+    """Certainty of a slot's value."""
 
     EMPTY = "empty"
     INFERRED = "inferred"
@@ -29,18 +29,18 @@ class SlotStatus(StrEnum):
 
 
 class DialogueSlot(Part):
-    """One thing to know.
+    """Value that an intent needs.
 
     Attributes:
         name: Its name, such as ``"volume"``.
-        question: What to ask the user for it.
-        required: Whether the intent needs it. Only a confirmed value satisfies that, an inferred one does not.
-        allowed: The only values; compared without regard to case and width. Empty: any.
-        entity: The entity type the value must be, such as ``"order_id"``; the slot is then filled from what the user says.
-        pattern: A regular expression the whole value must match.
-        value: What is known; None while ``status`` is ``EMPTY``.
-        status: How sure it is.
-        source: ``tracking_id`` of the message the value was read from; empty if it was given by code.
+        question: Question that asks the user for the value.
+        required: Whether the intent needs the value. Only a confirmed value counts, not an inferred one.
+        allowed: Allowed values, compared without regard to case and width. Empty: any.
+        entity: Entity type of the value, such as ``"order_id"``; the slot is then filled from the user's messages.
+        pattern: Regular expression that the whole value must match.
+        value: The value; None while ``status`` is ``EMPTY``.
+        status: Certainty of the value.
+        source: ``tracking_id`` of the message that contained the value; empty if it was set by code.
     """
 
     name: str = Field(pattern=r"^[\w.-]{1,60}$")
@@ -61,14 +61,14 @@ class DialogueSlot(Part):
 
     @property
     def is_missing(self) -> bool:
-        """Whether it is required and not confirmed."""
+        """Whether the slot is required and not confirmed."""
         return self.required and self.status is not SlotStatus.CONFIRMED
 
     def checked(self, value: object, types: EntityTypes, *, is_canonical: bool = False) -> str:
-        """Return the canonical form of a value; ``is_canonical`` says that an entity has it already.
+        """Return the canonical form of a value. ``is_canonical`` marks the value of an extracted entity.
 
         Raises:
-            StateError: It is not allowed here; the message says what is.
+            StateError: The value is not allowed. The message names the rule.
         """
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
@@ -82,13 +82,13 @@ class DialogueSlot(Part):
                 raise StateError(f"slot {self.name!r:.80} takes one of {', '.join(map(repr, self.allowed))}; got {text!r:.80}")
             return found
         if self.entity is not None and self.entity in types and not is_canonical and text != self.value:
-            # "volume 3" is what a user says, "3" what a model passes on.
+            # A user writes "volume 3", a model passes "3".
             canonical = types.value(self.entity, text) or types.value(self.entity, f"{self.entity} {text}")
             if canonical is None:
                 raise StateError(f"slot {self.name!r:.80} takes a valid {self.entity}; got {text!r:.80}")
             text = canonical
         if self.pattern is not None and not re.fullmatch(self.pattern, text):
-            raise StateError(f"slot {self.name!r:.80} takes what matches {self.pattern!r:.80}; got {text!r:.80}")
+            raise StateError(f"slot {self.name!r:.80} takes a value that matches {self.pattern!r:.80}; got {text!r:.80}")
         return text
 
     def filled(
@@ -107,7 +107,7 @@ class DialogueSlot(Part):
         return self.changed(value=None, status=SlotStatus.EMPTY, source="")
 
     def definition(self) -> dict[str, Any]:
-        """Return what the slot is, without what it holds."""
+        """Return the definition of the slot, without its value."""
         return {name: value for name, value in dict(self).items() if name not in ("value", "status", "source")}
 
 
@@ -134,32 +134,32 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.TOOL_EXECUTION: _WORKING | _LEAVING | {Phase.FOLLOW_UP},
     Phase.RESPONSE_GENERATION: _WORKING | _LEAVING | {Phase.FOLLOW_UP},
     Phase.FOLLOW_UP: _WORKING | _LEAVING,
-    # With a human: back to the agent only by starting from what the user wants; what the agent was doing is not gone on with.
+    # After a human, the agent starts again with the user's intent; it does not resume its earlier work.
     Phase.HANDOFF: frozenset({Phase.INTENT_DETECTION, Phase.FOLLOW_UP, Phase.FAREWELL}),
     Phase.FAREWELL: frozenset({Phase.GREETING, Phase.INTENT_DETECTION}),
 }
-"""From each phase, those that may come next. To stay is always possible; nothing leads back to a greeting but a farewell."""
+"""Allowed next phases of each phase. Staying is always allowed; a greeting follows only a farewell."""
 
 MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class Clarification(Part):
-    """A question to ask the user; ``slot`` is the slot it is for, if any."""
+    """Question to the user, for a slot if ``slot`` is set."""
 
     question: str = Field(min_length=1, max_length=300)
     slot: str | None = None
 
 
 class ConversationLayer(Layer):
-    """The conversation itself.
+    """Layer of the conversation.
 
     Attributes:
-        phase: Where it is.
-        intent: What the user wants now.
-        agent: Who serves it now.
-        slots: What the intent must know, by name.
-        clarifications: What to ask, the first one next.
-        turn_count: User requests so far.
+        phase: Current phase.
+        intent: Current intent of the user.
+        agent: Agent that serves the user.
+        slots: Slots of the intent, by name.
+        clarifications: Questions to the user, the next one first.
+        turn_count: Number of user requests.
     """
 
     KEY: ClassVar[str] = "manga_state.conversation"
@@ -172,14 +172,14 @@ class ConversationLayer(Layer):
     turn_count: int = Field(default=0, ge=0)
 
     def can_move(self, phase: Phase) -> bool:
-        """Tell whether the conversation may be in ``phase`` next."""
+        """Return whether ``phase`` may follow the current phase."""
         return phase is self.phase or phase in MOVES[self.phase]
 
     def moved(self, phase: Phase) -> ConversationLayer:
         """Return the layer in another phase.
 
         Raises:
-            StateError: The move is impossible; the message names those that are not.
+            StateError: ``phase`` may not follow. The message names the allowed phases.
         """
         if not self.can_move(phase):
             allowed = ", ".join(sorted(MOVES[self.phase]))
@@ -187,7 +187,7 @@ class ConversationLayer(Layer):
         return self if phase is self.phase else self.replaced(phase=phase)
 
     def with_intent(self, intent: str | None, slots: Iterable[DialogueSlot]) -> ConversationLayer:
-        """Return the layer with another intent and its slots; a slot both know keeps its value."""
+        """Return the layer with another intent and its slots. Slots of both intents keep their values."""
         if intent == self.intent:
             return self
         kept: dict[str, DialogueSlot] = {}
@@ -198,19 +198,19 @@ class ConversationLayer(Layer):
         return self.changed(intent=intent, slots=kept, clarifications=())
 
     def with_slot(self, slot: DialogueSlot) -> ConversationLayer:
-        """Return the layer with a slot more, or another one of its name; a confirmed value answers its questions."""
+        """Return the layer with a slot added or replaced. A confirmed value removes the questions for the slot."""
         asked = self.clarifications
         if slot.status is SlotStatus.CONFIRMED:
             asked = tuple(each for each in asked if each.slot != slot.name)
         slots = {**self.slots, slot.name: slot}
-        change = self.replaced if slot.name in self.slots else self.changed  # one more may be one too many
+        change = self.replaced if slot.name in self.slots else self.changed  # validates the number of slots
         return change(slots=slots, clarifications=asked)
 
     def slot(self, name: str) -> DialogueSlot:
         """Return a slot.
 
         Raises:
-            StateError: There is none of this name; the message names those there are.
+            StateError: The slot does not exist. The message names the existing ones.
         """
         if name not in self.slots:
             known = ", ".join(map(repr, self.slots)) or "none"
@@ -219,7 +219,7 @@ class ConversationLayer(Layer):
 
     @property
     def missing(self) -> tuple[DialogueSlot, ...]:
-        """Required slots that are not confirmed, in their order."""
+        """Required slots that are not confirmed, in order."""
         return tuple(slot for slot in self.slots.values() if slot.is_missing)
 
     @property
@@ -230,7 +230,7 @@ class ConversationLayer(Layer):
         return next((slot.question for slot in self.missing if slot.question), None)
 
     def asking(self, clarification: Clarification) -> ConversationLayer:
-        """Return the layer with a question more, at the end; one that waits already, or one too many, changes nothing."""
+        """Return the layer with a question appended, unless it is queued already or the queue is full."""
         if clarification in self.clarifications or len(self.clarifications) == MOST_CLARIFICATIONS:
             return self
         return self.changed(clarifications=(*self.clarifications, clarification))
@@ -239,10 +239,11 @@ class ConversationLayer(Layer):
         """Return the layer without its first question."""
         return self.changed(clarifications=self.clarifications[1:]) if self.clarifications else self
 
-    def heard(self, type_: str, value: str, source: str, types: EntityTypes) -> ConversationLayer:
+    def with_mention(self, type_: str, value: str, source: str, types: EntityTypes) -> ConversationLayer:
         """Return the layer after the user named an entity.
 
-        The first slot of that type without a confirmed value takes it: confirmed if it was asked for, else inferred.
+        The first slot of that type without a confirmed value gets the value: confirmed if a question asked for it,
+        otherwise inferred.
         """
         for slot in self.slots.values():
             if slot.entity != type_ or slot.status is SlotStatus.CONFIRMED:
@@ -254,7 +255,7 @@ class ConversationLayer(Layer):
             try:
                 filled = slot.filled(value, types, confirmed=was_asked, source=source, is_canonical=True)
             except StateError:
-                continue  # not one of the allowed values: it is not said to be this slot's
+                continue  # the value is not allowed, so it belongs to another slot
             return self.with_slot(filled)
         return self
 
@@ -265,9 +266,10 @@ class ConversationLayer(Layer):
 
 
 class DialogueKeeper(Keeper[ConversationLayer]):
-    """Keeps where the conversation stands: phase, intent, slots, questions.
+    """Accessor of the dialogue: phase, intent, slots, questions.
 
-    Raises ``ValueError`` where something that an intent must know is no ``DialogueSlot``.
+    Raises:
+        ValueError: ``intents`` contains a value that is not a ``DialogueSlot``.
     """
 
     KIND = ConversationLayer
@@ -282,20 +284,21 @@ class DialogueKeeper(Keeper[ConversationLayer]):
         }
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
-        """Say what the user wants, and who serves it. Another intent brings its own slots; a slot both know keeps its value.
+        """Set the user's intent and the agent that serves it. Slots that both intents have keep their values.
 
         Raises:
-            CorruptRecordError: The stored layer cannot be read, and is not overwritten. So with every method that changes one.
+            CorruptRecordError: The stored layer cannot be read; it is not overwritten. All methods that change a layer
+                raise this error.
         """
         with self._changing():
             layer = self.layer.with_intent(intent, self.intents.get(intent or "", ()))
             self._keep(layer if agent is None else layer.changed(agent=agent))
 
     def set_phase(self, phase: Phase | str) -> None:
-        """Move the conversation into a phase.
+        """Move the conversation to a phase.
 
         Raises:
-            StateError: It cannot be there next; the message names what can.
+            StateError: The phase may not follow. The message names the allowed phases.
         """
         try:
             wanted = Phase(phase)
@@ -305,15 +308,15 @@ class DialogueKeeper(Keeper[ConversationLayer]):
             self._keep(self.layer.moved(wanted))
 
     def add_slot(self, slot: DialogueSlot) -> None:
-        """Add a thing to know; one of the same name is replaced, with what it holds."""
+        """Add a slot, replacing one of the same name and its value."""
         with self._changing():
             self._keep(self.layer.with_slot(slot))
 
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
-        """Give a slot a value and return it; only a confirmed one counts as known.
+        """Set the value of a slot and return the slot. Only a confirmed value satisfies a required slot.
 
         Raises:
-            StateError: There is no such slot, or it does not take this value.
+            StateError: The slot does not exist, or the value is not allowed.
         """
         with self._changing():
             slot = self.layer.slot(name).filled(value, self._store.types, confirmed=confirmed)
@@ -321,10 +324,10 @@ class DialogueKeeper(Keeper[ConversationLayer]):
             return slot
 
     def clear_slot(self, name: str) -> None:
-        """Empty a slot.
+        """Clear a slot.
 
         Raises:
-            StateError: There is no such slot.
+            StateError: The slot does not exist.
         """
         with self._changing():
             self._keep(self.layer.with_slot(self.layer.slot(name).cleared()))
@@ -334,10 +337,10 @@ class DialogueKeeper(Keeper[ConversationLayer]):
         return [slot.name for slot in self.layer.missing]
 
     def ask(self, question: str, *, slot: str | None = None) -> None:
-        """Put a question at the end of the queue; with ``slot``, it is answered when that slot is confirmed.
+        """Append a question to the queue. With ``slot``, confirming the slot answers it.
 
         Raises:
-            StateError: There is no such slot.
+            StateError: The slot does not exist.
         """
         with self._changing():
             if slot is not None:
@@ -345,10 +348,10 @@ class DialogueKeeper(Keeper[ConversationLayer]):
             self._keep(self.layer.asking(Clarification(question=shorten_line(question, 300), slot=slot)))
 
     def next_question(self) -> str | None:
-        """Return what to ask the user next."""
+        """Return the next question to the user, or None."""
         return self.layer.next_question
 
     def answered(self) -> None:
-        """Take the first question out of the queue."""
+        """Remove the first question from the queue."""
         with self._changing():
             self._keep(self.layer.answered())

@@ -30,17 +30,17 @@ _MOST = 50
 
 
 class Environment(Part):
-    """What surrounds a conversation; None or empty where the source says nothing. Further fields are ignored.
+    """Environment of a conversation, read from other systems. Unknown values are None or empty; other fields are ignored.
 
     Attributes:
         tier: The user's tier, such as ``"premium"``.
-        locale: Such as ``"ja-JP"``.
+        locale: Locale, such as ``"ja-JP"``.
         language: Preferred language.
-        cart: What is in the cart, one line an item.
-        cart_total: Total of the cart with its currency, such as ``"1,200 JPY"``; a number is kept as text.
-        promotions: What is on offer, one line each.
-        timezone: IANA name, such as ``"Asia/Tokyo"``; the time of day follows from it.
-        time_of_day: As the source says, where it does.
+        cart: Items in the cart, one line each.
+        cart_total: Total of the cart with its currency, such as ``"1,200 JPY"``; a number is stored as text.
+        promotions: Current promotions, one line each.
+        timezone: IANA name, such as ``"Asia/Tokyo"``, from which the time of day is derived.
+        time_of_day: Time of day, if the source provides it.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -76,11 +76,11 @@ class Environment(Part):
         return value
 
     def announced(self) -> dict[str, Any]:
-        """Return what is told of the conversation beside its messages."""
+        """Return the values that become metadata of the conversation."""
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
-        """Return ``morning``, ``afternoon``, ``evening`` or ``night`` where the user is; None if nobody knows."""
+        """Return ``morning``, ``afternoon``, ``evening`` or ``night`` at the user's place; None if it is unknown."""
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
         hour = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(self.timezone)).hour
@@ -95,17 +95,17 @@ def _line(item: Any) -> str:
 
 
 class EnvironmentSource(Protocol):
-    """Reads what surrounds a conversation."""
+    """Source of the environment of conversations."""
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return it, or None if nothing is known. It may be slow; it is never called on the event loop of a turn."""
+        """Return the environment, or None if it is unknown. It may block; it is never called on the event loop of a turn."""
 
 
 class CallableEnvironmentSource:
-    """Asks a function, such as one that calls a service.
+    """Source that calls a function, for example a client of a service.
 
     Args:
-        function: From a scope to an ``Environment``, a mapping of its fields, or None.
+        function: Returns an ``Environment``, a mapping of its fields, or None for a scope.
     """
 
     def __init__(self, function: Callable[[ConversationScope], Environment | Mapping[str, Any] | None]) -> None:
@@ -114,25 +114,25 @@ class CallableEnvironmentSource:
         self._function = function
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return what the function says.
+        """Return the environment of a scope.
 
         Raises:
-            CorruptRecordError: It is no environment.
+            CorruptRecordError: The function's result is not an environment.
         """
         return environment_of(self._function(scope), record="environment")
 
 
 class TableEnvironmentSource:
-    """Reads a record of a table that another service writes.
+    """Source that reads a record of a table which another service writes.
 
     Args:
-        table: The table; its schema names its keys.
+        table: The table; its schema defines the keys.
         sort: Sort value of the record. Default ``environment``.
-        partition: From a scope to the partition value. Default: the user's storage id.
-        attributes: Names of the attributes, where they differ from the fields: ``{"tier": "membership"}``.
+        partition: Returns the partition value of a scope. Default: the user's storage id.
+        attributes: Names of attributes that differ from the fields: ``{"tier": "membership"}``.
 
     Raises:
-        ValueError: ``attributes`` names no field of ``Environment``.
+        ValueError: ``attributes`` contains a name that is not a field of ``Environment``.
     """
 
     def __init__(
@@ -154,11 +154,11 @@ class TableEnvironmentSource:
         self._names = {name: name for name in Environment.model_fields} | dict(attributes or {})
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the record, or None; one request.
+        """Return the record of a scope, or None; one request.
 
         Raises:
-            CorruptRecordError: The record is no environment.
-            StoreUnavailableError: The table does not answer.
+            CorruptRecordError: The record is not an environment.
+            StoreUnavailableError: The table is unavailable.
         """
         item = self._table.get(self._partition(scope), self._sort)
         if item is None:
@@ -168,10 +168,10 @@ class TableEnvironmentSource:
 
 
 def environment_of(value: Environment | Mapping[str, Any] | None, *, record: str) -> Environment | None:
-    """Return a value as an environment.
+    """Convert a value to an environment.
 
     Raises:
-        CorruptRecordError: It is none.
+        CorruptRecordError: The value is not an environment.
     """
     if value is None or isinstance(value, Environment):
         return value
@@ -179,23 +179,23 @@ def environment_of(value: Environment | Mapping[str, Any] | None, *, record: str
         return Environment.model_validate(dict(value))
     except (ValidationError, TypeError, ValueError) as error:
         wrong = ", ".join(str(each["loc"][0]) for each in error.errors()) if isinstance(error, ValidationError) else repr(value)
-        raise CorruptRecordError(f"record={record!r} is no environment: {wrong:.80}", record=record) from error
+        raise CorruptRecordError(f"record={record!r} is not an environment: {wrong:.80}", record=record) from error
 
 
 _UNKNOWN = b""
 
 
 class EnvironmentChanges:
-    """Tells the agents of a session that something outside changed, and tells an agent whether it did.
+    """Publishes changes of a session's environment to its agents.
 
-    Every publication leaves a new mark. An agent compares it with the one it knows before each model call, in one read, so it
-    also learns of what was published while it was disconnected.
+    Every publication writes a new random version. Agents compare versions before each model call, in one read, so they
+    also find changes published while they were disconnected.
 
     Args:
         hot: The hot tier.
-        scope: The session; all its agents are told.
-        ttl: Seconds a publication stays, at least as long as sessions live. Default 86,400.
-        codec: Seals what is published.
+        scope: The session; the changes are for all its agents.
+        ttl: Seconds that a publication is stored, at least the lifetime of sessions. Default 86,400.
+        codec: Codec of the published values.
         clock: Monotonic seconds, for the health of the tier.
 
     Raises:
@@ -223,34 +223,35 @@ class EnvironmentChanges:
         self.is_local = not hot.survives_process
 
     def publish(self, **fields: Any) -> None:
-        """Say that the environment changed, from whatever process: each agent refreshes before its next model call.
+        """Publish a change, from any process. Each agent refreshes its environment before its next model call.
 
         Args:
-            fields: What changed, such as ``cart=["B07X1234"]``. Agents with an ``EnvironmentSource`` read that anew instead.
+            fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an ``EnvironmentSource`` read the source
+                instead.
 
         Raises:
-            ValueError: There is no such field, or a value is not allowed in it.
-            StoreUnavailableError: The hot tier does not answer.
+            ValueError: A field does not exist, or its value is not allowed.
+            StoreUnavailableError: The hot tier is unavailable.
         """
         unknown = sorted(set(fields) - set(Environment.model_fields))
         if unknown:
             raise ValueError(f"fields must be of Environment ({', '.join(Environment.model_fields)}), got {unknown}")
-        if "cart" in fields:  # the total of the cart before is not that of the new one
+        if "cart" in fields:  # a new cart invalidates the old total
             fields = {"cart_total": None, **fields}
         dumped = Environment.model_validate(fields).model_dump(mode="json")
-        for name in fields:  # values first: whoever sees the mark sees them
+        for name in fields:  # values first, so that an agent with the new version reads the new values
             place = f"{self._name}/{name}"
             self._hot.put_value(place, self._codec.encode(dumped[name], place), ttl=self._ttl)
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=self._ttl)
 
     def erase(self) -> int:
-        """Delete everything that was published for this session, and the state that its agents share.
+        """Delete all values published for this session, and the state that its agents share.
 
         Returns:
-            How many values there were.
+            Number of deleted values.
 
         Raises:
-            StoreUnavailableError: The hot tier does not answer.
+            StoreUnavailableError: The hot tier is unavailable.
         """
         places = [self._name, *(f"{self._name}/{name}" for name in Environment.model_fields), self._state]
         there = [place for place in places if self._hot.get_value(place)]
@@ -259,9 +260,10 @@ class EnvironmentChanges:
         return len(there)
 
     def news(self) -> bool:
-        """Tell whether something was published since the last time; at first, whether anything was. One read.
+        """Return whether there is a publication since the last call, or at the first call, any publication. One read.
 
-        A hot tier that is down costs one deadline, then nothing for a while; what was missed is news when it is back.
+        A hot tier that is down costs one deadline, then no time for a while; missed publications are found when it is
+        back.
         """
         mark = self._health.tried(lambda: self._hot.get_value(self._name) or _UNKNOWN)
         if mark is None:
@@ -270,15 +272,15 @@ class EnvironmentChanges:
         return mark != _UNKNOWN and mark != before
 
     def forget(self) -> None:
-        """Let the last publication be news again, because it could not be followed."""
+        """Report the last publication again at the next call of ``news``, because it could not be processed."""
         self._seen = None
 
     def published(self) -> Environment:
-        """Return what was published, of each field the last value.
+        """Return the published environment, with the last value of each field.
 
         Raises:
-            StoreUnavailableError: The hot tier does not answer.
-            CorruptRecordError: A value cannot be trusted.
+            StoreUnavailableError: The hot tier is unavailable.
+            CorruptRecordError: A value is damaged.
         """
         found = {}
         for name in Environment.model_fields:
@@ -293,16 +295,16 @@ class EnvironmentChanges:
 logger = logging.getLogger(__name__)
 
 _PASSING = ("time_of_day", "promotions")
-"""What changes by itself, so that nobody announces it."""
+"""Fields that change with time, for which no notification is expected."""
 
 
-class Surroundings:
-    """The environment of one agent.
+class EnvironmentTracker:
+    """Environment of one agent, kept up to date.
 
-    A source, if there is one, says what is so, and a publication is a hint to read it anew; it is asked again after
-    ``recheck_after`` seconds although no word came. Without a source, the environment is what was published. What cannot be
-    read leaves what was known. A model call waits at most ``deadline`` seconds for news and for what follows from it.
-    ``drifts`` are fields that were found to be otherwise than was known, without word of it.
+    With a source, a publication is a hint to read the source again, and the source is also read after ``recheck_after``
+    seconds without a publication. Without a source, the environment consists of the published values. After a failed
+    read the last values stay. A model call waits at most ``deadline`` seconds. ``drifts`` counts fields that changed
+    without a publication.
     """
 
     def __init__(
@@ -331,26 +333,26 @@ class Surroundings:
         self._rechecking: Future[None] | None = None
 
     def load(self) -> None:
-        """Load the environment as the session starts."""
+        """Load the environment at the start of the session."""
         news = self._changes is not None and self._changes.news()
         if news or (self._source is not None and not self._loaded):
             self._read()
         self._loaded = True
 
     async def refresh(self) -> None:
-        """Follow what was published since, off the event loop, within the deadline."""
+        """Load published changes, off the event loop and within the deadline."""
         self._recheck_if_due()
         if self._changes is None:
             return
         if self._changes.is_local and self._source is None:
-            self._look()  # memory of this process: quicker than any thread
+            self._look()  # the memory of this process needs no thread
             return
         work = self._look
         if self._changes.is_local:
             if not self._changes.news():
                 return
             work = self._read
-        if not await self._done():  # a read that was late before goes first, and news is looked for behind it
+        if not await self._done():  # an earlier late read must end before the next one
             if self._changes.is_local:
                 self._changes.forget()
             return
@@ -358,7 +360,7 @@ class Surroundings:
         await self._done()
 
     def _recheck_if_due(self) -> None:
-        """Ask the source again, in the background, when it was not asked for long; nobody waits for it."""
+        """Read the source again in the background if the last read is long ago."""
         if self._source is None or self._recheck_after is None or self._clock() - self._read_at < self._recheck_after:
             return
         if self._rechecking is None or self._rechecking.done():
@@ -367,7 +369,7 @@ class Surroundings:
 
     def _recheck(self) -> None:
         if self._changes is not None and self._changes.news():
-            self._read()  # word of it came
+            self._read()  # the change was published
             return
         before = self.environment
         self._read()
@@ -398,7 +400,7 @@ class Surroundings:
                 self.environment = self._changes.published()
             self.reloads += 1
             self._read_at = self._clock()
-        except Exception as error:  # noqa: BLE001 - a source is others' code: the agent goes on with what it knew
+        except Exception as error:  # noqa: BLE001 - a source is application code; the agent keeps the last values
             if self._changes is not None:
                 self._changes.forget()
             level = logging.DEBUG if isinstance(error, MangaMemoryError) else logging.WARNING

@@ -1,4 +1,4 @@
-"""Escalation: a conversation as a human takes it over."""
+"""Export of a conversation for a human who takes it over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_CHARACTERS = 1_000
 
 
 class SpokenTurn(BaseModel):
-    """What was said in a turn: by the user, and by the assistant, at most 1,000 characters each."""
+    """Turn of a transcript: the texts of user and assistant, at most 1,000 characters each."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -36,27 +36,27 @@ class SpokenTurn(BaseModel):
 
 
 class Escalation(BaseModel):
-    """A conversation for a human.
+    """Conversation exported for a human.
 
     Attributes:
-        at: When it was exported, in seconds since 1970.
+        at: Time of the export, in seconds since 1970.
         session_id: The session; None if the agent has none.
         agent_id: The agent.
-        reason: Why a human is needed.
-        summary: The conversation in a few sentences.
-        topics: What it is about.
-        sentiment: How the user feels: ``positive``, ``neutral`` or ``negative``.
-        open_questions: What the user asked and was not answered.
-        to_ask: What the user was to be asked next.
-        intent: What the user wants.
-        phase: Where the conversation is.
-        slots: What is known for it, and what is missing.
-        entities: What is spoken of.
-        goal: The goal that is worked on.
-        earlier_goals: Those before, in a line each.
-        failed_steps: Tool calls of the last request that did not work.
-        environment: What surrounds the conversation.
-        turns: The last turns, the older first.
+        reason: Reason for the escalation.
+        summary: Summary of the conversation in a few sentences.
+        topics: Topics of the conversation.
+        sentiment: Sentiment of the user: ``positive``, ``neutral`` or ``negative``.
+        open_questions: Unanswered questions of the user.
+        to_ask: Pending questions to the user.
+        intent: Intent of the user.
+        phase: Phase of the conversation.
+        slots: Slots of the intent, filled and missing.
+        entities: Active entities.
+        goal: Active goal.
+        earlier_goals: Archived goals, one line each.
+        failed_steps: Failed tool calls of the last request.
+        environment: Environment of the conversation.
+        turns: The last turns, oldest first.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -81,7 +81,7 @@ class Escalation(BaseModel):
     turns: tuple[SpokenTurn, ...] = ()
 
     def to_markdown(self) -> str:
-        """Return it as readable Markdown."""
+        """Render the conversation as Markdown."""
         parts = [
             f"# Conversation {_md(self.session_id or self.agent_id)}",
             f"Exported {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
@@ -96,11 +96,11 @@ class Escalation(BaseModel):
             _list("The user", self._user()),
         ]
         if self.turns:
-            said = "\n\n".join(
+            transcript = "\n\n".join(
                 f"**User:** {_md(turn.user)}" + (f"\n\n**Assistant:** {_md(turn.assistant)}" if turn.assistant else "")
                 for turn in self.turns
             )
-            parts.append(f"## Last turns\n\n{said}")
+            parts.append(f"## Last turns\n\n{transcript}")
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _state(self) -> list[str]:
@@ -130,13 +130,13 @@ def export_for_human(
     summarizer: SessionSummarizer | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Escalation:
-    """Return an agent's conversation as a human takes it over; works with and without a ``StateCoordinator``.
+    """Export an agent's conversation for a human. Works with and without a ``StateCoordinator``.
 
     Args:
         agent: The agent.
-        reason: Why a human is needed.
-        turns: How many of the last turns are in it. Default 5.
-        history: The whole conversation, where the agent's window has only its end: ``manager.history()``.
+        reason: Reason for the escalation.
+        turns: Number of last turns to include. Default 5.
+        history: The whole conversation, ``manager.history()``, if the agent's window has only its end.
         summarizer: Writes the summary. Default: rules, without a model.
         clock: Seconds since 1970.
 
@@ -150,7 +150,7 @@ def export_for_human(
     ]
     summarize = summarizer or RuleSessionSummarizer()
     summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
-    said = _turns(lines)
+    spoken = _turns(lines)
     return Escalation(
         at=clock(),
         session_id=getattr(agent, "session_id", None),
@@ -160,7 +160,7 @@ def export_for_human(
         topics=summary.topics,
         sentiment=summary.sentiment,
         open_questions=summary.open_questions,
-        turns=tuple(said[len(said) - turns :] if turns < len(said) else said),
+        turns=tuple(spoken[len(spoken) - turns :] if turns < len(spoken) else spoken),
         **_state_of(agent),
     )
 
@@ -210,5 +210,5 @@ _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|!"})
 
 
 def _md(text: str) -> str:
-    """Return a text in one line that Markdown shows as it is: what a user wrote must not become a link or a heading."""
+    """Return a text as one line of Markdown, escaped so that the user's text creates no links or headings."""
     return " ".join(text.split()).translate(_MARKUP)

@@ -1,4 +1,4 @@
-"""Goals: the active one with its subtasks and tool calls, and a short archive of those that ended."""
+"""Goals: the active one with its subtasks and tool calls, and an archive of ended ones."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from strands_manga_memory.state.state_store import Keeper, Layer, Part
 
 MOST_PATTERNS = 20
 OTHER = "other"
-"""Name under which a pattern beyond the 20th is counted."""
+"""Name under which patterns beyond the 20th are counted."""
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Return the findings with one more, unless one says the same; the oldest goes if there are too many."""
+    """Return the findings with one added, unless an equal one exists; beyond ``most``, the oldest is dropped."""
     line = shorten_line(text, 300)
     if not line or normalized(line) in {normalized(each) for each in known}:
         return known
@@ -31,7 +31,7 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str, most: int = MOST_PATTERNS) -> dict[str, int]:
-    """Return the counts with one more of ``pattern``; patterns beyond ``most`` are counted together."""
+    """Return the counts with ``pattern`` incremented; patterns beyond ``most`` are counted together."""
     name = pattern if pattern in counts or len(counts) < most else OTHER
     return {**counts, name: counts.get(name, 0) + 1}
 
@@ -40,12 +40,12 @@ _VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|
 
 
 def error_pattern(text: str) -> str:
-    """Return what errors of the same kind have in common: numbers, ids and quoted values become ``#``."""
+    """Return the common form of similar errors, with numbers, ids and quoted values replaced by ``#``."""
     return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
 
 
 class SubtaskStatus(StrEnum):
-    """How far a subtask is."""
+    """Status of a subtask."""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -53,15 +53,15 @@ class SubtaskStatus(StrEnum):
 
 
 class Subtask(Part):
-    """A part of a goal.
+    """Part of a goal.
 
     Attributes:
         id: Its id, unique within the goal.
-        text: What is to be done.
-        theme: What it is counted under in the archive.
-        depends_on: Ids of those that must be completed before.
-        status: How far it is.
-        result: What came of it, or why it failed.
+        text: Description of the work.
+        theme: Category under which the archive counts it.
+        depends_on: Ids of subtasks that must be completed first.
+        status: Its status.
+        result: Its result, or the reason of its failure.
     """
 
     id: str = Field(pattern=r"^[\w.-]{1,60}$")
@@ -73,20 +73,20 @@ class Subtask(Part):
 
 
 def check_graph(subtasks: Mapping[str, Subtask]) -> None:
-    """Check that every dependency exists and that none leads back to itself.
+    """Check that every dependency exists and that there are no cycles.
 
     Raises:
-        StateError: One does not; the message names it, or the circle.
+        StateError: A dependency is missing, or there is a cycle. The message names it.
     """
     for id_, subtask in subtasks.items():
         for each in subtask.depends_on:
             if each not in subtasks:
                 known = ", ".join(map(repr, subtasks))
-                raise StateError(f"subtask {id_!r:.80} depends on {each!r:.80}, which is not there; there are: {known}")
+                raise StateError(f"subtask {id_!r:.80} depends on {each!r:.80}, which does not exist; existing: {known}")
     try:
         TopologicalSorter({id_: subtask.depends_on for id_, subtask in subtasks.items()}).prepare()
     except CycleError as error:
-        raise StateError(f"subtasks depend on one another in a circle: {' -> '.join(error.args[1])}") from error
+        raise StateError(f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}") from error
 
 
 MOST_RECENT, MOST_FAILED = 20, 5
@@ -105,7 +105,7 @@ class GoalStatus(StrEnum):
 
 
 class Execution(Part):
-    """A tool call of a goal, in short: whether it succeeded, its milliseconds, and what came of it or went wrong."""
+    """Short record of a tool call: success, milliseconds, and its result or error."""
 
     tool: str
     ok: bool
@@ -114,7 +114,7 @@ class Execution(Part):
 
 
 class ToolUsage(Part):
-    """How a goal used one tool: calls, those that failed, and milliseconds in all."""
+    """Use of one tool by a goal: calls, failures, and total milliseconds."""
 
     calls: int = 0
     failures: int = 0
@@ -122,22 +122,22 @@ class ToolUsage(Part):
 
 
 class Goal(Part):
-    """A goal that is worked on.
+    """Active goal.
 
     Attributes:
         id: Its number in the session, from 1.
-        text: What is to be reached.
-        context: What is known for it, at most 2,000 characters; of more, the end stays.
-        started_at: When it was set, in seconds since 1970.
-        first_at: When its first tool was called; None before that.
-        last_at: When its last tool was called.
-        calls: Tool calls.
-        raw_characters: Size of what those calls were given and returned, for the compression ratio.
-        tools: How each tool was used.
-        errors: How often what went wrong, by pattern.
+        text: Description of the goal.
+        context: Background for the goal, at most 2,000 characters; the end of a longer text.
+        started_at: Time it was set, in seconds since 1970.
+        first_at: Time of its first tool call; None before.
+        last_at: Time of its last tool call.
+        calls: Number of tool calls.
+        raw_characters: Characters of the calls' arguments and results, for the compression ratio.
+        tools: Use of each tool.
+        errors: Number of errors by pattern.
         recent: The last 20 calls.
-        findings: What was found out, each once, the last 10.
-        subtasks: Parts of it, by id.
+        findings: The last 10 findings, without repetitions.
+        subtasks: Subtasks by id.
     """
 
     id: int = Field(ge=1)
@@ -155,13 +155,13 @@ class Goal(Part):
     subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
 
     def executed(self, execution: Execution, *, at: float, error: str = "", raw_characters: int = 0) -> Goal:
-        """Return the goal after a tool call. However many there are, the goal stays as small."""
+        """Return the goal after a tool call. Its size does not grow with the number of calls."""
         name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
         used = self.tools.get(name, _UNUSED)
         usage = used.replaced(
             calls=used.calls + 1, failures=used.failures + (not execution.ok), ms=round(used.ms + execution.ms, 1)
         )
-        return self.replaced(  # the execution was validated when it was made
+        return self.replaced(  # the execution is already validated
             first_at=at if self.first_at is None else self.first_at,
             last_at=at,
             calls=self.calls + 1,
@@ -172,18 +172,18 @@ class Goal(Part):
         )
 
     def with_context(self, text: str) -> Goal:
-        """Return the goal with a text more in its context."""
+        """Return the goal with a text appended to its context."""
         return self.changed(context=f"{self.context}\n{text}".strip()[-MOST_CONTEXT:])
 
     def with_finding(self, text: str) -> Goal:
-        """Return the goal with something found out."""
+        """Return the goal with a finding added."""
         return self.changed(findings=added_finding(self.findings, text, MOST_FINDINGS))
 
     def with_subtask(self, subtask: Subtask) -> Goal:
-        """Return the goal with a subtask more, or one changed.
+        """Return the goal with a subtask added or replaced.
 
         Raises:
-            StateError: It depends on itself, or on what is not there, or there are 50 already.
+            StateError: The subtask depends on itself or on a missing one, or there are 50 already.
         """
         if subtask.id not in self.subtasks and len(self.subtasks) == MOST_SUBTASKS:
             raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
@@ -195,7 +195,7 @@ class Goal(Part):
         """Return a subtask.
 
         Raises:
-            StateError: There is none of this id.
+            StateError: The subtask does not exist.
         """
         if id_ not in self.subtasks:
             raise StateError(f"there is no subtask {id_!r:.80}; there are: {', '.join(map(repr, self.subtasks)) or 'none'}")
@@ -211,12 +211,12 @@ class Goal(Part):
 
     @property
     def success_rate(self) -> float:
-        """Share of the calls that succeeded; 1 if there were none."""
+        """Share of successful calls; 1 without calls."""
         calls = sum(used.calls for used in self.tools.values())
         return 1 - sum(used.failures for used in self.tools.values()) / calls if calls else 1.0
 
     def archived(self, status: GoalStatus, outcome: str) -> GoalArchive:
-        """Return what is kept of the goal when it ends."""
+        """Return the archive record of the goal."""
         themes: dict[str, dict[str, int]] = {}
         for subtask in self.subtasks.values():
             counts = themes.setdefault(subtask.theme, {})
@@ -249,23 +249,23 @@ _UNUSED = ToolUsage()
 
 
 class GoalArchive(Part):
-    """Record of a goal that ended.
+    """Archive record of an ended goal.
 
     Attributes:
         id: Its number.
-        text: What was to be reached.
-        status: What became of it.
-        outcome: What was found.
-        context: What was known for it, at most 500 characters.
-        calls: Tool calls.
-        success_rate: Share of them that succeeded.
+        text: Description of the goal.
+        status: Its final status.
+        outcome: Its outcome.
+        context: Background for the goal, at most 500 characters.
+        calls: Number of tool calls.
+        success_rate: Share of successful calls.
         tools: Calls and failures of each tool.
-        errors: The 5 most common patterns of errors, with counts.
-        themes: Of the subtasks: counts by theme and status.
-        failed: Up to 5 subtasks that failed, with why.
-        first_at: When its first tool was called, in seconds since 1970.
-        last_at: When its last one was.
-        raw_characters: Size of what its calls were given and returned.
+        errors: The 5 most frequent error patterns, with counts.
+        themes: Number of subtasks by theme and status.
+        failed: Up to 5 failed subtasks, with reasons.
+        first_at: Time of its first tool call, in seconds since 1970.
+        last_at: Time of its last tool call.
+        raw_characters: Characters of its calls' arguments and results.
     """
 
     id: int
@@ -285,11 +285,11 @@ class GoalArchive(Part):
 
     @property
     def tokens(self) -> int:
-        """Its estimated size."""
+        """Estimated tokens of the record."""
         return estimate_tokens(self.model_dump_json(exclude_defaults=True))
 
     def line(self) -> str:
-        """Return it in one line."""
+        """Return the record as one line."""
         used = ", ".join(
             f"{name} {calls}x" for name, (calls, _) in sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
         )
@@ -302,12 +302,12 @@ ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS = 6_000, 12_000, 10_000
 
 
 class GoalsLayer(Layer):
-    """The goal that is worked on, and those before.
+    """Layer of the active goal and the archived ones.
 
     Attributes:
-        active: The goal that is worked on; None if there is none.
-        archive: The last 10 goals that ended, within 6,000 tokens, the older first.
-        total: Goals there were.
+        active: The active goal, or None.
+        archive: The last 10 ended goals, within 6,000 tokens, oldest first.
+        total: Number of goals so far.
     """
 
     KEY: ClassVar[str] = "manga_state.goals"
@@ -317,7 +317,7 @@ class GoalsLayer(Layer):
     total: int = 0
 
     def setting(self, text: str, *, at: float, context: str = "") -> GoalsLayer:
-        """Return the layer with another goal; the one before is archived."""
+        """Return the layer with a new active goal. The previous one is archived."""
         before = self if self.active is None else self.ending(GoalStatus.SUPERSEDED, "")
         goal = Goal(id=self.total + 1, text=text, context=context[-MOST_CONTEXT:], started_at=at)
         return before.changed(active=goal, total=self.total + 1)
@@ -326,7 +326,7 @@ class GoalsLayer(Layer):
         """Return the active goal.
 
         Raises:
-            StateError: There is none.
+            StateError: There is no active goal.
         """
         if self.active is None:
             raise StateError("there is no active goal; set one first")
@@ -336,7 +336,7 @@ class GoalsLayer(Layer):
         """Return the layer with the active goal archived.
 
         Raises:
-            StateError: There is none.
+            StateError: There is no active goal.
         """
         kept = [*self.archive, self.goal().archived(status, outcome)][-MOST_GOALS:]
         sizes = [each.tokens for each in kept]
@@ -345,10 +345,10 @@ class GoalsLayer(Layer):
         return self.changed(active=None, archive=tuple(kept))
 
     def within(self, most: int = SESSION_TOKENS) -> GoalsLayer:
-        """Return the layer with at most so many tokens: the oldest archives go first, then the context, then results.
+        """Return the layer reduced to ``most`` tokens: first the oldest archives are dropped, then the context, then results.
 
         Raises:
-            StateError: The goal's own texts are more than that.
+            StateError: The goal's texts alone exceed the limit.
         """
         layer = self
         while layer.archive and layer.tokens > most:
@@ -362,15 +362,15 @@ class GoalsLayer(Layer):
             layer = layer.with_goal(goal.replaced(**smaller))
             if layer.tokens <= most:
                 return layer
-        raise StateError(f"the goal and its subtasks are more than {most} tokens; complete it, or say it in fewer words")
+        raise StateError(f"the goal and its subtasks exceed {most} tokens; complete the goal or shorten its texts")
 
     def with_goal(self, goal: Goal) -> GoalsLayer:
-        """Return the layer with the active goal changed."""
+        """Return the layer with the active goal replaced."""
         return self.replaced(active=goal)
 
     @property
     def tokens(self) -> int:
-        """Its estimated size."""
+        """Estimated tokens of the layer."""
         return estimate_tokens(self.model_dump_json(exclude_defaults=True))
 
 
@@ -378,21 +378,22 @@ logger = logging.getLogger(__name__)
 
 
 class GoalKeeper(Keeper[GoalsLayer]):
-    """Keeps the goals: one that is active, with its subtasks, and those before.
+    """Accessor of the goals: the active one with its subtasks, and archived ones.
 
     Raises:
-        CorruptRecordError: From every method that changes it: the stored layer cannot be read, and is not overwritten.
+        CorruptRecordError: From every method that changes the layer: the stored layer cannot be read; it is not
+            overwritten.
     """
 
     KIND = GoalsLayer
     _warned = False
 
     def set(self, text: str, *, context: str = "") -> Goal:
-        """Set a goal; the one before is archived. Tool calls and subtasks from now on belong to it.
+        """Set a goal; the previous one is archived. Subsequent tool calls and subtasks belong to the new goal.
 
         Args:
-            text: What is to be reached; of more than 300 characters the beginning is kept.
-            context: What is known for it; of more than 2,000 characters the end is kept.
+            text: Description of the goal, truncated to 300 characters.
+            context: Background for the goal; the last 2,000 characters are kept.
 
         Raises:
             ValueError: ``text`` is empty.
@@ -402,15 +403,15 @@ class GoalKeeper(Keeper[GoalsLayer]):
             return self.layer.goal()
 
     def complete(self, outcome: str = "") -> GoalArchive:
-        """Archive the active goal as completed and return what is kept of it.
+        """Archive the active goal as completed and return the record.
 
         Raises:
-            StateError: There is no active goal. So with the other methods of goals.
+            StateError: There is no active goal. The other methods for goals raise this error, too.
         """
         return self._end(GoalStatus.COMPLETED, outcome)
 
     def fail(self, reason: str = "") -> GoalArchive:
-        """Archive the active goal as failed and return what is kept of it."""
+        """Archive the active goal as failed and return the record."""
         return self._end(GoalStatus.FAILED, reason)
 
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
@@ -421,15 +422,15 @@ class GoalKeeper(Keeper[GoalsLayer]):
             return self.layer.archive[-1]
 
     def add_context(self, text: str) -> None:
-        """Add what is known for the active goal; of more than 2,000 characters the end stays."""
+        """Append a text to the context of the active goal; the last 2,000 characters are kept."""
         with self._changing():
             self._keep_goals(self.layer.with_goal(self.layer.goal().with_context(text)))
 
     def add_subtask(self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()) -> Subtask:
-        """Add a subtask to the active goal, or change one that is there.
+        """Add a subtask to the active goal, or replace an existing one.
 
         Raises:
-            StateError: It would depend on itself, or on what is not there.
+            StateError: The subtask depends on itself or on a missing one.
         """
         subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
         return self._with_subtask(subtask)
@@ -438,7 +439,7 @@ class GoalKeeper(Keeper[GoalsLayer]):
         """Complete a subtask.
 
         Raises:
-            StateError: What it depends on is not completed.
+            StateError: A dependency is not completed.
         """
         with self._changing():
             goal = self.layer.goal()
@@ -449,7 +450,7 @@ class GoalKeeper(Keeper[GoalsLayer]):
             return self._with_subtask(subtask.changed(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300)))
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
-        """Say that a subtask failed."""
+        """Mark a subtask as failed."""
         with self._changing():
             subtask = self.layer.goal().subtask(subtask_id)
             return self._with_subtask(subtask.changed(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300)))
@@ -472,30 +473,30 @@ class GoalKeeper(Keeper[GoalsLayer]):
         tokens = self.layer.tokens
         if tokens > WARN_TOKENS and not self._warned:
             logger.warning(
-                "tokens=<%d>, cap=<%d> | the goals of the session are nearly as large as they may be", tokens, SESSION_TOKENS
+                "tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit", tokens, SESSION_TOKENS
             )
         self._warned = tokens > WARN_TOKENS
 
     def record(self, done: Execution, *, error: str, size: int) -> None:
-        """Record a tool call under the active goal, if there is one; ``size`` are the characters that went in and came out."""
+        """Record a tool call of the active goal, if there is one. ``size`` counts the characters of arguments and result."""
         goals = self.layer
         if goals.active is not None:
             goal = goals.active.executed(done, at=round(self._store.wall(), 3), error=error, raw_characters=size)
             self._store.put_if_readable(goals.with_goal(goal))
 
     def add_finding(self, text: str) -> None:
-        """Add something found out, once, to the active goal if there is one."""
+        """Add a finding to the active goal, if there is one, unless the goal has it already."""
         with self._changing():
             if self.layer.active is not None:
                 self._keep_goals(self.layer.with_goal(self.layer.active.with_finding(text)))
 
     def keep_within_caps(self) -> None:
-        """Bring the goals, as they are stored, back under their cap after a turn with tool calls."""
+        """Reduce the stored goals to their token limit, after a turn with tool calls."""
         with self._store.lock:
             if self._store.size(GoalsLayer) <= SESSION_TOKENS // 2:  # a character has at most 2 tokens
                 return
             try:
                 self._store.put_if_readable(self.layer.within(SESSION_TOKENS))
             except StateError:
-                logger.debug("the active goal alone is over its cap")
+                logger.debug("the active goal alone exceeds the limit")
             self._warn_of_size()

@@ -1,4 +1,4 @@
-"""Recorder: follows an agent's messages, tools and turns by hooks, and keeps the state by them."""
+"""Hooks that record an agent's messages, tool calls and turns in its state."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from strands_manga_memory.state.tool_calls import Parts
 from strands_manga_memory.stores.encoding.values import as_json
 
 _LONGEST_SET_PHRASE = 120
-_GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # thanks with a goodbye count as thanks, as to importance
+_GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # scoring counts thanks with a goodbye as thanks
 _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
-    """Records what happens to an agent in the parts of its state.
+    """Records an agent's messages, tool calls and turns in the layers of its state.
 
     Args:
-        parts: The parts.
-        own_tools: Names of tools whose calls are no steps: those that change the state itself.
-        types_of_tools: Names of the entity types that are also taken from tools and from the assistant's words.
-        expires_after_turns: Turns after which an entity that nobody named again is dropped.
-        ready: Called when the agent is ready, with what a session manager restored.
-        session: The state that the agents of the session share; None: this agent shares none.
+        parts: The accessors of the layers.
+        own_tools: Names of tools whose calls are not recorded as steps: those that change the state.
+        types_of_tools: Names of the entity types that are also extracted from tool calls and the assistant's text.
+        expires_after_turns: Turns after which an entity that was not named again is dropped.
+        ready: Called when the agent is initialized, after a session manager restored it.
+        session: State that the agents of the session share, or None.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Recorder:
         ready: Callable[[Agent], None],
         session: SessionState | None = None,
     ) -> None:
-        # The agent holds the recorder through its hooks, and the coordinator, whose method ``ready`` is, for as long.
+        # The agent's hooks hold the recorder, and ``ready``, a method of the coordinator, holds the coordinator.
         self._parts = parts
         self._store = parts.store
         self._types = parts.store.types
@@ -78,12 +78,12 @@ class Recorder:
         self._counted = ""
 
     def listen(self, agent: Agent) -> None:
-        """Register the hooks: before the session manager's where something is to be saved, behind it where it restores."""
+        """Register the hooks: before the session manager's where it saves, after them where it restores."""
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._restored, AgentInitializedEvent, order=last)
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
-        agent.add_hook(self._said, MessageAddedEvent, order=first)
+        agent.add_hook(self._message_added, MessageAddedEvent, order=first)
         agent.add_hook(self._model_answered, AfterModelCallEvent, order=first)
         agent.add_hook(self._tool_begins, BeforeToolCallEvent, order=last)
         agent.add_hook(self._tool_ended, AfterToolCallEvent, order=last)
@@ -95,7 +95,7 @@ class Recorder:
     # A turn
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
-        """Notice a state that was put in place between turns; one that is from now on comes from a session manager."""
+        """Read a state that the application replaced between turns. Later replacements come from a session manager."""
         self._store.get(ConversationLayer)
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
@@ -134,54 +134,54 @@ class Recorder:
 
     # Messages
 
-    def _said(self, event: MessageAddedEvent[Agent]) -> None:
+    def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
         message = event.message
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        with self._store.lock:  # tools change the state from threads of their own
+        with self._store.lock:  # tools change the state from other threads
             if message["role"] == "assistant":
-                self._assistant_said(message)
-                return  # what follows, a tool's result or the end of the turn, is written with it
+                self._assistant_message(message)
+                return  # the next tool result or the end of the turn writes the change
             slots = self._parts.dialogue.layer.slots
             if results:
-                self._tools_said(results, message.get("tracking_id") or "")
+                self._tool_results(results, message.get("tracking_id") or "")
             else:
-                self._user_said(message)
+                self._user_message(message)
             if self._parts.dialogue.layer.slots is not slots:
                 self._store.write(ConversationLayer)
-            self._store.write(EntityLayer, GoalsLayer)  # the phase and the number of the turn can wait for its end
+            self._store.write(EntityLayer, GoalsLayer)  # phase and turn count are written at the end of the turn
 
-    def _user_said(self, message: Message) -> None:
+    def _user_message(self, message: Message) -> None:
         identity = message.get("tracking_id") or ""
         text = _text(message)
         self._last_message = message, message["content"]
         layer = self._parts.dialogue.layer
         changed: dict[str, Any] = {"phase": _followed(layer, _phase_of(_act(text), layer))}
-        if not identity or identity != self._counted:  # a continuation is announced again
+        if not identity or identity != self._counted:  # Strands adds a continuation under the same id
             self._counted = identity
             changed["turn_count"] = layer.turn_count + 1
         self._store.put_if_readable(layer.replaced(**changed))
         if text:
-            self._heard(text, Origin.USER, identity, leaves=changes_subject(text))
+            self._extract_entities(text, Origin.USER, identity, leaves=changes_subject(text))
 
-    def _assistant_said(self, message: Message) -> None:
-        if self._parts.dialogue.layer.intent is not None:  # the log's record of the turn has it then
+    def _assistant_message(self, message: Message) -> None:
+        if self._parts.dialogue.layer.intent is not None:  # the log stores it with the turn
             custom = message.setdefault("metadata", {}).setdefault("custom", {})
             custom["intent"] = self._parts.dialogue.layer.intent
         identity = message.get("tracking_id") or ""
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
-        if uses or self._parts.dialogue.layer.phase is not Phase.GREETING:  # a greeting is answered by one
+        if uses or self._parts.dialogue.layer.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
             self._move(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
         if uses:
             given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
-            self._heard(encodable(head_and_tail(given)), Origin.TOOL, identity)
-        self._heard(_text(message), Origin.ASSISTANT, identity)
+            self._extract_entities(encodable(head_and_tail(given)), Origin.TOOL, identity)
+        self._extract_entities(_text(message), Origin.ASSISTANT, identity)
 
-    def _tools_said(self, results: list[ToolResult], identity: str) -> None:
+    def _tool_results(self, results: list[ToolResult], identity: str) -> None:
         self._move(Phase.RESPONSE_GENERATION)
         text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
-        self._heard(head_and_tail(text), Origin.TOOL, identity)
+        self._extract_entities(head_and_tail(text), Origin.TOOL, identity)
 
-    def _heard(self, text: str, origin: Origin, identity: str, *, leaves: bool = False) -> None:
+    def _extract_entities(self, text: str, origin: Origin, identity: str, *, leaves: bool = False) -> None:
         if origin is Origin.USER:
             found = find_spoken_entities(text, self._types)
         else:
@@ -208,15 +208,15 @@ class Recorder:
         if leaves:
             layer = layer.dropped()
         referents = [entity for entity, each in zip(entities, found, strict=True) if is_referent(each)]
-        self._store.put_if_readable(layer.heard(referents) if referents else layer)
+        self._store.put_if_readable(layer.with_mentions(referents) if referents else layer)
         if origin is Origin.USER and entities:
             conversation = self._parts.dialogue.layer
             for entity in entities:
-                conversation = conversation.heard(entity.type, entity.value, identity, self._types)
+                conversation = conversation.with_mention(entity.type, entity.value, identity, self._types)
             self._store.put_if_readable(conversation)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Forget what a message said that a guardrail redacted: the agent edits it in place and tells no hook."""
+        """Remove data of a message that a guardrail redacted. Strands edits the message in place without a hook."""
         if self._last_message is None:
             return
         message, content = self._last_message
@@ -227,7 +227,7 @@ class Recorder:
         with self._store.lock:
             self._store.put_if_readable(self._parts.entities.layer.without_source(identity))
             self._store.put_if_readable(self._parts.dialogue.layer.without_source(identity))
-            self._heard(_text(message), Origin.USER, identity)
+            self._extract_entities(_text(message), Origin.USER, identity)
 
     # Tools
 
@@ -257,7 +257,7 @@ class Recorder:
 
 
 def _act(text: str) -> DialogueAct | None:
-    """Return the act of a user's message if it may be a greeting or farewell: short, and without numbers and titles."""
+    """Return the act of a user's message that may be a greeting or farewell: short, without numbers and titles."""
     if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
         return None
     act = small_talk_act(text, "user")
@@ -265,12 +265,12 @@ def _act(text: str) -> DialogueAct | None:
 
 
 def _followed(layer: ConversationLayer, phase: Phase) -> Phase:
-    """Return the phase after something that belongs to ``phase`` happened; a conversation that is with a human stays there."""
+    """Return the next phase after an event of ``phase``. A conversation with a human keeps its phase."""
     return phase if layer.phase is not Phase.HANDOFF and layer.can_move(phase) else layer.phase
 
 
 def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
-    """Return the phase a user's message begins."""
+    """Return the phase that a user's message begins."""
     if act is DialogueAct.FAREWELL:
         return Phase.FAREWELL
     if act is DialogueAct.GREETING and layer.phase in (Phase.GREETING, Phase.FAREWELL):
@@ -287,7 +287,7 @@ def _result_text(result: ToolResult) -> str:
 
 
 def _leaves(value: Any) -> str:
-    """Return the texts and numbers in what a tool was given, one a line."""
+    """Return the texts and numbers in a tool's arguments, one per line."""
     if isinstance(value, dict):
         return "\n".join(map(_leaves, value.values()))
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Renders the state for the model: a few readable lines, the most useful first, within a number of tokens. Pure."""
+"""Rendering of the state for the model: a few readable lines, the most useful first, within a token limit. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NO_REFERENTS = frozenset(("language", "phone", "email"))
 """Entity types that no pronoun refers to. Contact data is in the user's message and need not be repeated."""
 _MOST_ENTITIES, _MOST_ITEMS, _MOST_LINES = 12, 5, 3
 _LOW = 0.25
-"""The model is told what is left of the time budget from this share on: earlier there is nothing to do about it."""
+"""Remaining share of the time budget from which on the rendered state mentions it."""
 
 
 class View(NamedTuple):
-    """The layers as they are now; ``now`` is the clock of the task, ``wall`` seconds since 1970."""
+    """Snapshot of the layers; ``now`` is the time of the task's clock, ``wall`` seconds since 1970."""
 
     conversation: ConversationLayer
     task: TaskLayer
@@ -39,19 +39,19 @@ class View(NamedTuple):
 
 
 _tokens = lru_cache(1_024)(estimate_tokens)
-"""Most of what is told was told in the call before."""
+"""Cached, because most lines equal those of the previous call."""
 
 
 _Rendered = tuple[tuple[object, ...], list[tuple[str, int]]]
-"""What a part was made from, and its lines with their tokens."""
+"""Inputs of a part, and its lines with their tokens."""
 
 _NOTHING: _Rendered = (), []
 
 
 class Rendering:
-    """Renders the state within some tokens; what has not changed since the call before is not rendered anew.
+    """Renders the state within a token limit and reuses parts that have not changed.
 
-    Layers are immutable, so a part is the same as long as it is made from the same objects.
+    Layers are immutable, so a part is unchanged if its inputs are the same objects.
     """
 
     def __init__(self, max_tokens: int, count: Callable[[str], int] = _tokens) -> None:
@@ -60,7 +60,7 @@ class Rendering:
         self._rendered: dict[str, _Rendered] = {}
 
     def __call__(self, view: View) -> str:
-        """Return the block, or an empty text if there is nothing to act on; lines that do not fit are left out whole."""
+        """Return the block, empty without data. Lines that do not fit are left out as a whole."""
         left, kept = self._most, list[str]()
         for name, part, made_from in _PARTS:
             made = made_from(view)
@@ -75,13 +75,13 @@ class Rendering:
         return render_section(_NAME, kept) if kept else ""
 
     def _tokens(self, line: str) -> int:
-        """Return the tokens of a line and its end, rather too many: item by item, as most are those of the line before."""
+        """Return an upper bound of a line's tokens. Items are counted one by one, because most are cached."""
         items = line.split("; ")
         return sum(map(self._count, items)) + len(items)
 
 
 def _time_left(view: View) -> tuple[object, ...]:
-    """Return the budget, whether it is used up, and whether little of it is left; nothing before there is a step."""
+    """Return the budget, whether it is used up, and whether it is low; empty before the first step."""
     task = view.task
     if not task.steps:
         return ()
@@ -90,7 +90,7 @@ def _time_left(view: View) -> tuple[object, ...]:
 
 
 def urgency(view: View) -> tuple[bool, bool]:
-    """Return whether the time budget is used up, and whether little of it is left: reasons to tell the model within a turn."""
+    """Return whether the time budget is used up, and whether it is low. Both are reasons to render again within a turn."""
     _, is_over, is_low = _time_left(view) or (0, False, False)
     return bool(is_over), bool(is_low)
 
@@ -124,15 +124,15 @@ def _dialogue(view: View) -> Iterator[str]:
 
 
 def _entities(view: View) -> Iterator[str]:
-    """Yield the entities by type, those spoken of last first."""
-    said: dict[str, list[str]] = {}
+    """Yield the entities by type, the most recently named first."""
+    mentioned: dict[str, list[str]] = {}
     referents = [entity for entity in view.entities.all_active() if entity.type not in _NO_REFERENTS]
     for entity in referents[:_MOST_ENTITIES]:
         sure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
-        said.setdefault(entity.type, []).append(f"{escape_line(entity.value, 60)}{sure}")
-    if said:
+        mentioned.setdefault(entity.type, []).append(f"{escape_line(entity.value, 60)}{sure}")
+    if mentioned:
         yield "Mentioned lately: " + "; ".join(
-            f"{escape_line(type_, 30)} {' or '.join(values)}" for type_, values in said.items()
+            f"{escape_line(type_, 30)} {' or '.join(values)}" for type_, values in mentioned.items()
         )
 
 
@@ -153,8 +153,8 @@ def _goal(view: View) -> Iterator[str]:
         yield f"Earlier goal: {escape_line(archived.line(), 240)}"
 
 
-def _told_of(goal: Goal | None) -> tuple[object, ...]:
-    """Return what of a goal is told; its tool calls are not."""
+def _goal_inputs(goal: Goal | None) -> tuple[object, ...]:
+    """Return the inputs of a goal's lines. Its tool calls are not rendered."""
     return () if goal is None else (goal.text, goal.subtasks, goal.findings)
 
 
@@ -163,7 +163,7 @@ def _failed_steps(view: View) -> tuple[TaskStep, ...]:
 
 
 def _steps(view: View) -> Iterator[str]:
-    """Yield what failed in this request; what succeeded stands in the conversation."""
+    """Yield the failed steps of this request. The conversation itself shows the successful ones."""
     failed = _failed_steps(view)
     if failed:
         yield "Did not work in this request: " + "; ".join(
@@ -209,9 +209,9 @@ _PARTS: tuple[tuple[str, Callable[[View], Iterator[str]], Callable[[View], tuple
         ),
     ),
     ("entities", _entities, lambda view: (view.entities,)),
-    ("goal", _goal, lambda view: (view.goals.archive, *_told_of(view.goals.active))),
+    ("goal", _goal, lambda view: (view.goals.archive, *_goal_inputs(view.goals.active))),
     ("steps", _steps, _failed_steps),
     ("environment", _environment, lambda view: (view.environment, view.environment.part_of_day(view.wall))),
     ("learned", _learned, lambda view: (view.execution.findings, view.execution.plan_changes)),
 )
-"""The parts, the most useful first, and what each is made from; the order depends on nothing but the state."""
+"""Name, lines and inputs of each part, the most useful first. The fixed order keeps equal states equal."""

@@ -1,4 +1,4 @@
-"""The values of which the state consists, and the store that keeps them in ``agent.state``, one key each."""
+"""Immutable values of the state, and the store that writes them into ``agent.state``, one key each."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from strands_manga_memory.stores.writer import shared_writer
 logger = logging.getLogger(__name__)
 
 _set = object.__setattr__
-"""Past a frozen model's own ``__setattr__``, as pydantic's ``__setstate__`` does it."""
+"""Bypass of a frozen model's ``__setattr__``, as in pydantic's own ``__setstate__``."""
 
 
 class Part(BaseModel):
-    """An immutable value within a layer. Fields that a later release added are kept."""
+    """Immutable value within a layer. Unknown fields, added by later releases, are preserved."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     @classmethod
     def made(cls, **fields: Any) -> Self:
-        """Return a part of values that are known to be valid: they are not validated."""
+        """Return an instance from valid values, without validation."""
         made: Self = _blank(cls).replaced(**fields)
         return made
 
     def changed(self, **fields: Any) -> Self:
-        """Return a copy with other values in some fields.
+        """Return a validated copy with changed fields.
 
         Raises:
             ValueError: A value is not allowed.
@@ -53,9 +53,9 @@ class Part(BaseModel):
         return type(self).model_validate({**dict(self), **fields})
 
     def replaced(self, **fields: Any) -> Self:
-        """Return a copy with other values in some fields, which are known to be valid.
+        """Return a copy with changed fields, without validation.
 
-        It is ``model_copy`` for values that are never changed in place and have no private attributes, in a third of the time.
+        It is a faster ``model_copy`` for immutable values without private attributes.
         """
         made = type(self).__new__(type(self))
         _set(made, "__dict__", {**self.__dict__, **fields})
@@ -68,32 +68,32 @@ class Part(BaseModel):
 @lru_cache
 def _blank(part: type[Part]) -> Any:
     required = (name for name, field in part.model_fields.items() if field.is_required())
-    return part.model_construct(**dict.fromkeys(required))  # in the order of the fields, as validated values stand
+    return part.model_construct(**dict.fromkeys(required))  # in the order of the fields, like a validated instance
 
 
 class Layer(Part):
-    """A part of the state that is stored under a key of its own, with the version of its format."""
+    """Part of the state that is stored under its own key, with a format version."""
 
     KEY: ClassVar[str]
-    """Its key in ``agent.state``."""
+    """Key in ``agent.state``."""
 
     VERSION: ClassVar[int] = 1
 
     def stored(self) -> str:
         """Return the stored form: JSON text without default values.
 
-        It is a text because Strands copies and checks every value of ``agent.state`` whenever it is set or saved.
+        It is a text, because Strands copies and checks every value of ``agent.state`` at each write and save.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
-        return f'{text[:-1]}{comma}"version":{self.VERSION}}}'  # as a further field it would take three times as long
+        return f'{text[:-1]}{comma}"version":{self.VERSION}}}'  # faster than a field of its own
 
     @classmethod
     def loaded(cls, value: Any) -> Self:
-        """Return the layer of a stored form.
+        """Parse a stored form.
 
         Raises:
-            CorruptRecordError: It is damaged, or was written by a newer release.
+            CorruptRecordError: The form is damaged, or was written by a newer release.
         """
         record = cls.KEY
         try:
@@ -102,25 +102,25 @@ class Layer(Part):
             fields = None
         version = fields.pop("version", None) if isinstance(fields, dict) else None
         if type(version) is not int or version < 1:
-            raise CorruptRecordError(f"record={record!r} is no state of this package; it is left as it is", record=record)
+            raise CorruptRecordError(f"record={record!r} is not a state of this package; it was not changed", record=record)
         if version > cls.VERSION:
             raise CorruptRecordError(
-                f"record={record!r} has version {version}, this release knows {cls.VERSION}: install a newer release, or "
-                f"delete the key from agent.state to start anew",
+                f"record={record!r} has version {version}, this release supports {cls.VERSION}: install a newer release, or "
+                f"delete the key from agent.state to start with an empty state",
                 record=record,
             )
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
             raise CorruptRecordError(
-                f"record={record!r} is damaged ({error.error_count()} fields are wrong); it is left as it is", record=record
+                f"record={record!r} is damaged ({error.error_count()} invalid fields); it was not changed", record=record
             ) from error
 
     def merged(self, base: Self, other: Self) -> Self:
-        """Return ``other`` with the changes that this layer has made since ``base``.
+        """Return ``other`` with the changes of this layer since ``base``.
 
-        Mappings are merged key by key and tuples item by item, counts are added up; of another field that both changed the
-        value of this layer stays.
+        Mappings are merged by key, tuples by item, and counts are added. For other fields changed on both sides, this
+        layer's value wins.
         """
         if other == base:
             return self
@@ -145,7 +145,7 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 
 class Timing(TypedDict):
-    """How often a task was done, and milliseconds: on average, and at most."""
+    """Number of executions of a task, with mean and longest duration in milliseconds."""
 
     count: int
     mean_ms: float
@@ -159,7 +159,7 @@ class Timings:
         self._of: dict[str, list[float]] = {}
 
     def add(self, name: str, start: float) -> None:
-        """Add a task that began at ``start``, by the performance counter, and ends now."""
+        """Add an execution that began at ``start`` of the performance counter and ends now."""
         took = 1000 * (time.perf_counter() - start)
         known = self._of.setdefault(name, [0.0, 0.0, 0.0])
         known[0] += 1
@@ -181,13 +181,14 @@ REVISION = "manga_state.revision"
 
 
 class StateStore:
-    """The stored layers of one agent, written into ``agent.state`` when they changed.
+    """Stored layers of one agent, written into ``agent.state`` when they change.
 
-    A session manager replaces ``agent.state`` when it restores; the layers are then read again, at their next use. A layer that
-    cannot be read, because a newer release wrote it or it is damaged, is left in place; here it is empty and cannot be changed.
+    A session manager replaces ``agent.state`` when it restores; the layers are then read again at their next use. A
+    layer that cannot be read, because a newer release wrote it or it is damaged, stays in ``agent.state``; here it is
+    empty and cannot be changed.
 
     Args:
-        kinds: The layers that are stored.
+        kinds: Types of the stored layers.
         types: Entity types.
         clock: Monotonic seconds.
         wall: Seconds since 1970.
@@ -217,7 +218,7 @@ class StateStore:
         self._between_turns: set[type[Layer]] = set()
 
     def attach(self, agent: Agent) -> None:
-        """Take an agent's layers; those changed before there was an agent are written into its state."""
+        """Read an agent's layers. Layers changed before this call are written into its state."""
         with self.lock:
             self._agent = weakref.ref(agent)
             before = {kind: self._layers[kind] for kind in self._unwritten}
@@ -230,7 +231,7 @@ class StateStore:
 
     @property
     def agent(self) -> Agent | None:
-        """The agent; None before it is built, or when it is gone."""
+        """The agent; None before it is attached and after it was garbage collected."""
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
@@ -242,10 +243,10 @@ class StateStore:
         return self._layers[kind]  # type: ignore[return-value]
 
     def put(self, layer: Layer) -> None:
-        """Put a layer in place of the one before; ``write`` brings it into ``agent.state``.
+        """Replace a layer; ``write`` writes it into ``agent.state``.
 
         Raises:
-            CorruptRecordError: The stored layer cannot be read, and is not overwritten.
+            CorruptRecordError: The stored layer cannot be read; it is not overwritten.
         """
         with self.changing(type(layer)):
             self.put_if_readable(layer)
@@ -255,7 +256,7 @@ class StateStore:
         """Hold the lock while a layer is changed.
 
         Raises:
-            CorruptRecordError: The stored layer cannot be read, and is not overwritten.
+            CorruptRecordError: The stored layer cannot be read; it is not overwritten.
         """
         with self.lock:
             self.get(kind)
@@ -264,7 +265,7 @@ class StateStore:
             yield
 
     def put_if_readable(self, layer: Layer) -> None:
-        """Put a layer in place, unless the stored one cannot be read: what hooks record breaks no turn."""
+        """Replace a layer, unless the stored one cannot be read. Used by hooks, which must not fail a turn."""
         kind = type(layer)
         with self.lock:
             if layer is not self.get(kind) and kind not in self._unreadable:
@@ -273,7 +274,7 @@ class StateStore:
                 self._between_turns.add(kind)
 
     def size(self, kind: type[Layer]) -> int:
-        """Return the characters of a layer as it was last written."""
+        """Return the number of characters of a layer at its last write."""
         with self.lock:
             return len(str(self._stored.get(kind, "")))
 
@@ -283,11 +284,11 @@ class StateStore:
             return {kind.KEY: reason for kind, reason in self._unreadable.items()}
 
     def write(self, *kinds: type[Layer]) -> None:
-        """Write the layers that changed into ``agent.state``; with ``kinds``, only those."""
+        """Write changed layers into ``agent.state``; with ``kinds``, only those."""
         with self.lock:
             agent = self.agent
             if agent is None or not self._unwritten or agent.state is not self._state:
-                return  # replaced by another state: ``get`` reads that
+                return  # ``agent.state`` was replaced; ``get`` reads the new one
             for kind in self._unwritten.intersection(kinds or self._kinds):
                 value = self._layers[kind].stored()
                 if value != self._stored.get(kind):
@@ -297,9 +298,9 @@ class StateStore:
                 self._unwritten.discard(kind)
 
     def take_over(self) -> None:
-        """Read the state that a session manager took over from another process; changes made here since the last turn stay.
+        """Read a state that a session manager merged from another process, and keep changes made here since the last turn.
 
-        Of a layer that both changed, the one of this process wins, as with everything a session manager merges.
+        If both changed a layer, the layer of this process wins, as in the session manager's merge.
         """
         with self.lock:
             agent = self.agent
@@ -312,7 +313,7 @@ class StateStore:
             self._between_turns.clear()
 
     def turn_ended(self) -> None:
-        """Write the layers that changed; later changes are changes between turns."""
+        """Write the changed layers. Later changes count as changes between turns."""
         with self.lock:
             self.write()
             self._between_turns.clear()
@@ -321,27 +322,27 @@ class StateStore:
 
     @property
     def is_new(self) -> bool:
-        """Whether this agent has shared no state yet, and was restored without any."""
+        """Whether this agent has not shared state yet and was restored without any."""
         with self.lock:
             return self.revision == 0 and not self._is_restored
 
     def has_changed(self) -> bool:
-        """Tell whether a layer differs from the one that the session was last known to have."""
+        """Return whether a layer differs from the last known layer of the session."""
         with self.lock:
             pairs = [(self.get(kind), self._base[kind]) for kind in self._kinds]
             return any(layer is not base and layer != base for layer, base in pairs)
 
     def share(self) -> list[Layer]:
-        """Return the layers that can be read."""
+        """Return the readable layers."""
         with self.lock:
             return [self.get(kind) for kind in self._kinds if kind not in self._unreadable]
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
-        """Merge the layers that another agent of the session has shared; a damaged one is left out.
+        """Merge layers that another agent of the session shared; damaged ones are skipped.
 
         Args:
             shared: Stored forms by key.
-            revision: Their revision. One below the known one was written by an agent that lacked newer changes.
+            revision: Revision of the layers. A revision below the known one lacks newer changes.
         """
         with self.lock:
             for kind in self._kinds:
@@ -360,13 +361,13 @@ class StateStore:
             self.note_revision(max(revision, self.revision))
 
     def note_shared(self, layers: Iterable[Layer], revision: int) -> None:
-        """Note that these layers are the session's now."""
+        """Record that the session has these layers now."""
         with self.lock:
             self._base |= {type(layer): layer for layer in layers}
             self.note_revision(revision)
 
     def note_revision(self, revision: int) -> None:
-        """Note the revision of the session that the layers include."""
+        """Record the revision of the session that the layers include."""
         self.revision = revision
         agent = self.agent
         if agent is not None and agent.state is self._state:
@@ -388,7 +389,7 @@ class StateStore:
                     self._layers[kind] = kind.loaded(value)
                 except CorruptRecordError as error:
                     self._unreadable[kind] = str(error)
-                    logger.warning("record=<%s> | cannot be read, it is left as it is and not used", kind.KEY)
+                    logger.warning("record=<%s> | cannot be read; it is not used and not changed", kind.KEY)
         self._base = dict(self._layers)
         self._is_restored = bool(self._stored)
 
@@ -403,20 +404,20 @@ class _SharedLayers:
 
 
 class SessionState:
-    """The layers of a session in the hot tier, which its agents share.
+    """Layers of a session in the hot tier, shared by its agents.
 
-    An agent reads them before each turn and merges its own changes into them after the turn, key by key. Each agent keeps a
-    copy in its ``agent.state``; the newest copy is shared again if the hot tier has lost its own. Two agents that end a turn
-    within the same milliseconds in two processes may overwrite one another; within a process they take turns.
+    An agent reads them before each turn and merges its own changes, key by key, after the turn. Each agent keeps a copy
+    in its ``agent.state``; if the hot tier loses the layers, the newest copy is shared again. Two agents in two
+    processes that end a turn within milliseconds may overwrite each other's changes.
 
     Args:
         hot: The hot tier.
         scope: The session.
         store: The layers of this agent.
-        codec: Seals the layers.
-        is_stored: Tells whether the session still has a conversation of an agent. A new agent does not take over layers that
-            only deleted conversations have shared. None: such layers are taken over until they expire.
-        ttl: Seconds that the layers stay after the last turn. Default 86,400.
+        codec: Codec of the layers.
+        is_stored: Returns whether the session still has a conversation of an agent. A new agent ignores layers that
+            only deleted conversations shared. None: such layers are used until they expire.
+        ttl: Seconds that the layers are stored after the last turn. Default 86,400.
         deadline: Seconds that a turn waits for the layers. Default 1.
     """
 
@@ -442,13 +443,13 @@ class SessionState:
 
     @staticmethod
     def name_of(scope: ConversationScope) -> str:
-        """Return the name of the value in the hot tier."""
+        """Return the key of the layers in the hot tier."""
         return f"state/{scope.storage_session_id}"
 
     async def refresh(self) -> None:
-        """Merge the changes of the session's other agents, off the event loop, within the deadline."""
+        """Merge the changes of the session's other agents, off the event loop and within the deadline."""
         if not self._hot.survives_process:
-            self._pull()  # memory of this process
+            self._pull()  # the memory of this process does not block
             return
         if self._late is None or self._late.done():
             self._late = self._writer.submit(self._name, self._pull)
@@ -516,7 +517,7 @@ class SessionState:
 
 
 class Keeper(Generic[_Layer]):
-    """Reads and changes one layer that is stored."""
+    """Accessor of one stored layer."""
 
     KIND: ClassVar[type[Layer]]
 
@@ -525,7 +526,7 @@ class Keeper(Generic[_Layer]):
 
     @property
     def layer(self) -> _Layer:
-        """The layer as it is now; it is a value, and each change makes another one."""
+        """Current, immutable value of the layer."""
         return self._store.get(self.KIND)  # type: ignore[return-value]
 
     def _changing(self) -> AbstractContextManager[None]:

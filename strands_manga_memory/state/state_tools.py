@@ -12,43 +12,43 @@ from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.state.tool_calls import Parts
 
 TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
-"""The tools there are."""
+"""Names of all tools."""
 
 _NOTHING = "Nothing is known yet."
 
 
 class StateTools:
-    """The tools, bound to the parts of a state. A bad value is an error result that says what is allowed.
+    """Tools bound to the accessors of a state. An invalid value returns an error result that names the rule.
 
-    They are methods, because what describes a tool to the model is then made once, not for every agent.
+    They are methods, so that the tool specifications are built once, not for every agent.
     """
 
-    def __init__(self, parts: Parts, told: Callable[[], str]) -> None:
+    def __init__(self, parts: Parts, rendered: Callable[[], str]) -> None:
         self._parts = parts
-        self._told = told
+        self._rendered = rendered
 
     def named(self, names: Collection[str]) -> list[DecoratedFunctionTool[..., str]]:
-        """Return the tools of these names."""
+        """Return the tools with these names."""
         found: dict[str, DecoratedFunctionTool[..., str]] = {name: getattr(self, name) for name in TOOL_NAMES if name in names}
         if (slots := found.get("update_slots")) is not None and (intents := self._parts.dialogue.intents):
-            told = "; ".join(f"{name} ({', '.join(slot.name for slot in of)})" for name, of in intents.items())
+            known = "; ".join(f"{name} ({', '.join(slot.name for slot in of)})" for name, of in intents.items())
             spec = slots.tool_spec
-            slots.tool_spec = {**spec, "description": f"{spec['description']} Intents, with their slots: {told}."}
+            slots.tool_spec = {**spec, "description": f"{spec['description']} Intents, with their slots: {known}."}
         return list(found.values())
 
     @tool
     def read_conversation_state(self) -> str:
-        """Read where the conversation stands: intent, known and missing slots, entities spoken of, goals."""
-        return self._told() or _NOTHING
+        """Read the state of the conversation: intent, known and missing slots, mentioned entities, goals."""
+        return self._rendered() or _NOTHING
 
-    @tool(description="Say what the user wants, and fill slots with what the user said.")
+    @tool(description="Set the user's intent, and fill slots with values that the user gave.")
     def update_slots(self, intent: str = "", values: dict[str, str] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
-        """Say what the user wants, and fill slots with what the user said.
+        """Set the user's intent, and fill slots with values that the user gave.
 
         Args:
-            intent: What the user wants; leave it out to keep the current one.
+            intent: Intent of the user; leave it out to keep the current one.
             values: Slot names and values.
-            confirmed: True only if the user said or confirmed these values himself.
+            confirmed: True only if the user gave or confirmed these values.
         """
         dialogue = self._parts.dialogue
         if intent and dialogue.intents and intent not in dialogue.intents:
@@ -59,14 +59,14 @@ class StateTools:
         for name, value in (values or {}).items():
             try:
                 if redact_identifiers(str(value)) != str(value):
-                    raise StateError(f"{name!r:.80} is not kept: cards, accounts, passwords and document numbers never are")
+                    raise StateError(f"{name!r:.80} is not stored: cards, accounts, passwords and document numbers never are")
                 dialogue.fill_slot(name, value, confirmed=confirmed)
             except StateError as error:
                 problems.append(str(error))
         if problems:
             raise StateError("; ".join(problems))
         missing, question = dialogue.missing_slots(), dialogue.layer.next_question
-        # The state in the request is that of the turn's beginning, so the result says what there is now.
+        # The request shows the state at the beginning of the turn, so the result returns the current one.
         if not missing:
             filled = [f"{slot.name} = {slot.value}" for slot in dialogue.layer.slots.values() if slot.value is not None]
             about = f" for the intent {dialogue.layer.intent}" if dialogue.layer.intent else ""
@@ -75,7 +75,7 @@ class StateTools:
 
     @tool
     def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it
-        """Note what the user means now, such as the ASIN of the book just chosen; it replaces the one of its type before.
+        """Note the entity that the user means now, such as the ASIN of the chosen book; it replaces the one of its type.
 
         Args:
             type: Type of the entity, such as asin, order_id, volume, title.

@@ -1,4 +1,4 @@
-"""One user request: steps within a time budget, and what was tried and found out. In memory only."""
+"""Task of one user request: steps within a time budget, attempts and findings. In memory only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ERROR_CHARACTERS = 200
 
 
 class StepStatus(StrEnum):
-    """How far a step is."""
+    """Status of a step."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -38,18 +38,18 @@ _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
 
 
 class TaskStep(Part):
-    """A step.
+    """Step of a task.
 
     Attributes:
-        id: Its id; of a tool call, the ``toolUseId``.
-        name: What it does; of a tool call, the tool's name.
-        status: How far it is.
-        parameters: What it was given.
-        result: What came of it, in short.
-        error: Why it failed, in short.
-        started_at: When it was last started, in seconds of the layer's clock.
-        duration_ms: Milliseconds the step itself took, over all its tries; waiting for its turn or for a human is not counted.
-        retries: How often it was started again.
+        id: Its id; for a tool call, the ``toolUseId``.
+        name: Its name; for a tool call, the name of the tool.
+        status: Its status.
+        parameters: Its arguments.
+        result: Its result, shortened.
+        error: Its error, shortened.
+        started_at: Time of the last start, in seconds of the layer's clock.
+        duration_ms: Milliseconds of all attempts, without waiting times.
+        retries: Number of restarts.
         rolled_back: Whether it was undone.
     """
 
@@ -68,44 +68,44 @@ class TaskStep(Part):
         """Return the step with another status.
 
         Raises:
-            StateError: That cannot come next; the message names what can.
+            StateError: The status may not follow. The message names the allowed ones.
         """
         if status not in _NEXT[self.status]:
-            allowed = ", ".join(sorted(_NEXT[self.status])) or "nothing, it is done"
+            allowed = ", ".join(sorted(_NEXT[self.status])) or "none, it is completed"
             raise StateError(f"step {self.id!r:.80} cannot go from {self.status} to {status}; allowed: {allowed}")
         return self.replaced(status=status, **fields)
 
     def started(self, now: float) -> TaskStep:
-        """Return the step as it begins, or begins again."""
+        """Return the step started or restarted."""
         again = self.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)
         return self.moved(StepStatus.IN_PROGRESS, started_at=now, error=None, retries=self.retries + again)
 
     def ended(
         self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
     ) -> TaskStep:
-        """Return the step as it ended; ``ms`` is how long the last try took, by default since it was started."""
+        """Return the step ended. ``ms`` is the duration of the last attempt; default: the time since its start."""
         if ms is None:
             ms = 0.0 if self.started_at is None else max(0.0, 1000 * (now - self.started_at))
         short = error[:_ERROR_CHARACTERS] if error else None
         return self.moved(status, result=result, error=short, duration_ms=round(self.duration_ms + ms, 3))
 
     def waiting(self, now: float) -> TaskStep:
-        """Return the step as it waits again, for another try or for a human."""
+        """Return the step queued again, for a retry or a human's answer."""
         since = now if self.started_at is None else self.started_at
         return self.moved(StepStatus.QUEUED, duration_ms=round(self.duration_ms + max(0.0, 1000 * (now - since)), 3))
 
 
 class TaskLayer(Part):
-    """One task: usually one user request.
+    """Task, usually one user request.
 
     Attributes:
-        name: What it is for.
-        budget_ms: Milliseconds the whole task may take. Default 3,000.
-        started_at: When it began, in seconds of the clock; None before that.
-        paused_at: Since when a human is waited for; None while nobody is.
-        paused_ms: Milliseconds a human was waited for until then.
-        steps: The last 100 steps, by id, the older first.
-        dropped: Steps that were more than that.
+        name: Name of the task.
+        budget_ms: Time budget in milliseconds. Default 3,000.
+        started_at: Start in seconds of the clock; None before.
+        paused_at: Start of the current wait for a human, or None.
+        paused_ms: Milliseconds of earlier waits for a human.
+        steps: The last 100 steps by id, oldest first.
+        dropped: Number of older steps that were dropped.
     """
 
     name: str = Field(default="", max_length=300)
@@ -117,27 +117,27 @@ class TaskLayer(Part):
     dropped: int = 0
 
     def elapsed_ms(self, now: float) -> float:
-        """Return how long the task has run, without the time in which a human was waited for."""
+        """Return the running time of the task, without waits for a human."""
         if self.started_at is None:
             return 0.0
         until = now if self.paused_at is None else self.paused_at
         return max(0.0, 1000 * (until - self.started_at) - self.paused_ms)
 
     def remaining_ms(self, now: float) -> float:
-        """Return what is left of the budget, 0 if nothing is."""
+        """Return the remaining time budget, at least 0."""
         return max(0.0, self.budget_ms - self.elapsed_ms(now))
 
     def is_over(self, now: float) -> bool:
-        """Tell whether the budget is used up."""
+        """Return whether the time budget is used up."""
         return self.started_at is not None and self.remaining_ms(now) == 0.0
 
     def paused(self, now: float) -> TaskLayer:
-        """Return the task as it begins to wait for a human; steps in progress wait, too."""
+        """Return the task paused to wait for a human. Steps in progress are queued."""
         steps = {id_: step.waiting(now) if step.status is StepStatus.IN_PROGRESS else step for id_, step in self.steps.items()}
         return self.changed(paused_at=now, steps=steps)
 
     def resumed(self, now: float) -> TaskLayer:
-        """Return the task as it goes on."""
+        """Return the task resumed."""
         if self.paused_at is None:
             return self
         return self.changed(paused_at=None, paused_ms=self.paused_ms + 1000 * (now - self.paused_at))
@@ -146,7 +146,7 @@ class TaskLayer(Part):
         """Return a step.
 
         Raises:
-            StateError: There is none of this id.
+            StateError: The step does not exist.
         """
         if id_ not in self.steps:
             raise StateError(
@@ -155,17 +155,17 @@ class TaskLayer(Part):
         return self.steps[id_]
 
     def with_step(self, step: TaskStep) -> TaskLayer:
-        """Return the task with a step more, or a step changed; of more than 100 the oldest one that ended goes."""
+        """Return the task with a step added or replaced. Beyond 100 steps, the oldest ended one is dropped."""
         steps = {**self.steps, step.id: step}
         dropped = self.dropped
         if len(steps) > MOST_STEPS:
             done = (id_ for id_, each in steps.items() if not _NEXT[each.status] or each.error is not None)
             del steps[next(done, next(iter(steps)))]
             dropped += 1
-        return self.replaced(steps=steps, dropped=dropped)  # every step was validated when it was made
+        return self.replaced(steps=steps, dropped=dropped)  # every step is already validated
 
     def completed(self) -> list[TaskStep]:
-        """Return the steps that are completed and not undone, the last one first."""
+        """Return the completed steps that were not undone, the last one first."""
         return [step for step in reversed(self.steps.values()) if step.status is StepStatus.COMPLETED and not step.rolled_back]
 
 
@@ -182,13 +182,13 @@ class ExecutionKind(StrEnum):
 
 
 class ExecutionStep(Part):
-    """One thing that was done.
+    """Step in the execution memory.
 
     Attributes:
-        kind: What it was.
-        text: In words, at most 300 characters.
-        confidence: From 0 to 1; None if nobody said.
-        ok: Whether it worked; None if that cannot be said.
+        kind: Kind of the step.
+        text: Description, at most 300 characters.
+        confidence: From 0 to 1, or None.
+        ok: Whether it succeeded; None if it is unknown.
     """
 
     kind: ExecutionKind
@@ -198,15 +198,15 @@ class ExecutionStep(Part):
 
 
 class ExecutionLayer(Part):
-    """The last 100 steps of a task, first in, first out.
+    """Execution memory: the last 100 steps of a task, first in, first out.
 
     Attributes:
-        steps: The steps, the older first.
-        total: Steps there were.
-        findings: What was found out, each once.
-        successes: How often what worked, by pattern.
-        errors: How often what failed, by pattern.
-        plan_changes: Why the plan was changed, the last 20.
+        steps: The steps, oldest first.
+        total: Number of all steps.
+        findings: Findings without repetitions.
+        successes: Number of successes by pattern.
+        errors: Number of errors by pattern.
+        plan_changes: The last 20 reasons for changes of the plan.
     """
 
     steps: tuple[ExecutionStep, ...] = ()
@@ -217,17 +217,17 @@ class ExecutionLayer(Part):
     plan_changes: tuple[str, ...] = ()
 
     def with_step(self, step: ExecutionStep, *, pattern: str = "") -> ExecutionLayer:
-        """Return the layer with a step more; ``pattern`` is what a success or an error is counted as."""
+        """Return the layer with a step added. ``pattern`` is the name under which a success or an error is counted."""
         changes: dict[str, Any] = {"steps": (*self.steps, step)[-MOST_STEPS:], "total": self.total + 1}
         if step.ok is not None and pattern:
             name = "successes" if step.ok else "errors"
             changes[name] = counted(getattr(self, name), pattern)
         if step.kind is ExecutionKind.REPLANNING:
             changes["plan_changes"] = (*self.plan_changes, step.text)[-MOST_PATTERNS:]
-        return self.replaced(**changes)  # the step was validated when it was made
+        return self.replaced(**changes)  # the step is already validated
 
     def with_finding(self, text: str) -> ExecutionLayer:
-        """Return the layer with something found out; what is known already changes nothing."""
+        """Return the layer with a finding added, unless it is known already."""
         found = added_finding(self.findings, text, MOST_FINDINGS)
         return self if found == self.findings else self.replaced(findings=found)
 
@@ -236,7 +236,7 @@ _NOTHING_TRIED = ExecutionLayer()
 
 
 class ExecutionKeeper:
-    """Keeps the execution memory of a task; what is found out belongs to the active goal, too."""
+    """Accessor of the execution memory of a task. Findings are also added to the active goal."""
 
     def __init__(self, store: StateStore, goals: GoalKeeper) -> None:
         self._lock = store.lock
@@ -245,32 +245,32 @@ class ExecutionKeeper:
 
     @property
     def layer(self) -> ExecutionLayer:
-        """The execution memory as it is now; it is a value, and what is done makes another one."""
+        """Current, immutable value of the execution memory."""
         return self._layer
 
     def clear(self) -> None:
-        """Forget everything; another task begins."""
+        """Clear the execution memory at the start of a task."""
         self._layer = _NOTHING_TRIED
 
     def tried(self, step: ExecutionStep, pattern: str) -> None:
-        """Add a step, counted under a pattern; an empty one is not counted."""
+        """Add a step, counted under a pattern unless that is empty."""
         self._layer = self._layer.with_step(step, pattern=pattern)
 
     def add_finding(self, text: str) -> None:
-        """Add something found out, once, to the task and to the active goal if there is one."""
+        """Add a finding to the task and to the active goal, unless it is known already."""
         with self._lock:
             self._goals.add_finding(text)
             self._layer = self._layer.with_finding(text)
 
     def noticed(self, text: str) -> None:
-        """Add what is so in this task alone."""
+        """Add a finding to this task only."""
         self._layer = self._layer.with_finding(text)
 
     def record(self, kind: ExecutionKind | str, text: str, *, confidence: float | None = None, ok: bool | None = None) -> None:
-        """Record what was done for the task: reasoning, tool, validation or replanning.
+        """Record a step of reasoning, validation or replanning, or a tool call.
 
         Raises:
-            ValueError: There is no such kind, or ``confidence`` is not from 0 to 1.
+            ValueError: The kind does not exist, or ``confidence`` is not from 0 to 1.
         """
         step = ExecutionStep(kind=ExecutionKind(kind), text=shorten_line(text, 300), confidence=confidence, ok=ok)
         with self._lock:
@@ -283,9 +283,9 @@ _NO_TASK = TaskLayer()
 
 
 class TaskKeeper:
-    """Keeps what is done for one request, step by step, within a time budget.
+    """Accessor of the task of one request, with its steps and time budget.
 
-    Tool calls that are steps are known by their ids in ``running``.
+    ``running`` maps ids of running tool calls to ids of steps.
     """
 
     def __init__(self, store: StateStore, budget_ms: float, execution: ExecutionKeeper) -> None:
@@ -299,11 +299,11 @@ class TaskKeeper:
 
     @property
     def layer(self) -> TaskLayer:
-        """The task as it is now; it is a value, and what is done makes another one."""
+        """Current, immutable value of the task."""
         return self._layer
 
     def begin(self, name: str = "", *, budget_ms: float | None = None) -> None:
-        """Begin a task; steps and execution memory of the one before are gone.
+        """Begin a task; steps and execution memory of the previous one are deleted.
 
         Raises:
             ValueError: ``budget_ms`` is not above 0.
@@ -318,17 +318,17 @@ class TaskKeeper:
             self.running.clear()
 
     def pause(self) -> None:
-        """Stop the clock of the task while a human is waited for."""
+        """Stop the clock of the task during a wait for a human."""
         with self._lock:
             self._layer = self._layer.paused(self._clock())
 
     def resume(self) -> None:
-        """Let the clock of the task run on."""
+        """Restart the clock of the task."""
         with self._lock:
             self._layer = self._layer.resumed(self._clock())
 
     def end(self) -> None:
-        """End the task: what is still in progress did not end in time."""
+        """End the task. Steps in progress fail or time out."""
         with self._lock:
             now = self._clock()
             status = StepStatus.TIMED_OUT if self._layer.is_over(now) else StepStatus.FAILED
@@ -345,16 +345,16 @@ class TaskKeeper:
         step_id: str | None = None,
         undo: Callable[[], object] | None = None,
     ) -> TaskStep:
-        """Add a step, queued; ``undo`` takes back what it did, for ``roll_back``.
+        """Add a queued step; ``undo`` reverts it in ``roll_back``.
 
         Raises:
-            StateError: There is a step of this id already.
+            StateError: The id exists already.
         """
         with self._lock:
             self.begin_if_none()
             id_ = step_id or f"step-{len(self._layer.steps) + self._layer.dropped + 1}"
             if id_ in self._layer.steps:
-                raise StateError(f"there is a step {id_!r:.80} already; give the next one another id")
+                raise StateError(f"step {id_!r:.80} exists already; use another id")
             step = TaskStep(id=id_, name=name, parameters=dict(parameters or {}))
             self._layer = self._layer.with_step(step)
             if undo is not None:
@@ -362,33 +362,33 @@ class TaskKeeper:
             return step
 
     def start_step(self, step_id: str) -> TaskStep:
-        """Begin a step, or try one that failed again.
+        """Start a step, or restart a failed one.
 
         Raises:
-            StateError: There is no such step, or it cannot begin now. So with the other methods of steps.
+            StateError: The step does not exist, or may not start. The other methods for steps raise this error, too.
         """
         with self._lock:
             return self.stepped(self._layer.step(step_id).started(self._clock()))
 
     def complete_step(self, step_id: str, result: object = None) -> TaskStep:
-        """Complete a step that is in progress."""
+        """Complete a step in progress."""
         with self._lock:
             short = None if result is None else shorten_line(str(result), 200)
             return self.stepped(self._layer.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
 
     def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
-        """Say that a step failed, or took too long."""
+        """Mark a step as failed or timed out."""
         with self._lock:
             status = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
             return self.stepped(self._layer.step(step_id).ended(status, self._clock(), error=str(error)))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed steps, the last one first; with ``after``, only those behind that step.
+        """Undo completed steps, the last one first; with ``after``, only the steps after that one.
 
-        One that cannot be undone keeps its error, and the others are undone all the same.
+        A step whose undo fails keeps the error; the others are undone.
 
         Returns:
-            The steps as they are now, in the order in which they were undone.
+            The steps in their new form, in the order of the undos.
         """
         with self._lock:
             wanted = self._layer.completed()
@@ -402,7 +402,7 @@ class TaskKeeper:
             try:
                 if undo is not None:
                     undo()
-            except Exception as failure:  # noqa: BLE001 - one that fails must not keep the others from being tried
+            except Exception as failure:  # noqa: BLE001 - the other steps must still be undone
                 logger.warning("step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__)
                 error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
             with self._lock:
@@ -410,7 +410,7 @@ class TaskKeeper:
         return undone
 
     def remaining_ms(self) -> float:
-        """Return what is left of the task's time budget, in milliseconds."""
+        """Return the remaining time budget of the task in milliseconds."""
         return self._layer.remaining_ms(self._clock())
 
     def begin_if_none(self) -> None:
@@ -419,6 +419,6 @@ class TaskKeeper:
             self.begin()
 
     def stepped(self, step: TaskStep) -> TaskStep:
-        """Put a step in the place of the one of its id, or behind the others, and return it."""
+        """Add or replace a step and return it."""
         self._layer = self._layer.with_step(step)
         return step

@@ -1,4 +1,4 @@
-"""Tool calls of an agent: recorded as steps, stopped after a deadline, watched for loops."""
+"""Tool calls of an agent: recorded as steps, stopped after a deadline, checked for loops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from strands_manga_memory.stores.encoding.values import as_json
 from strands_manga_memory.telemetry import TOOL_LOOP
 
 MOST_ALIKE = 3
-"""So many calls of a task that are alike, in what they are given and in what comes of it, are a loop."""
+"""Number of calls in a task, with equal arguments and results, that count as a loop."""
 
 _MOST_KEPT = 200
 _MOMENT = re.compile(
@@ -42,22 +42,22 @@ _MOMENT = re.compile(
     r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b",
     re.IGNORECASE,
 )
-"""What tells one answer from another that says the same: a time to the second, or a UUID."""
+"""Times and UUIDs, which differ between otherwise equal results."""
 
 
-class RepeatedCalls:
-    """Counts the calls of one task by tool, arguments and result, wherever they stand: "a, b, a, b, a, b" is a loop, too."""
+class LoopDetector:
+    """Loop detector: counts the calls of a task by tool, arguments and result, in any order."""
 
     def __init__(self, most: int = MOST_ALIKE) -> None:
         self._most = most
         self._counts: dict[str, int] = {}
 
     def clear(self) -> None:
-        """Forget what was called; another task begins."""
+        """Forget all calls, at the start of a task."""
         self._counts.clear()
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a call; tell whether it makes a loop: once for each, with the call that completes it."""
+        """Count a call and return whether it completes a loop. Each loop is reported once."""
         text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
         key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         self._counts[key] = count = self._counts.pop(key, 0) + 1
@@ -69,14 +69,13 @@ class RepeatedCalls:
 logger = logging.getLogger(__name__)
 
 _READ = 1_000
-"""Characters of a tool's result that are looked at for a note."""
+"""Characters of a tool's result that are used for its note."""
 
 
 class ToolCalls:
-    """The tool calls of an agent: steps of its task, something tried, and what belongs to its active goal.
+    """Recorder of an agent's tool calls in its task, execution memory and active goal.
 
-    ``timed_out`` are the ids of calls that were stopped and have not ended yet; ``loops`` counts how often the same call was
-    made again and again, with the same result.
+    ``timed_out`` holds ids of stopped calls that have not ended yet; ``loops`` is the number of detected loops.
     """
 
     def __init__(self, store: StateStore, task: TaskKeeper, execution: ExecutionKeeper, goals: GoalKeeper) -> None:
@@ -86,23 +85,23 @@ class ToolCalls:
         self._execution = execution
         self._goals = goals
         self.timed_out: set[str] = set()
-        self._repeated = RepeatedCalls()
+        self._repeated = LoopDetector()
         self._given: dict[str, Mapping[str, Any]] = {}
         self.loops = 0
 
     def task_began(self) -> None:
-        """Forget the calls of the task before."""
+        """Forget the calls of the previous task."""
         self._repeated.clear()
         self._given.clear()
 
     def began(self, use_id: str, name: str, given: Mapping[str, Any]) -> None:
-        """Record that a tool call began, or is tried again."""
+        """Record the start or restart of a tool call."""
         with self._lock:
             self._given[use_id] = given
             id_ = self._task.running.get(use_id, use_id)
             known = self._task.layer.steps.get(id_)
             if known is None or known.status is StepStatus.COMPLETED:
-                if known is not None:  # the model used an id twice
+                if known is not None:  # the model reused an id
                     id_ = f"{use_id}#{len(self._task.layer.steps) + self._task.layer.dropped + 1}"
                 self._task.running[use_id] = id_
                 parameters = {
@@ -117,7 +116,7 @@ class ToolCalls:
     def ended(
         self, use_id: str, status: StepStatus, *, text: str, ms: float | None, retry: bool = False, size: int = 0
     ) -> None:
-        """Record how a tool call ended: in the task, the execution memory and the active goal."""
+        """Record the end of a tool call in the task, the execution memory and the active goal."""
         with self._lock:
             id_ = self._task.running.get(use_id, use_id)
             step = self._task.layer.steps.get(id_)
@@ -128,7 +127,7 @@ class ToolCalls:
                 self.timed_out.discard(use_id)
                 status = StepStatus.TIMED_OUT
             if step is None or step.status is not StepStatus.IN_PROGRESS:
-                return  # of a task that is over
+                return  # the step belongs to an earlier task
             ended = self._task.stepped(
                 step.ended(status, self._store.clock(), result=note if ok else None, error=None if ok else text, ms=ms)
             )
@@ -162,11 +161,11 @@ class ToolCalls:
 
 _GRACE = 0.1
 _AGENT = "agent"
-"""Type of agents that are used as tools: they have a budget of their own."""
+"""Tool type of agents that are used as tools; they have their own time budget."""
 
 
 class ToolDeadline:
-    """Stops a tool call that takes longer than it may, and gives the model an error result it can act on."""
+    """Middleware that stops a slow tool call and returns an error result to the model."""
 
     def __init__(self, timeout_ms: float, timed_out: Callable[[str], None]) -> None:
         self._timeout_ms = timeout_ms
@@ -175,9 +174,9 @@ class ToolDeadline:
     async def __call__(
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        """Run one call of a tool."""
+        """Run one tool call."""
         context = with_own_state(context)
-        in_background = type(context) is not ExecuteToolContext  # those may take as long as they need
+        in_background = type(context) is not ExecuteToolContext  # background calls have no deadline
         if in_background or context.tool is None or context.tool.tool_type == _AGENT:
             async for event in next_fn(context):
                 yield event
@@ -189,7 +188,7 @@ class ToolDeadline:
                 answered = answered or isinstance(event, ToolResultEvent)
                 yield event
         except DeadlineError:
-            if answered:  # what was too slow is not the tool, but middleware after it
+            if answered:  # the tool has answered; later middleware was too slow
                 return
             id_ = str(context.tool_use["toolUseId"])
             self._timed_out(call_key(context.agent, context.tool_use))
@@ -204,7 +203,7 @@ class ToolDeadline:
 
 @dataclass(frozen=True)
 class Parts:
-    """The keepers of one agent's state, and what they share."""
+    """Accessors of one agent's state, and their store."""
 
     store: StateStore
     dialogue: DialogueKeeper

@@ -488,7 +488,7 @@ def test_what_cannot_be_guarded_is_refused() -> None:
     guarded = guard_tool(add)
     with pytest.raises(ValueError, match="guarded already"):
         guard_tool(guarded)
-    with pytest.raises(ValueError, match="must be what Agent"):
+    with pytest.raises(ValueError, match="must be a value that Agent"):
         guard_tool(print)
     with pytest.raises(ValueError, match="must be an MCPClient"):
         GuardedMCPTools(object())  # type: ignore[arg-type]

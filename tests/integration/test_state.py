@@ -202,7 +202,7 @@ def test_a_newer_version_is_kept_and_not_overwritten(manager: Manager) -> None:
     assert agent.state.get("manga_state.conversation") == newer
     assert coordinator.stats()["unreadable"].keys() == {"manga_state.conversation"}
     assert coordinator.entities.layer.active
-    with pytest.raises(CorruptRecordError, match="has version 99, this release knows 1: install a newer release"):
+    with pytest.raises(CorruptRecordError, match="has version 99, this release supports 1: install a newer release"):
         coordinator.dialogue.set_intent("reorder")
     assert agent_with(None, session_manager=manager()).state.get("manga_state.conversation") == newer
 
@@ -226,9 +226,9 @@ def test_damaged_state_is_left_as_it_is(damaged: Any) -> None:
     agent = agent_with(coordinator, state={"manga_state.conversation": damaged})
     agent("hello")
     assert agent.state.get("manga_state.conversation") == damaged
-    with pytest.raises(CorruptRecordError, match="left as it is"):
+    with pytest.raises(CorruptRecordError, match="was not changed"):
         coordinator.dialogue.set_phase("follow_up")
-    with pytest.raises(CorruptRecordError, match="left as it is"):
+    with pytest.raises(CorruptRecordError, match="was not changed"):
         coordinator.dialogue.fill_slot("volume", "3")
 
 
@@ -657,7 +657,7 @@ def test_steps_are_undone_the_last_one_first() -> None:
     assert "already shipped" in (back[1].error or "")
     assert [step.name for step in coordinator.task.roll_back()] == ["pay", "reserve"]
     assert undone == ["note", "reserve"]
-    with pytest.raises(StateError, match="there is a step 'step-1' already"):
+    with pytest.raises(StateError, match="step 'step-1' exists already"):
         coordinator.task.add_step("x", step_id="step-1")
 
 
@@ -765,7 +765,7 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
     try:
         model = ScriptedModel()
         coordinator = StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot)
-        health = coordinator._surroundings._changes._health  # type: ignore[union-attr]
+        health = coordinator._environment_tracker._changes._health  # type: ignore[union-attr]
         health._clock = monotonic
         health.renew()
         agent = agent_with(coordinator, model)
@@ -824,7 +824,7 @@ async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_co
         await agent.invoke_async("hm")
         assert "tier tier1" in told(model)
     released.set()
-    late = coordinator._surroundings._late
+    late = coordinator._environment_tracker._late
     assert late is not None
     await asyncio.wrap_future(late)
     await agent.invoke_async("hm")

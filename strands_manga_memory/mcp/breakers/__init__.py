@@ -1,1 +1,1 @@
-"""When a tool is called no more, and what its answers and failures say of its health."""
+"""Breaker policies, classification of calls, and health of tools."""

@@ -1,4 +1,4 @@
-"""BreakerPolicy: when a breaker opens and closes, and how long a call may take. Pure."""
+"""Policy of a circuit breaker. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from strands_manga_memory.mcp.breakers.classify import Classify
 
 @dataclass(frozen=True)
 class BreakerPolicy:
-    """When a breaker opens and closes, and how long a call may take.
+    """Policy of a circuit breaker: thresholds, times, and the longest duration of a call.
 
-    A setting that is not given has the default listed here, whatever else is given: ``BreakerPolicy(timeout=20.0)`` differs
-    from the policy of a tool without one in its timeout alone. ``dataclasses.replace`` changes one setting of another policy.
+    Settings that are not given have the defaults below, regardless of other settings. ``dataclasses.replace`` changes
+    single settings of an existing policy.
 
     Args:
-        failures: Failures in a row that open it. Default 5.
-        reset_after: Seconds open before one probe is let through. Default 30.
-        timeout: Seconds a call may take. Default 2; give slow tools a policy of their own.
-        grace: Seconds a tool gets to react to its cancellation, after which it is left behind. Default 0.25.
-        tool_errors: What a result with ``isError`` counts as; ``"ignore"`` is for tools that report findings as errors.
-        users: Users who must have got an error that the tool answered or raised in time before such errors open it; one who
-            is not known counts as all. Default 2, so that the wrong arguments of one user close a tool for nobody else.
-        classify: A function from a ``CallOutcome`` to a ``Verdict``, or None for the rules; asked first.
-        read_only: Whether an earlier answer may stand in for a call. None: as the tool's ``readOnlyHint`` says.
+        failures: Consecutive failures that open the breaker. Default 5.
+        reset_after: Seconds an open breaker waits before it allows a probe. Default 30.
+        timeout: Seconds a call may take. Default 2; give slow tools their own policy.
+        grace: Seconds that a cancelled tool has to end before it is abandoned. Default 0.25.
+        tool_errors: Meaning of a result with ``isError``; ``"ignore"`` is for tools that report findings as errors.
+        users: Number of users who must get an error from the tool in time before such errors open the breaker. An
+            unknown user counts as all. Default 2, so that wrong arguments of one user do not close the tool for others.
+        classify: Function from a ``CallOutcome`` to a ``Verdict``, or to None for the built-in rules.
+        read_only: Whether an earlier result may replace a call. None: as the tool's ``readOnlyHint`` declares.
 
     Raises:
-        ValueError: A number is out of its range. The message names it.
+        ValueError: A number is out of range. The message names it.
     """
 
     failures: int = 5
@@ -63,7 +63,7 @@ class BreakerPolicy:
 
     @property
     def lease(self) -> float:
-        """Seconds after which a probe that was never heard of again no longer holds its place: more than a call can take."""
+        """Seconds after which a probe without an outcome no longer blocks other probes; longer than any call."""
         return self.timeout + self.grace + 1.0
 
     def __repr__(self) -> str:

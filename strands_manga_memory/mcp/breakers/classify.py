@@ -1,7 +1,7 @@
-"""Classifies the end of a tool call: whether it speaks for or against the tool, its server, or neither. Pure.
+"""Classification of the end of a tool call as evidence for or against the tool or its server. Pure.
 
-The exception and its JSON-RPC code decide where there is one. Strands turns exceptions of MCP calls into results, so texts are
-what is left where a server reports everything as ``isError``, as servers on the 1.x SDK do.
+An exception and its JSON-RPC code decide if there is one. Strands converts exceptions of MCP calls into results, and
+servers on the 1.x SDK report every error as ``isError``, so the remaining rules read texts.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from strands.types.exceptions import (
 
 
 class Outcome(StrEnum):
-    """What a call says."""
+    """Meaning of a call for the health of tool and server."""
 
     SUCCESS = "success"
     """The tool works."""
     TOOL_FAILURE = "tool_failure"
-    """The tool failed: counts against its breaker."""
+    """The tool failed. Counts against its breaker."""
     SERVER_FAILURE = "server_failure"
-    """There is no connection to the server: counts against no tool; the server must be connected anew."""
+    """The connection to the server is lost. Counts against no tool; the server must be reconnected."""
     IGNORED = "ignored"
-    """Nothing: the call was cancelled, interrupted, or wrong."""
+    """No meaning: the call was cancelled, interrupted or invalid."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome, and a code for the model and the statistics; ``ok`` for a success."""
+    """Outcome with a code for the model and the statistics; ``ok`` for a success."""
 
     outcome: Outcome
     code: str
@@ -54,14 +54,14 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class CallOutcome:
-    """How a call ended.
+    """End of a call.
 
     Args:
-        tool: The tool's name at its server.
+        tool: Name of the tool at its server.
         result: The tool result, if there is one.
-        exception: The exception that was raised, or that became the result.
+        exception: Exception that was raised, or that became the result.
         timed_out: Whether the deadline passed first.
-        cancelled: Whether the agent had been cancelled by then.
+        cancelled: Whether the agent was cancelled before the end.
     """
 
     tool: str
@@ -72,7 +72,7 @@ class CallOutcome:
 
 
 Classify = Callable[[CallOutcome], Verdict | None]
-"""Decides what a call says; None leaves it to the rules."""
+"""Custom classifier; None leaves the decision to the built-in rules."""
 
 OK = Verdict(Outcome.SUCCESS, "ok")
 CANCELLED = Verdict(Outcome.IGNORED, "cancelled")
@@ -88,7 +88,7 @@ SERVER_ERROR = Verdict(Outcome.TOOL_FAILURE, "server_error")
 SERVER_BLOCKED = Verdict(Outcome.IGNORED, "server_blocked")
 
 STREAM_DROPPED = -32000
-"""Code of several errors of the connection, among them a stream that ended without an answer."""
+"""Code of several connection errors, including a stream that ended without an answer."""
 
 _BY_CODE = {
     -32001: TIMEOUT,
@@ -111,7 +111,7 @@ _ABOUT_THE_AGENT = (
     SnapshotException,
     StructuredOutputException,
 )
-"""What Strands raises about an agent that a tool runs: its model, its session, a second call at the same time."""
+"""Exceptions about an agent that a tool runs: its model, its session, concurrent calls."""
 
 _CONNECTION_LOST = (
     anyio.BrokenResourceError,
@@ -122,11 +122,11 @@ _CONNECTION_LOST = (
     ConnectionResetError,
     MCPClientInitializationError,
 )
-"""What a call of a server raises whose connection is gone; the 1.x client does where the 2.x client has a code and a text."""
+"""Exceptions of calls to a server whose connection is lost, from the 1.x client; the 2.x client raises a code and a text."""
 
 _CONTROL_FLOW = (InterruptException, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
-# Codes -32000 and -32600 are used for many things; what is meant is only in the text.
+# Codes -32000 and -32600 have many meanings; only the text tells them apart.
 _NO_SERVER_TEXT = re.compile(
     r"^connection closed$|connection to the mcp server was closed|client session (is|was) not|session (not found|terminated)",
     re.IGNORECASE,
@@ -135,22 +135,22 @@ _TIMEOUT_TEXT = re.compile(r"\btimed out\b", re.IGNORECASE)
 _UNKNOWN_TOOL_TEXT = re.compile(r"^(MCP error -32602: )?(Unknown tool\b|Tool \S+ not found)", re.IGNORECASE)
 _BAD_ARGUMENTS_TEXT = re.compile(r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE)
 MOST_CHARACTERS = 10_000
-"""Most characters of an error text that are looked at: the rules run on the event loop."""
+"""Most characters of an error text that are examined, because the rules run on the event loop."""
 
-_DECORATED_ARGUMENTS_TEXT = "Validation failed for input parameters"  # what a function decorated with @tool says
+_DECORATED_ARGUMENTS_TEXT = "Validation failed for input parameters"  # error of a function decorated with @tool
 _FAILED_PREFIX = "Tool execution failed: "
 
 
 def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
-    """Return what a call says, by the rules; whatever a tool returned or raised.
+    """Classify a call by the built-in rules. Never raises.
 
     Args:
-        call: How the call ended.
-        tool_errors: What a result with ``isError`` counts as: ``failure`` or ``ignore``.
+        call: The end of the call.
+        tool_errors: Meaning of a result with ``isError``: ``failure`` or ``ignore``.
     """
     try:
         return _classified(call, tool_errors=tool_errors)
-    except Exception:  # noqa: BLE001 - a result or an exception that breaks whoever looks at it
+    except Exception:  # noqa: BLE001 - reading a broken result or exception may raise
         return TOOL_ERROR
 
 
@@ -170,7 +170,7 @@ def _classified(call: CallOutcome, *, tool_errors: str) -> Verdict:
 
 
 def error_text(result: Mapping[str, Any]) -> str:
-    """Return the texts of a result, at most 10,000 characters, whatever else its content is."""
+    """Return the texts of a result, at most 10,000 characters."""
     content = result.get("content")
     texts: list[str] = []
     left = MOST_CHARACTERS
@@ -184,31 +184,31 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return an object as text, at most 10,000 characters; the name of its type if it has none to give."""
+    """Return an object as text, at most 10,000 characters; the name of its type if conversion fails."""
     try:
         return str(value)[:MOST_CHARACTERS]
-    except BaseException:  # noqa: BLE001 - the code of whoever made the object, run for a text
+    except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code
         return type(value).__name__
 
 
 def is_control_flow(exception: BaseException) -> bool:
-    """Tell whether an exception says what is to happen next, and not that something failed."""
+    """Return whether an exception controls the flow (cancellation, interrupt, exit) and is no failure."""
     if isinstance(exception, BaseExceptionGroup):
         return exception.subgroup(_CONTROL_FLOW) is not None
     return isinstance(exception, _CONTROL_FLOW)
 
 
 def rpc_code(exception: BaseException | None) -> int | None:
-    """Return the JSON-RPC code of an MCP error, on either SDK line; None of anything else."""
+    """Return the JSON-RPC code of an MCP error of either SDK line, otherwise None."""
     try:
         code = getattr(getattr(exception, "error", None), "code", None)
         return code if isinstance(code, int) else None
-    except Exception:  # noqa: BLE001 - a property of a stranger's exception
+    except Exception:  # noqa: BLE001 - the property is foreign code
         return None
 
 
 def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
-    """Judge what the server reported as ``isError``: it is alive, and so is the connection."""
+    """Classify an ``isError`` report. The server and the connection work."""
     text = error_text(result).removeprefix(f"Error executing tool {call.tool}: ")
     if _UNKNOWN_TOOL_TEXT.match(text):
         return UNKNOWN_TOOL
@@ -239,7 +239,7 @@ def _raised(exception: BaseException) -> Verdict:
 
 
 def _untyped(text: str) -> Verdict:
-    """Judge an error result of which nothing but the text is known."""
+    """Classify an error result by its text alone."""
     if text.startswith("MCP Elicitation required: "):
         return ELICITATION
     if not text.startswith(_FAILED_PREFIX):

@@ -1,4 +1,4 @@
-"""CallLog: what is known of the calls of one tool, and ToolStatus, the form in which it is shown."""
+"""Statistics of the calls of one tool."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from strands_manga_memory.mcp.breakers.classify import Outcome, Verdict
 
 
 class Latency(TypedDict):
-    """Milliseconds of the last answered or failed calls; None before the first.
+    """Durations of the last completed calls in milliseconds; None before the first.
 
     Attributes:
-        mean: Their mean.
-        p50: Half took at most this.
-        p95: 95 % took at most this.
-        p99: 99 % took at most this.
+        mean: Mean duration.
+        p50: Median.
+        p95: 95th percentile.
+        p99: 99th percentile.
     """
 
     mean: float | None
@@ -29,17 +29,17 @@ class Latency(TypedDict):
 
 
 class CallFacts(TypedDict):
-    """What is known of the calls of one tool.
+    """Statistics of the calls of one tool.
 
     Attributes:
-        calls: Calls that reached the tool.
-        failures: Calls that failed, by code; those that count against nobody too.
-        rejected: Calls that did not reach the tool: breaker open, server unavailable, wrong arguments.
-        fallbacks: Rejected calls that another tool answered.
-        stale: Rejected calls that an earlier result answered.
-        latency_ms: Of the last 512 calls.
-        last_error: Code, text (redacted) and age in seconds of the last failure; None if there was none.
-        in_flight: Request id to seconds since the call began.
+        calls: Number of calls that reached the tool.
+        failures: Number of failed calls by code, including ignored failures.
+        rejected: Number of calls that did not reach the tool: breaker open, server unavailable, invalid arguments.
+        fallbacks: Number of rejected calls that a fallback tool answered.
+        stale: Number of rejected calls that an earlier result answered.
+        latency_ms: Durations of the last 512 calls.
+        last_error: Code, redacted text and age in seconds of the last failure, or None.
+        in_flight: Seconds since the start of running calls, by request id.
     """
 
     calls: int
@@ -53,16 +53,16 @@ class CallFacts(TypedDict):
 
 
 class ToolStatus(CallFacts):
-    """What is known of one tool.
+    """Status of one tool.
 
     Attributes:
-        server: Name of its server; None for tools that have none.
-        server_state: ``up``, ``down`` or ``reconnecting``; None for tools that have no server.
+        server: Name of its server, or None.
+        server_state: ``up``, ``down`` or ``reconnecting``; None without a server.
         health: ``healthy``, ``degraded`` or ``unavailable``; ``unavailable`` also while the server is not up.
-        state: ``closed``, ``open`` or ``half_open``.
-        retry_after_s: Seconds until a call may be let through; 0 if it would be now, None if opened by hand.
-        failures_in_a_row: What the breaker counts.
-        schema_hash: Of the input schema: another one means another tool.
+        state: State of the breaker: ``closed``, ``open`` or ``half_open``.
+        retry_after_s: Seconds until a call may be allowed; 0 for immediately, None if the breaker was opened manually.
+        failures_in_a_row: Consecutive failures.
+        schema_hash: Hash of the input schema. A new hash means a new tool.
     """
 
     server: str | None
@@ -75,10 +75,10 @@ class ToolStatus(CallFacts):
 
 
 class CallLog:
-    """Counts the calls of one tool and remembers how long the last ones took.
+    """Counters of one tool's calls, with the durations of the last ones.
 
     Args:
-        size: Calls whose duration is remembered.
+        size: Number of remembered durations.
         clock: Monotonic seconds.
     """
 
@@ -95,15 +95,15 @@ class CallLog:
         self._in_flight: dict[tuple[str, int], float] = {}
 
     def begin(self, request_id: str) -> tuple[str, int]:
-        """Note that a call began; return what ``end`` takes."""
+        """Record the start of a call; return the key for ``end``."""
         with self._lock:
             self._calls += 1
-            key = (request_id, self._calls)  # a request that is tried again has the same id
+            key = (request_id, self._calls)  # a retried request has the same id
             self._in_flight[key] = self._clock()
         return key
 
     def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
-        """Note how a call ended (``text`` is redacted); return how many seconds it took."""
+        """Record the end of a call with its redacted error text; return its duration in seconds."""
         now = self._clock()
         with self._lock:
             began = self._in_flight.pop(key, now)
@@ -116,7 +116,7 @@ class CallLog:
         return now - began
 
     def rejected(self, code: str, text: str = "") -> None:
-        """Note that a call was not let through."""
+        """Record a rejected call."""
         with self._lock:
             self._rejected += 1
             self._failures[code] += 1
@@ -124,7 +124,7 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Note that a rejected call was answered by an earlier result, or by another tool."""
+        """Record that an earlier result or a fallback tool answered a rejected call."""
         with self._lock:
             if stale:
                 self._stale += 1
@@ -132,7 +132,7 @@ class CallLog:
                 self._fallbacks += 1
 
     def facts(self) -> CallFacts:
-        """Return what is known."""
+        """Return the statistics."""
         with self._lock:
             now, seconds = self._clock(), sorted(self._seconds)
             last = self._last_error
@@ -149,7 +149,7 @@ class CallLog:
 
 
 def latency(seconds: list[float]) -> Latency:
-    """Return mean and nearest-rank percentiles, in milliseconds, of sorted durations."""
+    """Return mean and nearest-rank percentiles of sorted durations, in milliseconds."""
 
     def rank(share: float) -> float | None:
         return round(1000 * seconds[math.ceil(share * len(seconds)) - 1], 3) if seconds else None

@@ -1,1 +1,1 @@
-"""One call of a tool, from its arguments to its answer."""
+"""Single calls of tools, from the arguments to the result."""

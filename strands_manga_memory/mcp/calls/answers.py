@@ -1,4 +1,4 @@
-"""Answers for the model when a tool gives no fresh one: a text it can act on, and the same as a JSON block. Pure."""
+"""Results for the model when a tool gives no fresh one: a text that the model can act on, and the same data as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ REASONS = {
     BAD_ANSWER.code: "The server {server} gave no answer to the call of {tool} that can be understood.",
     SERVER_BLOCKED.code: "{tool} did not answer within {timeout:g} s: another tool keeps the server {server} busy.",
 }
-"""What happened, by code, with places for the names."""
+"""Descriptions of failures by code, as format strings."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
-    """Why there is no fresh answer.
+class ToolFailure:
+    """Failure of a tool call, described for the model.
 
     Args:
-        code: ``circuit_open``, ``server_unavailable``, ``timeout``, ``tool_error``, ``invalid_arguments``, ``unknown_tool``,
-            ``server_error``, ``protocol_error``, or what a classifier of one's own says.
-        reason: One sentence.
+        code: ``circuit_open``, ``server_unavailable``, ``timeout``, ``tool_error``, ``invalid_arguments``,
+            ``unknown_tool``, ``server_error``, ``protocol_error``, or the code of a custom classifier.
+        reason: Description in one sentence.
         request_id: The ``toolUseId`` of the call.
-        duration: Seconds the call took; 0 if it was rejected.
-        tool: The tool's name, as the model knows it.
-        server: The server's name; None for tools that have none.
+        duration: Duration of the call in seconds; 0 if it was rejected.
+        tool: Name of the tool, as the model knows it.
+        server: Name of the server, or None.
         state: State of the tool's breaker.
         health: Health of the tool.
-        failures: Its failures in a row.
-        retry_after: Seconds until trying again may help; infinite: not before somebody steps in.
+        failures: Consecutive failures of the tool.
+        retry_after: Seconds until a retry may succeed; infinite if an operator must act first.
         retryable: Whether the same call may succeed later.
-        side_effects_unknown: Whether the tool may have done its work all the same.
-        partial: What the tool had reported until then.
+        side_effects_unknown: Whether the tool may have had effects.
+        partial: Progress that the tool reported before the failure.
         alternatives: Names of other tools that may help.
     """
 
@@ -71,7 +71,7 @@ class Problem:
     alternatives: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON; ``retry_after_s`` is None if only somebody can help."""
+        """Return the failure as JSON. ``retry_after_s`` is None if an operator must act first."""
         return {
             "code": self.code,
             "request_id": self.request_id,
@@ -89,7 +89,7 @@ class Problem:
         }
 
     def as_text(self) -> str:
-        """Return it in words: what happened, what it means, what to do."""
+        """Return the failure as text: cause, consequences, advice."""
         parts = [self.reason]
         if self.side_effects_unknown:
             parts.append("It may have taken effect all the same: check before you repeat it.")
@@ -114,15 +114,15 @@ class Problem:
         return f"Do not call it again within {seconds} s; go on without it, or tell the user to ask later.{others}"
 
 
-def error_result(problem: Problem, *, said: Mapping[str, Any] | None = None, text: str = "") -> dict[str, Any]:
+def error_result(problem: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = "") -> dict[str, Any]:
     """Return an error result.
 
     Args:
-        problem: What is wrong.
-        said: The error result the tool gave, whose other fields (``isError``, ``metadata``) are kept.
-        text: What the tool said, redacted.
+        problem: The failure.
+        original: Error result of the tool, whose fields ``isError`` and ``metadata`` are kept.
+        text: Redacted error text of the tool.
     """
-    rest = {name: said[name] for name in ("isError", "metadata") if said is not None and name in said}
+    rest = {name: original[name] for name in ("isError", "metadata") if original is not None and name in original}
     words = f"{text}\n{problem.as_text()}" if text else problem.as_text()
     return {
         **rest,
@@ -132,7 +132,7 @@ def error_result(problem: Problem, *, said: Mapping[str, Any] | None = None, tex
     }
 
 
-def stale_result(problem: Problem, good: GoodResult) -> dict[str, Any]:
+def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
     """Return the last good result, marked as stale with its age in seconds."""
     note = (
         f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)} old; it may be out of date. "
@@ -142,27 +142,27 @@ def stale_result(problem: Problem, good: GoodResult) -> dict[str, Any]:
     return {"toolUseId": problem.request_id, "status": "success", "content": [{"text": note}, *good.content, {"json": details}]}
 
 
-def fallback_result(result: Mapping[str, Any], problem: Problem, *, used: str) -> dict[str, Any]:
-    """Return what another tool answered instead, marked as that."""
+def fallback_result(result: Mapping[str, Any], problem: ToolFailure, *, used: str) -> dict[str, Any]:
+    """Return the result of a fallback tool, marked as such."""
     note = f"Note: {problem.reason} {used} answered instead."
     details = {**problem.as_json(), "fallback": used}
     return {**result, "content": [{"text": note}, *content_of(result), {"json": details}]}
 
 
 def cancelled_result(request_id: str) -> dict[str, Any]:
-    """Return what a call gives that was cancelled."""
+    """Return the result of a cancelled call."""
     text = "Tool execution cancelled; what it had begun may have gone on"
     return {"toolUseId": request_id, "status": "error", "content": [{"text": text}], "cancelled": True}
 
 
 def content_of(result: Mapping[str, Any]) -> list[Any]:
-    """Return the content of a tool result; none of it if it is no list."""
+    """Return the content of a tool result; empty if it is not a list."""
     content = result.get("content")
     return content if isinstance(content, list) else []
 
 
 def partial_of(event: Any) -> Any:
-    """Return an event of a tool as JSON, cut to a few hundred characters; the name of its type if it cannot be."""
+    """Return an event of a tool as JSON, truncated to a few hundred characters; the name of its type if conversion fails."""
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
@@ -170,7 +170,7 @@ def partial_of(event: Any) -> Any:
             return value[:_PARTIAL_CHARACTERS]
         try:
             text = _json_head(value)
-        except (TypeError, ValueError, RecursionError):  # it holds itself, or keys that are no text
+        except (TypeError, ValueError, RecursionError):  # a cycle, or keys that are not strings
             text = json.dumps(repr(value), ensure_ascii=False)
         return json.loads(text) if len(text) <= _PARTIAL_CHARACTERS else text[:_PARTIAL_CHARACTERS]
     except Exception:  # noqa: BLE001 - a tool may stream anything
@@ -178,7 +178,7 @@ def partial_of(event: Any) -> Any:
 
 
 def _json_head(value: Any) -> str:
-    """Return a value as JSON text, encoded no further than the characters that are kept."""
+    """Return the beginning of a value's JSON text, without encoding the rest."""
     parts: list[str] = []
     left = _PARTIAL_CHARACTERS
     for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):

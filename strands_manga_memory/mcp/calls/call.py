@@ -1,4 +1,4 @@
-"""Call: one call of a guarded tool, from the check of its arguments to its result."""
+"""Execution of one call of a guarded tool, from the check of its arguments to its result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from strands_manga_memory.mcp.breakers.classify import (
     rpc_code,
     text_of,
 )
-from strands_manga_memory.mcp.calls.answers import REASONS, Problem, cancelled_result, error_result, partial_of
+from strands_manga_memory.mcp.calls.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of
 from strands_manga_memory.mcp.calls.call_events import Events, Progress
 from strands_manga_memory.mcp.calls.client import FailedResult
 from strands_manga_memory.mcp.calls.guard import Guard
@@ -44,7 +44,7 @@ from strands_manga_memory.telemetry import BREAKER_CHECK, note
 _PARTIAL_EVENTS = 20
 _LET_THROUGH, _REJECTED = {"outcome": "let_through"}, {"outcome": "rejected"}
 _MESSAGE_CHARACTERS = 4_000
-"""So much of a message of progress is kept until it is told, or is not."""
+"""Most characters of a progress message that are kept."""
 
 _CALLER_IS_WRONG = {BAD_ARGUMENTS.code, UNKNOWN_TOOL.code}
 _NO_SIDE_EFFECTS = {TOOL_ERROR.code, *_CALLER_IS_WRONG}
@@ -52,19 +52,19 @@ _PASSED_ON = (OK, CANCELLED, ELICITATION)
 
 
 class Call:
-    """One call of one tool, without what may stand in for its result.
+    """One call of one tool, without fallbacks.
 
     Args:
-        guard: Of the tool.
+        guard: State of the tool.
         request_id: The ``toolUseId``.
         arguments: The input.
-        cancel_signal: Set once the agent is cancelled; None: it cannot be.
-        user: Who asks; None: nobody knows.
+        cancel_signal: Set when the agent is cancelled; None if it cannot be.
+        user: User of the call, or None if unknown.
 
     Attributes:
-        result: The last event, once the call is over; None if the tool asked for an interrupt instead.
-        verdict: What the call said; None if it was rejected or interrupted.
-        unavailable: Why something else may stand in for the result; None if nothing may.
+        result: Final event of the ended call; None if the tool requested an interrupt.
+        verdict: Classification of the call; None if it was rejected or interrupted.
+        unavailable: Failure that a fallback may replace, or None.
     """
 
     __slots__ = ("_guard", "_partial", "_user", "arguments", "cancel_signal", "request_id", "result", "unavailable", "verdict")
@@ -79,26 +79,26 @@ class Call:
         self.arguments = arguments
         self.result: ToolResultEvent | None = None
         self.verdict: Verdict | None = None
-        self.unavailable: Problem | None = None
+        self.unavailable: ToolFailure | None = None
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Note progress: a partial result, in case there is no other."""
+        """Record progress, which becomes the partial result of a failed call."""
         if self._guard.server is not None:
             self._guard.server.answered()
-        # Redacted when it is told to the model: a server may send thousands of messages, and the last few are told, if any.
+        # Redacted later: a server may send thousands of messages, and only the last few reach the model.
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     def _check(self) -> bool:
-        """Tell whether the arguments fit the tool's schema; if not, ``result`` says what is wrong."""
+        """Return whether the arguments match the tool's schema; otherwise set ``result`` to an error."""
         wrong = self._guard.schema.problem(self.arguments)
         if wrong is not None:
             self._reject(BAD_ARGUMENTS.code, f"The arguments of {self._guard.tool_name} are wrong: {wrong}.", retryable=False)
         return wrong is None
 
     async def _permit(self) -> Permit | None:
-        """Return leave to call the tool; None: rejected, ``result`` says why, and something else may stand in."""
+        """Return a permit to call the tool; None if the call is rejected, with ``result`` and ``unavailable`` set."""
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
-        # An open breaker needs no connection yet; a probe does.
+        # Only a probe needs a connection, an open breaker does not.
         if (
             server is not None
             and not server.is_up
@@ -117,13 +117,13 @@ class Call:
     async def events(
         self, start: Callable[[], Events], *, check: bool = True, to_the_end: bool = False
     ) -> AsyncGenerator[Any, None]:
-        """Call the tool, or not; yield its events but the result, which becomes ``result``.
+        """Call the tool if it is permitted. Yield all events except the result, which becomes ``result``.
 
         Args:
-            start: Calls the tool.
+            start: Starts the call and returns its events.
             check: Whether to check the arguments first.
-            to_the_end: Whether what comes after a result matters too, as it does in middleware: the last result counts. A
-                result stays one if the deadline passes then.
+            to_the_end: Whether to read events after a result, as middleware needs: the last result counts. A result is
+                kept if the deadline passes after it.
         """
         if check and not self._check():
             return
@@ -161,13 +161,13 @@ class Call:
                 raise
             result, outcome = None, self._ended(exception=error)
         finally:
-            if outcome is None:  # interrupted, cancelled or abandoned: it says nothing
+            if outcome is None:  # interrupted, cancelled or abandoned: no evidence
                 permit.ignore()
                 guard.log.end(key, CANCELLED)
                 if server is not None:
                     server.withdrawn(number)
             else:
-                # Before the stream is closed, which may take as long as the grace: others need not wait for that.
+                # Before closing the stream, which may take as long as the grace period.
                 verdict = self._judge(outcome, number, generation)
                 guard.settle(verdict, permit, self._user)
                 self._finish(outcome, result, permit, verdict, key)
@@ -183,13 +183,13 @@ class Call:
             guard.log.end(key, verdict)
             self.result = event
             return
-        text = guard.redact(_said(outcome))
+        text = guard.redact(_error_text(outcome))
         duration = guard.log.end(key, verdict, text)
         if verdict == CANCELLED:
             self.result = result_event(cancelled_result(self.request_id), outcome.exception)
             return
         problem = self._problem(outcome, verdict, duration)
-        self.result = result_event(error_result(problem, said=outcome.result, text=text), outcome.exception)
+        self.result = result_event(error_result(problem, original=outcome.result, text=text), outcome.exception)
         failed_probe = permit.is_probe and verdict.outcome is Outcome.TOOL_FAILURE
         if guard.read_only and (failed_probe or verdict.outcome is Outcome.SERVER_FAILURE):
             self.unavailable = problem
@@ -199,13 +199,11 @@ class Call:
             return self._ended(exception=RuntimeError("the tool returned no result"))
         result, exception = event.tool_result, event.exception
         if not isinstance(result, dict) or "content" not in result:
-            wrong = TypeError(f"the tool returned something else than a tool result: {type(result).__name__}")
+            wrong = TypeError(f"the tool returned {type(result).__name__}, which is not a tool result")
             return self._ended(exception=exception if exception is not None else wrong)
         if exception is None and isinstance(result, FailedResult):
             exception = result.exception
-        plain: dict[str, Any] = dict(
-            dict.items(cast("dict[str, Any]", result))
-        )  # of a subclass that does as it likes, what is in it
+        plain: dict[str, Any] = dict(dict.items(cast("dict[str, Any]", result)))  # bypasses overridden methods of a subclass
         return self._ended(result=plain, exception=exception)
 
     def _ended(self, **how: Any) -> CallOutcome:
@@ -215,7 +213,7 @@ class Call:
         guard, server = self._guard, self._guard.server
         verdict = guard.judge(outcome)
         if server is None:
-            return TOOL_ERROR if verdict == NO_SERVER else verdict  # a connection of the tool's own
+            return TOOL_ERROR if verdict == NO_SERVER else verdict  # a connection that the tool itself opened
         if verdict == NO_SERVER:
             server.lost(generation)
             server.withdrawn(number)
@@ -231,7 +229,7 @@ class Call:
             server.answered()
         return verdict
 
-    def _problem(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> Problem:
+    def _problem(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> ToolFailure:
         guard, code = self._guard, verdict.code
         reason = REASONS.get(code, "{tool} failed.")
         sent = not isinstance(outcome.exception, MCPClientInitializationError)
@@ -242,7 +240,9 @@ class Call:
             duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
             side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
-            partial=[partial_of(event.told(guard.redact) if isinstance(event, Progress) else event) for event in self._partial],
+            partial=[
+                partial_of(event.as_json(guard.redact) if isinstance(event, Progress) else event) for event in self._partial
+            ],
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
@@ -257,7 +257,7 @@ class Call:
 
 
 def result_event(result: Mapping[str, Any], exception: BaseException | None = None) -> ToolResultEvent:
-    """Return the event that ends a call."""
+    """Return the final event of a call."""
     return ToolResultEvent(cast("ToolResult", result), exception=exception if isinstance(exception, Exception) else None)
 
 
@@ -267,7 +267,7 @@ def _why_open(breaker: CircuitBreaker) -> str:
     return f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
 
 
-def _said(outcome: CallOutcome) -> str:
+def _error_text(outcome: CallOutcome) -> str:
     if outcome.result is not None:
         return error_text(outcome.result)
     error = outcome.exception
@@ -275,9 +275,9 @@ def _said(outcome: CallOutcome) -> str:
 
 
 def _must_be_raised(error: BaseException) -> bool:
-    """Tell whether an exception is for those who called the agent.
+    """Return whether an exception must reach the agent's caller.
 
-    A cancellation is, unless nobody asked for one: then a task of the tool's own was cancelled.
+    A cancellation must, unless no one requested it: then a task of the tool itself was cancelled.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

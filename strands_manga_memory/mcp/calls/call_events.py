@@ -1,4 +1,4 @@
-"""What comes of a call while it goes on: the events of its stream, and word of how far it is."""
+"""Event stream and progress of a running call."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Progress(NamedTuple):
-    """What a server said of how far it is."""
+    """Progress that a server reported."""
 
     progress: float
     total: float | None
     message: str | None
 
-    def told(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return it as a stream tells it, its message redacted."""
+    def as_json(self, redact: Callable[[str], str]) -> dict[str, Any]:
+        """Return the progress as JSON, with its message redacted."""
         text = redact(self.message) if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
 
 class Events(Protocol):
-    """The events of a stream until a deadline: ``Pump`` or ``Inline``."""
+    """Event stream with a deadline: ``Pump`` or ``Inline``."""
 
     async def next(self) -> Any:
         """Return the next event or ``END``; raise ``DeadlineError`` once the deadline has passed."""

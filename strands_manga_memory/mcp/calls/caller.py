@@ -1,4 +1,4 @@
-"""Caller: whose a tool call is, as far as its invocation state tells."""
+"""User of a tool call, derived from its invocation state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 UserOf = Callable[[Mapping[str, Any]], tuple[str, str] | None]
-"""From the invocation state of a call to (tenant, user), or None if its results must not be kept."""
+"""Maps the invocation state of a call to (tenant, user), or to None if its results must not be cached."""
 
 _NOBODY = ("", "")
 _AGENT = "agent:"
@@ -19,8 +19,8 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return (tenant, user) of a call: ``tenant`` and ``user_id`` of the invocation state, else those of the agent's session.
 
-    An agent without a session manager is a user of its own, and so is a session that belongs to no user, and a call made
-    outside any agent.
+    An agent without a session manager counts as a user of its own, as do a session without a user and a call outside
+    any agent.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):
@@ -38,7 +38,7 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Return a user of ``user_of_call`` that can be told from others; None for whoever is nobody's known user."""
+    """Return a user of ``user_of_call`` if it identifies a real user, otherwise None."""
     return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user
 
 

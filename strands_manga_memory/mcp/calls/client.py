@@ -1,6 +1,6 @@
-"""What has to be known of the inside of Strands' ``MCPClient``. Nothing else here touches a private name of it.
+"""All uses of private names of Strands' ``MCPClient``.
 
-Each function does without when the name is not there; a test fails when one moves.
+Each function works without the name if Strands removes it; a test detects the removal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from strands.tools.mcp import MCPClient
 
 _KEPT = ("_consumers", "_loaded_tools", "_tool_provider_started")
-"""What ``stop()`` forgets, and consumers and other providers of the same client still need after ``start()``."""
+"""Attributes that ``stop()`` resets, although consumers and other providers of the client need them after ``start()``."""
 
 _THREAD, _LOOP, _STARTED = "_background_thread", "_background_thread_event_loop", "_init_future"
 _ERROR_HANDLER = "_handle_tool_execution_error"
@@ -20,13 +20,13 @@ _PROGRESS_CALLBACK = "_progress_callback"
 
 
 class FailedResult(dict[str, Any]):
-    """An error result of a call that has no answer from the server, with the exception behind it."""
+    """Error result of a call without an answer from the server, with its exception."""
 
     exception: Exception | None = None
 
 
 def restart(client: MCPClient) -> None:
-    """Stop and start a client, and put back what ``stop()`` forgets.
+    """Restart a client and restore the attributes that ``stop()`` resets.
 
     Blocks; call it off the event loop, and not on the client's own thread.
 
@@ -35,7 +35,7 @@ def restart(client: MCPClient) -> None:
     """
     kept = {name: getattr(client, name) for name in _KEPT if hasattr(client, name)}
     own_stop = client.stop
-    # start() calls it too, when it fails.
+    # A failed start() calls it, too.
     client.stop = lambda *exit_details: _tidy_stop(client, own_stop, *exit_details)  # type: ignore[method-assign]
     try:
         stop(client)
@@ -47,13 +47,13 @@ def restart(client: MCPClient) -> None:
 
 
 def stop(client: MCPClient) -> None:
-    """Stop a client, in whatever state it is. Blocks."""
-    with suppress(RuntimeError):  # says why the connection had been lost; all is reset nevertheless
+    """Stop a client in any state. Blocks."""
+    with suppress(RuntimeError):  # raised for a lost connection; the client is reset nevertheless
         _tidy_stop(client, client.stop, None, None, None)
 
 
 def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: Any) -> None:
-    """Stop a client; if its thread is at its end, without a coroutine for it that nobody would ever await (a warning)."""
+    """Stop a client. If its thread has ended, create no coroutine for its loop, which would cause a warning."""
     thread, loop, started = (getattr(client, name, None) for name in (_THREAD, _LOOP, _STARTED))
     if thread is not None and started is not None and started.done() and started.exception() is not None:
         thread.join(timeout=1)
@@ -64,9 +64,9 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
 
 def keep_exceptions(client: MCPClient) -> None:
-    """Make the error results of a client carry the exception they were made of (``FailedResult``).
+    """Make error results of a client carry their exception (``FailedResult``).
 
-    Strands puts no more than its text into the result, and the code of a JSON-RPC error is not in it.
+    Strands keeps only the text of the exception, without the code of a JSON-RPC error.
     """
     handle = getattr(client, _ERROR_HANDLER, None)
     if handle is None or getattr(handle, "keeps_exceptions", False):
@@ -82,5 +82,5 @@ def keep_exceptions(client: MCPClient) -> None:
 
 
 def progress_callback_of(client: MCPClient) -> Any:
-    """Return the progress callback a client was made with, or None. A callback given to a call takes its place."""
+    """Return the progress callback of a client, or None. A callback given to a call replaces it."""
     return getattr(client, _PROGRESS_CALLBACK, None)

@@ -1,4 +1,4 @@
-"""Guard: everything that is kept about one tool between its calls: breaker, schema, statistics, server."""
+"""State of one tool between its calls: breaker, schema, statistics, server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, H
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus
-from strands_manga_memory.mcp.calls.answers import Problem
+from strands_manga_memory.mcp.calls.answers import ToolFailure
 from strands_manga_memory.mcp.calls.redact import CUT, redact_secrets
 from strands_manga_memory.mcp.calls.schema import ArgumentSchema
 from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor, name_of
@@ -24,27 +24,27 @@ from strands_manga_memory.tool_hints import declares_read_only
 logger = logging.getLogger(__name__)
 
 
-def told(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
-    """Return what tells telemetry of each change of a breaker, then ``on_event``."""
+def observer(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
+    """Return a callback that records each change of a breaker in telemetry and then calls ``on_event``."""
 
-    def tell(event: BreakerEvent) -> None:
+    def observe(event: BreakerEvent) -> None:
         change = {"tool": event.name, "from": str(event.before), "to": str(event.after), "reason": event.reason}
         note(BREAKER_TRANSITION, attributes=change, counts={"transitions": 1})
         if on_event is not None:
             on_event(event)
 
-    return tell
+    return observe
 
 
 class Guard:
-    """One tool's breaker, and what is known of its calls.
+    """State of one guarded tool.
 
     Args:
-        spec: The tool's specification.
-        policy: Of its breaker.
-        remote_name: The tool's name at its server; default: its name.
-        server: Supervisor of its server; None: it has none.
-        redact: Cuts what may be secret out of error texts.
+        spec: Specification of the tool.
+        policy: Policy of its breaker.
+        remote_name: Name of the tool at its server. Default: its name.
+        server: Supervisor of its server, or None.
+        redact: Removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
     """
@@ -67,7 +67,7 @@ class Guard:
         self.server_name = name_of(server.client) if server else None
         key = f"{self.server_name or ''}/{self.remote_name}"
         self.breaker = CircuitBreaker(
-            policy.failures, policy.reset_after, lease=policy.lease, name=key, clock=clock, on_event=told(on_event)
+            policy.failures, policy.reset_after, lease=policy.lease, name=key, clock=clock, on_event=observer(on_event)
         )
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)
@@ -77,7 +77,7 @@ class Guard:
         self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
 
     def judge(self, call: CallOutcome) -> Verdict:
-        """Return what a call says: by the policy's classifier, else by the rules."""
+        """Classify a call, by the policy's classifier or the built-in rules."""
         if self.policy.classify is not None:
             try:
                 verdict = self.policy.classify(call)
@@ -85,18 +85,19 @@ class Guard:
                     return Verdict(Outcome(verdict.outcome), str(verdict.code))
             except Exception as error:
                 logger.warning(
-                    "tool=<%s>, error=<%s> | the classifier of the policy raised, going by the rules",
+                    "tool=<%s>, error=<%s> | the classifier of the policy failed, using the built-in rules",
                     self.tool_name,
                     type(error).__name__,
                 )
-                logger.debug("tool=<%s> | the classifier of the policy raised", self.tool_name, exc_info=True)
+                logger.debug("tool=<%s> | the classifier of the policy failed", self.tool_name, exc_info=True)
         return classify(call, tool_errors=self.policy.tool_errors)
 
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
-        """Tell the breaker what a call of a user said.
+        """Report the verdict on a user's call to the breaker.
 
-        A user who asks for five orders that do not exist shuts nobody out: an error that the tool answered or raised in time
-        leaves the breaker one failure short of opening until enough users got one. Where no user is known each counts.
+        Errors that the tool returned or raised in time, for example for order ids that do not exist, open the breaker
+        only when enough users got one. Until then the count stays one failure below the limit. Errors of unknown users
+        always count.
         """
         if verdict.outcome is Outcome.SUCCESS:
             self._reporters.clear()
@@ -117,21 +118,21 @@ class Guard:
         return len(self._reporters) >= self.policy.users
 
     def redact(self, text: str) -> str:
-        """Return an error text without what may be secret; nothing of it if the rules fail."""
+        """Return an error text without secrets; ``[cut]`` if the rules fail."""
         try:
             return self._redact(text) if text else ""
         except Exception as error:
             logger.warning(
-                "tool=<%s>, error=<%s> | the redaction of an error text raised, all of it is cut",
+                "tool=<%s>, error=<%s> | the redaction of an error text failed, the text was removed",
                 self.tool_name,
                 type(error).__name__,
             )
-            logger.debug("tool=<%s> | the redaction of an error text raised", self.tool_name, exc_info=True)
+            logger.debug("tool=<%s> | the redaction of an error text failed", self.tool_name, exc_info=True)
             return CUT
 
-    def problem(self, code: str, reason: str, **details: Any) -> Problem:
-        """Describe what is wrong, with the state of breaker and server."""
-        return Problem(
+    def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
+        """Return a failure with the current state of breaker and server."""
+        return ToolFailure(
             code=code,
             reason=reason,
             tool=self.tool_name,
@@ -145,7 +146,7 @@ class Guard:
         )
 
     def status(self) -> ToolStatus:
-        """Return what is known of the tool."""
+        """Return the status of the tool."""
         retry_after = self._retry_after()
         return ToolStatus(
             server=self.server_name,

@@ -1,18 +1,18 @@
-"""Cuts what may be secret out of the error texts of servers, before the model and the logs see them. Pure."""
+"""Removal of secrets from error texts of servers, before the model and the logs see them. Pure."""
 
 from __future__ import annotations
 
 import re
 
 MAX_TEXT = 1000
-"""Most characters of an error text that are kept."""
+"""Most characters of an error text."""
 
 CUT = "[cut]"
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):.*", re.DOTALL)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
-# What a rule repeats is bounded, or begins where no earlier place is tried with the same characters: with "[\w-]*secret" every
-# letter of a long run is a beginning, and the run is read to its end from each.
+# Repetitions are bounded or possessive, so that matching takes linear time: "[\w-]*secret" would scan a long run once
+# per letter.
 _RULES = (
     # user:password@ of a URL
     (re.compile(r"(?<=://)[^/\s:@]*:[^/\s]*@"), f"{CUT}@"),
@@ -27,7 +27,7 @@ _RULES = (
         ),
         rf"\1\2{CUT}",
     ),
-    # keys that are known by their form: AWS, GitHub, Slack, OpenAI and Stripe, Google, JSON web tokens
+    # keys of known forms: AWS, GitHub, Slack, OpenAI and Stripe, Google, JSON web tokens
     (
         re.compile(
             r"\b((AKIA|ASIA)[A-Z0-9]{12,}|gh[opsur]_\w{20,}|github_pat_\w{20,}|xox[a-z]-[\w-]{10,}|[sr]k[-_][\w-]{16,}"
@@ -35,16 +35,16 @@ _RULES = (
         ),
         CUT,
     ),
-    # long runs without a space in them that are no words: hexadecimal or base64 of 32 characters and more
+    # hexadecimal or base64 of 32 characters or more
     (re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z+/_=-]*+\d)[A-Za-z0-9+/_=-]{32,}+"), CUT),
 )
 
 
 def redact_secrets(text: str) -> str:
-    """Return ``text`` without passwords, keys, tokens and tracebacks, and no longer than 1,000 characters.
+    """Return ``text`` without passwords, keys, tokens and tracebacks, truncated to 1,000 characters.
 
-    It goes by rules: names such as ``password=``, credentials in URLs, keys of known forms, long runs of hexadecimal or base64.
-    A secret that looks like a word is not found.
+    The rules recognize names such as ``password=``, credentials in URLs, keys of known forms, and long runs of
+    hexadecimal or base64. A secret that looks like a word is not found.
     """
     text = _PRIVATE_KEY.sub(CUT, _TRACEBACK.sub(CUT, text[: 10 * MAX_TEXT]))
     for pattern, replacement in _RULES:

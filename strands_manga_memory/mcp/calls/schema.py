@@ -1,4 +1,4 @@
-"""ArgumentSchema: whether arguments fit a tool's input schema, found out before the call."""
+"""Validation of arguments against a tool's input schema, before the call."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 class ArgumentSchema:
-    """The input schema of a tool.
+    """Input schema of a tool.
 
-    A schema that cannot be used (it is invalid, or refers to another document) lets everything pass: the server checks too.
-    References to other documents are never followed.
+    An unusable schema (invalid, or with a reference to another document) accepts all arguments, because the server
+    checks them too. References to other documents are never followed.
 
     Args:
-        schema: JSON Schema of the arguments; without ``$schema`` of the draft of 2020-12, as MCP says.
-        name: The tool's name, for logs.
+        schema: JSON Schema of the arguments. Default draft: 2020-12, as in MCP.
+        name: Name of the tool, for logs.
     """
 
     def __init__(self, schema: Mapping[str, Any], *, name: str = "") -> None:
@@ -33,13 +33,13 @@ class ArgumentSchema:
         try:
             dialect = validator_for(schema, default=Draft202012Validator)
             dialect.check_schema(dict(schema))
-            # Without a registry of its own jsonschema would fetch what a server's schema refers to.
+            # An empty registry keeps jsonschema from fetching documents that a server's schema refers to.
             self._validator = dialect(schema, registry=Registry())
         except (SchemaError, RecursionError, TypeError, ValueError) as error:
             logger.debug("tool=<%s>, error=<%s> | the input schema is not valid, arguments are not checked", name, error)
 
     def problem(self, arguments: Any) -> str | None:
-        """Return what is wrong with ``arguments``, in words; None if nothing is."""
+        """Return a description of an error in ``arguments``, or None."""
         if self._validator is None:
             return None
         try:
@@ -47,7 +47,7 @@ class ArgumentSchema:
             if found is None:
                 return None
             found = best_match(self._validator.iter_errors(arguments)) or found
-        except Exception as error:  # noqa: BLE001 - a schema of a stranger: whatever it breaks, the server decides
+        except Exception as error:  # noqa: BLE001 - a foreign schema may raise anything; the server checks the arguments
             logger.debug(
                 "tool=<%s>, error=<%s> | the input schema cannot be used, arguments are not checked", self._name, error
             )
@@ -57,10 +57,10 @@ class ArgumentSchema:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of a value, keys sorted.
+    """Return the canonical JSON text of a value, with sorted keys.
 
     Raises:
-        TypeError: It is no JSON.
-        ValueError: It holds NaN, an infinity, or itself.
+        TypeError: The value is not JSON.
+        ValueError: The value contains NaN, an infinity, or a cycle.
     """
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

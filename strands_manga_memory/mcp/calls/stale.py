@@ -1,4 +1,4 @@
-"""LastGood: the last good results of read-only tools, to stand in when a tool is unavailable."""
+"""Cache of the last good results of read-only tools, used while a tool is unavailable."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 Key = tuple[str, str, str, str, str]
-"""Tenant, user, server, tool, canonical JSON of the arguments."""
+"""Tenant, user, server, tool, and canonical JSON of the arguments."""
 
 
 @dataclass(frozen=True)
 class GoodResult:
-    """A result that was good ``age`` seconds ago."""
+    """Cached result and its age in seconds."""
 
     content: list[dict[str, Any]]
     age: float
 
 
-class LastGood:
-    """Results by key, the most recently written ones.
+class ResultCache:
+    """Cache of the most recent results by key.
 
     Args:
-        ttl: Seconds a result may stand in.
-        size: Results that are kept. Default 1,024.
-        max_bytes: Results that are larger, by their text, are not kept. Default 64 KB.
+        ttl: Seconds a result may be used.
+        size: Most results. Default 1,024.
+        max_bytes: Largest size of a result's text. Default 64 KB.
         clock: Monotonic seconds.
 
     Raises:
@@ -48,7 +48,7 @@ class LastGood:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Remember a result; one that is too large, or not of text and JSON alone, takes away what was there."""
+        """Store a result. A result that is too large or has other content than text and JSON removes the previous one."""
         try:
             content = self._kept_of(result)
         except Exception:  # noqa: BLE001 - a tool may return anything
@@ -67,7 +67,7 @@ class LastGood:
         return copy.deepcopy(content) if fits else None
 
     def find(self, key: Key) -> GoodResult | None:
-        """Return the last good result, if it is young enough."""
+        """Return the cached result within its TTL, or None."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:

@@ -1,4 +1,4 @@
-"""ServerSupervisor: whether a server can be reached, and the one place that connects to it anew."""
+"""Supervision of a server's connection, and the only place that reconnects to it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from strands_manga_memory.mcp.calls.client import restart
 logger = logging.getLogger(__name__)
 
 _DROPPED_TOGETHER = 0.5
-"""Seconds within which streams that end without an answer are one event."""
+"""Seconds within which streams that end without an answer count as one event."""
 
 
 class ServerState(StrEnum):
-    """Whether a server can be reached."""
+    """State of the connection to a server."""
 
     UP = "up"
     DOWN = "down"
@@ -34,20 +34,20 @@ class ServerState(StrEnum):
 
 
 class ServerSupervisor:
-    """Connects to a server anew when its connection was lost: one attempt at a time, with backoff, off the event loop.
+    """Reconnects to a server after a lost connection: one attempt at a time, with backoff, off the event loop.
 
-    Strands does not reconnect by itself. A lost connection is noticed by the call that meets it (``lost``). The first
-    call after the backoff makes the attempt and waits for it; the others are rejected meanwhile. A call that merely took too
-    long is no reason to reconnect: it would cut the calls of every other tool.
+    Strands does not reconnect. A call that meets a lost connection reports it (``lost``). The first call after the
+    backoff makes the attempt and waits for it; other calls are rejected meanwhile. A timeout of a call causes no
+    reconnection, because that would end the calls of all other tools.
 
-    Use ``of`` to share one among all that use the same client.
+    Use ``of`` to share one supervisor per client.
 
     Args:
         client: The connection.
-        backoff: Seconds before the first attempt; doubled after each that failed. Up to half of it is left off at random.
+        backoff: Seconds before the first attempt, doubled after each failure and reduced at random by up to half.
         max_backoff: Most seconds between two attempts.
         clock: Monotonic seconds.
-        connect: Stops and starts the client; blocking.
+        connect: Restarts the client; blocking.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class ServerSupervisor:
 
     @classmethod
     def of(cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic) -> ServerSupervisor:
-        """Return the supervisor of a client: the same for all who ask as long as one of them lives."""
+        """Return the shared supervisor of a client. It is dropped after its last use."""
         with _shared_lock:
-            # By identity: the supervisor keeps the client alive, so no other client can have its id meanwhile.
+            # By identity: the supervisor holds the client, so the id cannot be reused.
             found = _shared.get(id(client))
             if found is None:
                 found = _shared[id(client)] = cls(client, clock=clock)
@@ -94,36 +94,36 @@ class ServerSupervisor:
 
     @property
     def generation(self) -> int:
-        """Number of the connection; take it before a call, and give it to ``lost`` after."""
+        """Number of the connection. Read it before a call, and pass it to ``lost`` after the call."""
         return self._generation
 
     @property
     def reconnects(self) -> int:
-        """Times the server was connected anew."""
+        """Number of reconnections."""
         return self._reconnects
 
     @property
     def is_up(self) -> bool:
-        """Whether the server can be reached, as far as is known."""
+        """Whether the connection is not known to be lost."""
         return self._next_attempt is None
 
     @property
     def state(self) -> ServerState:
-        """Whether the server can be reached."""
+        """State of the connection."""
         if self._next_attempt is None:
             return ServerState.UP
         return ServerState.RECONNECTING if self._attempt is not None else ServerState.DOWN
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may make the next attempt; while one is under way, the first backoff."""
+        """Seconds until a call may make the next attempt; during an attempt, the first backoff."""
         with self._lock:
             if self._next_attempt is None:
                 return 0.0
             return self._backoff if self._attempt is not None else max(0.0, self._next_attempt - self._clock())
 
     def lost(self, generation: int) -> None:
-        """Note that a call found the connection of this generation lost; one that has been replaced since is no news."""
+        """Report that a call found the connection of this generation lost. Reports about replaced connections are ignored."""
         with self._lock:
             if generation != self._generation or self._next_attempt is not None:
                 return
@@ -132,10 +132,10 @@ class ServerSupervisor:
         logger.warning("server=<%s> | the connection to the MCP server was lost", name_of(self.client))
 
     async def ready(self, within: float) -> bool:
-        """Tell whether a call can be made; connect anew first if it is time to.
+        """Return whether a call can be made; reconnect first if the backoff has passed.
 
         Args:
-            within: Seconds to wait for the attempt, which goes on in its own thread if it takes longer.
+            within: Seconds to wait for the attempt. A longer attempt continues in its own thread.
         """
         if self._next_attempt is None:
             return True
@@ -146,11 +146,11 @@ class ServerSupervisor:
         try:
             await asyncio.wait({done}, timeout=within)
         finally:
-            done.cancel()  # or the attempt would look for this loop when it is over, and the loop may be gone
+            done.cancel()  # otherwise the attempt would call back into this loop, which may be closed by then
         return self._next_attempt is None
 
     def connect(self) -> None:
-        """Connect now, whatever the backoff; wait for the attempt under way if there is one. Blocks.
+        """Connect immediately, regardless of the backoff; wait for a running attempt. Blocks.
 
         Raises:
             MCPClientInitializationError: The server cannot be reached.
@@ -165,22 +165,22 @@ class ServerSupervisor:
             raise error
 
     def _begin(self) -> Future[Exception | None] | None:
-        """Start an attempt if it is time to and none is under way; None: it is not, or there is one."""
+        """Start an attempt if the backoff has passed and none is running; otherwise return None."""
         with self._lock:
             if self._next_attempt is None or self._attempt is not None or self._clock() < self._next_attempt:
                 return None
             attempt = self._attempt = _attempt()
-        context = contextvars.copy_context()  # as start() does: what is set here is seen by the client's thread
+        context = contextvars.copy_context()  # as start() does, so that the client's thread has the same context variables
         thread = threading.Thread(target=context.run, args=(self._run, attempt), name="mcp-reconnect", daemon=True)
         thread.start()
         return attempt
 
     def _run(self, attempt: Future[Exception | None]) -> None:
-        """Make an attempt; its result is what went wrong, or None."""
+        """Make an attempt; its result is the error, or None."""
         failed: Exception | None = None
         try:
             self._connect(self.client)
-        except Exception as error:  # noqa: BLE001 - whatever it was: try again later
+        except Exception as error:  # noqa: BLE001 - any error is retried later
             failed = error
         with self._lock:
             was_down, self._attempt = self._next_attempt is not None, None
@@ -196,7 +196,7 @@ class ServerSupervisor:
         if failed is not None:
             logger.warning("server=<%s>, error=<%s> | no connection to the MCP server", server, type(failed).__name__)
         elif was_down:
-            logger.info("server=<%s> | connected to the MCP server anew", server)
+            logger.info("server=<%s> | reconnected to the MCP server", server)
         attempt.set_result(failed)
         if failed is None and was_down:
             self._tell()
@@ -206,7 +206,7 @@ class ServerSupervisor:
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
     def listen(self, listener: Any) -> None:
-        """Call ``listener.reconnected()`` after each reconnection, on the thread that made it, as long as it lives."""
+        """Call ``listener.reconnected()`` after each reconnection, on the thread that made it. The listener is held weakly."""
         self._listeners.add(listener)
 
     def _tell(self) -> None:
@@ -215,14 +215,16 @@ class ServerSupervisor:
                 listener.reconnected()
             except Exception as error:
                 logger.warning(
-                    "server=<%s>, error=<%s> | what follows a reconnection failed", name_of(self.client), type(error).__name__
+                    "server=<%s>, error=<%s> | listener failed after reconnecting",
+                    name_of(self.client),
+                    type(error).__name__,
                 )
-                logger.debug("server=<%s> | what follows a reconnection failed", name_of(self.client), exc_info=True)
+                logger.debug("server=<%s> | listener failed after reconnecting", name_of(self.client), exc_info=True)
 
-    # --- who is to blame for silence -----------------------------------------------------------------------------------
+    # --- causes of missing answers -------------------------------------------------------------------------------------
 
     def asked(self, tool: str) -> int:
-        """Note that a call of a tool begins; return its number."""
+        """Record the start of a call; return its number."""
         with self._lock:
             behind = any(call.tool != tool for call in self._unanswered.values())
             self._asked += 1
@@ -230,14 +232,15 @@ class ServerSupervisor:
             return self._asked
 
     def answered(self) -> None:
-        """Note that the server answered something: it is not blocked, whoever still waits."""
+        """Record an answer of the server, which proves that it is not blocked."""
         with self._lock:
             self._unanswered = {}
 
     def dropped(self) -> bool:
-        """Note that a stream ended without an answer; tell whether it is one of several, which say little about their tools.
+        """Record a stream that ended without an answer; return whether several did, which is no evidence against tools.
 
-        A server on the 1.x SDK that dies ends all its streams like this, and a proxy that closes a slow one ends just that.
+        A server on the 1.x SDK that dies ends all its streams like this. A proxy that closes a slow stream ends only
+        that one.
         """
         with self._lock:
             now = self._clock()
@@ -246,14 +249,14 @@ class ServerSupervisor:
             return one_of_several
 
     def withdrawn(self, number: int) -> None:
-        """Note that nobody waits for a call any more, for reasons that are not the server's."""
+        """Remove a call that is no longer waited for, for reasons unrelated to the server."""
         with self._lock:
             self._unanswered.pop(number, None)
 
     def blocked_by_another(self, number: int) -> bool:
-        """Tell whether a call that timed out is the fault of another tool, which blocks the whole server.
+        """Return whether another tool, which blocks the whole server, caused the timeout of a call.
 
-        That is so if a call of another tool had no answer when this one began, and the server has answered nobody since.
+        True if a call of another tool was unanswered when this call began, and the server has answered no call since.
         """
         with self._lock:
             call = self._unanswered.pop(number, None)
@@ -261,7 +264,7 @@ class ServerSupervisor:
 
 
 def _attempt() -> Future[Exception | None]:
-    """Return the future of an attempt that nobody who waits for it can cancel."""
+    """Return the future of an attempt, which waiting callers cannot cancel."""
     attempt: Future[Exception | None] = Future()
     attempt.set_running_or_notify_cancel()
     return attempt
@@ -269,7 +272,7 @@ def _attempt() -> Future[Exception | None]:
 
 @dataclass(frozen=True)
 class _Unanswered:
-    """A call the server has not answered, and whether one of another tool had no answer when it began."""
+    """Unanswered call, and whether a call of another tool was unanswered when it began."""
 
     tool: str
     behind: bool
@@ -280,7 +283,7 @@ _shared_lock = threading.Lock()
 
 
 def name_of(client: MCPClient) -> str:
-    """Return a name for a server: what the client calls itself, else one by its order of appearance."""
+    """Return the name of a server: the client's name, or a number by order of appearance."""
     if client.client_name:
         return client.client_name
     with _names_lock:

@@ -7,10 +7,10 @@ import pytest
 from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.mcp.breakers.classify import CANCELLED, OK, TIMEOUT
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, latency
-from strands_manga_memory.mcp.calls.answers import Problem, error_result
+from strands_manga_memory.mcp.calls.answers import ToolFailure, error_result
 from strands_manga_memory.mcp.calls.redact import MAX_TEXT
 from strands_manga_memory.mcp.calls.schema import ArgumentSchema, canonical_json
-from strands_manga_memory.mcp.calls.stale import LastGood
+from strands_manga_memory.mcp.calls.stale import ResultCache
 from strands_manga_memory.testing import FakeClock
 
 
@@ -90,7 +90,7 @@ KEY = ("tenant", "user", "server", "tool", "{}")
 
 def test_a_good_result_stands_in_until_it_is_too_old() -> None:
     clock = FakeClock()
-    kept = LastGood(60, size=2, clock=clock)
+    kept = ResultCache(60, size=2, clock=clock)
     content = [{"text": "ok"}]
     kept.keep(KEY, {"content": content})
     content[0]["text"] = "changed since"
@@ -103,7 +103,7 @@ def test_a_good_result_stands_in_until_it_is_too_old() -> None:
 
 
 def test_good_results_are_bounded() -> None:
-    kept = LastGood(60, size=2, max_bytes=100)
+    kept = ResultCache(60, size=2, max_bytes=100)
     keys = [(*KEY[:4], str(number)) for number in range(3)]
     for key in keys:
         kept.keep(key, {"content": [{"text": "ok"}]})
@@ -138,7 +138,7 @@ def test_percentiles_are_the_nearest_rank() -> None:
     assert latency([]) == {"mean": None, "p50": None, "p95": None, "p99": None}
 
 
-def problem(**fields: Any) -> Problem:
+def problem(**fields: Any) -> ToolFailure:
     known: dict[str, Any] = {
         "code": "circuit_open",
         "reason": "x is unavailable.",
@@ -146,7 +146,7 @@ def problem(**fields: Any) -> Problem:
         "tool": "x",
         "state": "open",
     }
-    return Problem(**{**known, "health": "unavailable", "failures": 5, **fields})
+    return ToolFailure(**{**known, "health": "unavailable", "failures": 5, **fields})
 
 
 def test_a_problem_says_what_to_do() -> None:
@@ -169,7 +169,7 @@ def test_a_problem_says_what_to_do() -> None:
 
 def test_a_problem_is_json_too() -> None:
     result = error_result(
-        problem(retry_after=1.5, server="s", duration=0.25), said={"isError": True, "structuredContent": {"password": "x"}}
+        problem(retry_after=1.5, server="s", duration=0.25), original={"isError": True, "structuredContent": {"password": "x"}}
     )
     assert result["isError"]
     assert "structuredContent" not in result

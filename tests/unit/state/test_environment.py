@@ -28,7 +28,7 @@ def test_a_table_of_another_service_is_read_by_its_own_names(tmp_path: Path) -> 
     known = source.load(SCOPE)
     assert known == Environment(tier="vip", cart=("asin B07X1234, n 2",))
     table.put({**item, "membership": 5})
-    with pytest.raises(CorruptRecordError, match="is no environment: tier"):
+    with pytest.raises(CorruptRecordError, match="is not an environment: tier"):
         source.load(SCOPE)
     with pytest.raises(ValueError, match="attributes must name fields of Environment"):
         TableEnvironmentSource(table, attributes={"mood": "m"})

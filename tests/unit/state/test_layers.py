@@ -126,10 +126,10 @@ def test_what_the_user_says_when_asked_is_confirmed_and_otherwise_inferred() -> 
         DialogueSlot(name="volume", entity="volume"),
     ]
     layer = ConversationLayer().with_intent("return", slots)
-    layer = layer.heard("volume", "3", "m1", SHOP).heard("order_id", "ORD-12345", "m1", SHOP)
+    layer = layer.with_mention("volume", "3", "m1", SHOP).with_mention("order_id", "ORD-12345", "m1", SHOP)
     assert layer.slot("volume").status is SlotStatus.INFERRED
     assert layer.slot("order").status is SlotStatus.CONFIRMED
-    assert layer.heard("order_id", "ORD-99999", "m2", SHOP) is layer
+    assert layer.with_mention("order_id", "ORD-99999", "m2", SHOP) is layer
     assert layer.without_source("m1").slot("order").status is SlotStatus.EMPTY
 
 
@@ -152,7 +152,7 @@ def test_a_step_has_its_own_duration() -> None:
 
 def test_a_step_that_is_done_stays_done() -> None:
     done = TaskStep(id="1", name="search").started(1.0).ended(StepStatus.COMPLETED, 2.0)
-    with pytest.raises(StateError, match="from completed to in_progress; allowed: nothing"):
+    with pytest.raises(StateError, match="from completed to in_progress; allowed: none"):
         done.started(3.0)
     with pytest.raises(StateError, match="from queued to completed; allowed: failed, in_progress, timed_out"):
         TaskStep(id="1", name="x").ended(StepStatus.COMPLETED, 1.0)
@@ -193,54 +193,56 @@ def values(layer: EntityLayer, type_: str) -> list[str]:
 
 
 def test_a_newer_entity_replaces_the_one_of_its_type() -> None:
-    layer = EntityLayer().heard([entity("asin", "B07X1234")]).heard([entity("asin", "B07X9999", turn=2)])
+    layer = EntityLayer().with_mentions([entity("asin", "B07X1234")]).with_mentions([entity("asin", "B07X9999", turn=2)])
     assert values(layer, "asin") == ["B07X9999"]
-    both = layer.heard([entity("volume", "1", turn=3), entity("volume", "2", turn=3)])
+    both = layer.with_mentions([entity("volume", "1", turn=3), entity("volume", "2", turn=3)])
     assert values(both, "volume") == ["1", "2"]
 
 
 def test_a_tool_does_not_replace_what_the_user_named_in_the_same_turn() -> None:
-    layer = EntityLayer().heard([entity("asin", "B07X1234", turn=4)])
-    layer = layer.heard([entity("asin", "B07X5555", origin=Origin.TOOL, turn=4)])
+    layer = EntityLayer().with_mentions([entity("asin", "B07X1234", turn=4)])
+    layer = layer.with_mentions([entity("asin", "B07X5555", origin=Origin.TOOL, turn=4)])
     assert values(layer, "asin") == ["B07X1234"]
-    layer = layer.heard([entity("asin", "B07X5555", origin=Origin.ASSISTANT, turn=5)])
+    layer = layer.with_mentions([entity("asin", "B07X5555", origin=Origin.ASSISTANT, turn=5)])
     assert values(layer, "asin") == ["B07X5555"]
 
 
 def test_a_listing_is_about_nothing_and_about_the_known_one_if_that_is_in_it() -> None:
     listing = [entity("asin", f"B07X{number:04}", origin=Origin.TOOL, turn=9) for number in range(10)]
-    assert EntityLayer().heard(listing).active == {}
-    known = EntityLayer().heard([entity("asin", "B07X0003", turn=1)]).heard(listing)
+    assert EntityLayer().with_mentions(listing).active == {}
+    known = EntityLayer().with_mentions([entity("asin", "B07X0003", turn=1)]).with_mentions(listing)
     [kept] = known.active["asin"]
     assert (kept.value, kept.turn, kept.confidence) == ("B07X0003", 9, Confidence.CONFIRMED)
 
 
 def test_another_title_takes_what_belonged_to_the_one_before_with_it() -> None:
-    layer = EntityLayer().heard([entity("title", "harbor lights"), entity("asin", "B07X1234"), entity("language", "english")])
-    assert list(layer.heard([entity("title", "night ferry", turn=2)]).active) == ["title", "language"]
-    told = layer.heard([entity("title", "night ferry", origin=Origin.ASSISTANT, turn=2)])
+    layer = EntityLayer().with_mentions(
+        [entity("title", "harbor lights"), entity("asin", "B07X1234"), entity("language", "english")]
+    )
+    assert list(layer.with_mentions([entity("title", "night ferry", turn=2)]).active) == ["title", "language"]
+    told = layer.with_mentions([entity("title", "night ferry", origin=Origin.ASSISTANT, turn=2)])
     assert list(told.active) == ["title", "language"]
     # The user named another ASIN, and a tool says what it is called: that is the ASIN's title.
-    named = layer.heard([entity("asin", "B07X9999", turn=2)]).heard(
+    named = layer.with_mentions([entity("asin", "B07X9999", turn=2)]).with_mentions(
         [entity("title", "night ferry", origin=Origin.TOOL, turn=2)]
     )
     assert {name: values(named, name) for name in ("title", "asin")} == {"title": ["night ferry"], "asin": ["B07X9999"]}
 
 
 def test_entities_expire_when_nobody_names_them() -> None:
-    layer = EntityLayer().heard([entity("asin", "B07X1234", turn=1), entity("email", "a@b.c", turn=15)])
+    layer = EntityLayer().with_mentions([entity("asin", "B07X1234", turn=1), entity("email", "a@b.c", turn=15)])
     assert list(layer.expired(21, 20).active) == ["asin", "email"]
     assert list(layer.expired(22, 20).active) == ["email"]
 
 
 def test_a_change_of_subject_leaves_what_is_the_users() -> None:
-    layer = EntityLayer().heard([entity("asin", "B07X1234"), entity("email", "a@b.c"), entity("language", "english")])
+    layer = EntityLayer().with_mentions([entity("asin", "B07X1234"), entity("email", "a@b.c"), entity("language", "english")])
     assert list(layer.dropped().active) == ["email", "language"]
     assert list(layer.dropped(["email"]).active) == ["asin", "language"]
 
 
 def test_one_of_several_is_confirmed() -> None:
-    layer = EntityLayer().heard([entity("volume", str(number), origin=Origin.ASSISTANT) for number in (1, 2)])
+    layer = EntityLayer().with_mentions([entity("volume", str(number), origin=Origin.ASSISTANT) for number in (1, 2)])
     [kept] = layer.confirmed("volume", "2").active["volume"]
     assert (kept.value, kept.confidence) == ("2", Confidence.CONFIRMED)
     assert layer.confirmed("asin") is layer
@@ -249,7 +251,7 @@ def test_one_of_several_is_confirmed() -> None:
 def test_types_without_end_are_bounded() -> None:
     layer = EntityLayer()
     for number in range(100):
-        layer = layer.heard([entity(f"type{number}", "x", turn=number)])
+        layer = layer.with_mentions([entity(f"type{number}", "x", turn=number)])
     assert len(layer.active) == 30
     assert "type99" in layer.active
 
@@ -318,7 +320,7 @@ def test_a_session_stays_under_its_cap_and_what_is_oldest_goes_first() -> None:
     assert len(kept.goal().subtasks) == 25
     for number in range(25, 50):
         goal = goal.with_subtask(Subtask(id=f"s{number}", text="語" * 300))
-    with pytest.raises(StateError, match="more than 12000 tokens; complete it"):
+    with pytest.raises(StateError, match="exceed 12000 tokens; complete the goal"):
         layer.with_goal(goal).within(12_000)
 
 
@@ -330,11 +332,11 @@ def test_without_a_goal_there_is_nothing_to_end() -> None:
 def test_a_circle_of_subtasks_is_refused_and_named() -> None:
     goal = GoalsLayer().setting("g", at=0.0).goal()
     goal = goal.with_subtask(Subtask(id="a", text="a")).with_subtask(Subtask(id="b", text="b", depends_on=("a",)))
-    with pytest.raises(StateError, match=r"in a circle: .*a.*b"):
+    with pytest.raises(StateError, match=r"form a cycle: .*a.*b"):
         goal.with_subtask(Subtask(id="a", text="a", depends_on=("b",)))
-    with pytest.raises(StateError, match="in a circle: c -> c"):
+    with pytest.raises(StateError, match="form a cycle: c -> c"):
         goal.with_subtask(Subtask(id="c", text="c", depends_on=("c",)))
-    with pytest.raises(StateError, match="'d' depends on 'x', which is not there"):
+    with pytest.raises(StateError, match="'d' depends on 'x', which does not exist"):
         goal.with_subtask(Subtask(id="d", text="d", depends_on=("x",)))
 
 

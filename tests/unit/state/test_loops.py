@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.state.tool_calls import RepeatedCalls
+from strands_manga_memory.state.tool_calls import LoopDetector
 
 
 def loops(*calls: tuple[str, dict[str, Any], str]) -> list[bool]:
-    repeated = RepeatedCalls()
+    repeated = LoopDetector()
     return [repeated.is_loop(*call) for call in calls]
 
 

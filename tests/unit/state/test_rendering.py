@@ -44,7 +44,7 @@ def test_a_rendering_that_remembers_says_what_a_new_one_says(changes: list[tuple
     for which, number in changes:
         clock.advance(0.9)
         if which == len(_CHANGES):
-            state._surroundings.environment = Environment(tier="vip", cart=(f"item {number}",), timezone="Asia/Tokyo")
+            state._environment_tracker.environment = Environment(tier="vip", cart=(f"item {number}",), timezone="Asia/Tokyo")
         else:
             try:
                 _CHANGES[which](state, number)

@@ -20,4 +20,4 @@ def test_what_describes_a_tool_is_made_once_for_all_agents() -> None:
         assert "self" not in spec["inputSchema"]["json"]["properties"]
         assert spec["inputSchema"] is with_intents[name]["inputSchema"]
     assert with_intents["update_slots"]["description"].endswith("Intents, with their slots: buy (volume).")
-    assert without["update_slots"]["description"] == "Say what the user wants, and fill slots with what the user said."
+    assert without["update_slots"]["description"] == "Set the user's intent, and fill slots with values that the user gave."
