@@ -5,8 +5,9 @@ Names are imported at their first use, so importing the package imports no datab
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.assembly.facade import MangaMemory
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_HOME = {
+_NAMES = {
     "conversation": (
         "HistoryRecall ImportanceWeightedConversationManager TieredCompactionConversationManager "
         "VerifiedSummarizingConversationManager as_strategy"
@@ -128,14 +129,4 @@ __all__ = [
     "open_table",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names.split():
-            value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _NAMES, __all__)

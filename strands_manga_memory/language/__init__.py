@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
@@ -22,28 +23,16 @@ if TYPE_CHECKING:
     from strands_manga_memory.language.summary_facts import Fact, FactExtractor, FactKind, RuleFactExtractor
     from strands_manga_memory.language.text_features import normalized
 
-_MODULES = {
-    "DialogueAct": "dialogue_acts",
-    "Draft": "session_summaries",
-    "Entity": "entities",
-    "EntityType": "entities",
-    "EntityTypes": "entities",
-    "Fact": "summary_facts",
-    "FactExtractor": "summary_facts",
-    "FactKind": "summary_facts",
-    "GENERAL": "entity_types",
-    "LexicalIndex": "search",
-    "ModelSessionSummarizer": "session_summaries",
-    "Prompt": "session_summaries",
-    "RuleFactExtractor": "summary_facts",
-    "RuleSessionSummarizer": "session_summaries",
-    "SHOP": "entity_types",
-    "SessionSummarizer": "session_summaries",
-    "SessionSummary": "session_summaries",
-    "Summarizer": "session_summaries",
-    "dialogue_act": "dialogue_acts",
-    "named": "entities",
-    "normalized": "text_features",
+_NAMES = {
+    "dialogue_acts": "DialogueAct dialogue_act",
+    "entities": "Entity EntityType EntityTypes named",
+    "entity_types": "GENERAL SHOP",
+    "search": "LexicalIndex",
+    "session_summaries": (
+        "Draft ModelSessionSummarizer Prompt RuleSessionSummarizer SessionSummarizer SessionSummary Summarizer"
+    ),
+    "summary_facts": "Fact FactExtractor FactKind RuleFactExtractor",
+    "text_features": "normalized",
 }
 """The module of each name. They compile many patterns, so each is imported at the first use of its names."""
 
@@ -71,12 +60,4 @@ __all__ = [
     "normalized",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _NAMES, __all__)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.language.pii import PiiRule
@@ -25,33 +26,20 @@ if TYPE_CHECKING:
     from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Retention
     from strands_manga_memory.memory.store import UserMemoryStore
 
-_MODULES = {
-    "AgentContext": "memory.memory_context",
-    "CachedContext": "memory.preferences.profile_cache",
-    "CallablePreferenceSink": "memory.preferences.preference_outbox",
-    "KinesisPreferenceSink": "memory.preferences.preference_outbox",
-    "Learn": "memory.plugin",
-    "MemoryKeeper": "memory.finalizing",
-    "MemoryRecord": "memory.records",
-    "MemoryRollup": "memory.finalizing",
-    "MemoryType": "memory.records",
-    "PiiPolicy": "memory.pii_policy",
-    "PiiRule": "language.pii",
-    "PreferenceOutbox": "memory.preferences.preference_outbox",
-    "PreferenceSignal": "memory.preferences.preference_outbox",
-    "PreferenceSink": "memory.preferences.preference_outbox",
-    "Profile": "memory.profiles",
-    "ProfileCache": "memory.preferences.profile_cache",
-    "ProfileReader": "memory.profiles",
-    "ProfileSource": "memory.profiles",
-    "RETENTION": "memory.records",
-    "RankingWeights": "memory.memory_search",
-    "Retention": "memory.records",
-    "TablePreferenceSink": "memory.preferences.preference_outbox",
-    "TableProfileSource": "memory.profiles",
-    "UserContext": "memory.plugin",
-    "UserMemoryStore": "memory.store",
-    "extract_user_query": "memory.memory_search",
+_NAMES = {
+    ".language.pii": "PiiRule",
+    "finalizing": "MemoryKeeper MemoryRollup",
+    "memory_context": "AgentContext",
+    "memory_search": "RankingWeights extract_user_query",
+    "pii_policy": "PiiPolicy",
+    "plugin": "Learn UserContext",
+    "preferences.preference_outbox": (
+        "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSignal PreferenceSink TablePreferenceSink"
+    ),
+    "preferences.profile_cache": "CachedContext ProfileCache",
+    "profiles": "Profile ProfileReader ProfileSource TableProfileSource",
+    "records": "RETENTION MemoryRecord MemoryType Retention",
+    "store": "UserMemoryStore",
 }
 """The module of each name: imported at the name's first use, so that an agent without memories starts sooner."""
 
@@ -84,12 +72,4 @@ __all__ = [
     "extract_user_query",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"strands_manga_memory.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _NAMES, __all__)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from strands_manga_memory.lazy_imports import lazy_names
 from strands_manga_memory.stores.embedded.in_memory import InMemoryHotStore
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, TenantCipher
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
     from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
 
-_ADAPTERS = {
-    "DynamoDBTable": "aws.dynamodb",
-    "PostgresTable": "postgres.postgres_table",
-    "RedisHotStore": "redis.redis_hot_store",
-    "SQLiteTable": "embedded.sqlite",
-    "TieredStorage": "storage.tiered_storage",
+_NAMES = {
+    "aws.dynamodb": "DynamoDBTable",
+    "embedded.sqlite": "SQLiteTable",
+    "postgres.postgres_table": "PostgresTable",
+    "redis.redis_hot_store": "RedisHotStore",
+    "storage.tiered_storage": "TieredStorage",
 }
 """Modules of the adapters: each imports its driver, so an adapter is imported at its first use."""
 
@@ -69,12 +69,4 @@ __all__ = [
     "open_table",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _ADAPTERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ADAPTERS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _NAMES, __all__)

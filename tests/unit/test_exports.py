@@ -13,7 +13,7 @@ import pytest
 
 import strands_manga_memory as package
 
-HOME_OF = {name: module for module, names in package._HOME.items() for name in names.split()}
+HOME_OF = {name: module for module, names in package._NAMES.items() for name in names.split()}
 
 
 def test_all_is_sorted_and_complete() -> None:

@@ -1,0 +1,34 @@
+"""Import of a package's names at their first use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(
+    package: str, names: Mapping[str, str], every: list[str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package that imports modules at the first use of their names.
+
+    Example::
+
+        __getattr__, __dir__ = lazy_names(__name__, {"store": "UserMemoryStore", "records": "MemoryRecord MemoryType"}, __all__)
+
+    Args:
+        package: Name of the package.
+        names: Names by module, separated by spaces. Modules are relative to the package.
+        every: All names of the package.
+    """
+    modules = {name: module for module, listed in names.items() for name in listed.split()}
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{modules[name]}", package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load, lambda: every
