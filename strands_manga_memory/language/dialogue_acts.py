@@ -176,8 +176,6 @@ def _users_small_talk(text: str, words: list[str], *, has_bye: bool) -> Dialogue
     is_closed = EN.small_talk.closed.search(text) is not None
     if has_bye or (not is_answer and is_closed):
         return DialogueAct.FAREWELL
-    if EN.small_talk.later.search(text) and not is_closed:
-        return None
     if not is_answer and EN.small_talk.accepts.search(text):
         return DialogueAct.DECISION
     return _acknowledgement(text, words)
@@ -188,7 +186,7 @@ def _greeting_question(text: str, words: list[str]) -> DialogueAct | None:
 
 
 def _acknowledgement(text: str, words: list[str]) -> DialogueAct | None:
-    is_one = words[0] in _ANSWERS or EN.small_talk.seen.search(text) or not _YES.isdisjoint(words)
+    is_one = words[0] in _ANSWERS or not _YES.isdisjoint(words)
     return DialogueAct.ACKNOWLEDGEMENT if is_one else None
 
 
@@ -371,40 +369,31 @@ def _has_value(shown: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
-    """Whether a message gives another value than the message before."""
-    finds_none = EN.replies.finds_none.search(before) is not None
-    was_declined = finds_none or DECLINES.search(before) is not None
-    if not said.isascii():
-        return (
-            was_declined
-            and JA.replies.counters.search(said) is not None
-            and JA.replies.takes_or_asks.search(said) is None
-            and JA.replies.lets_go.search(said) is None
-        )
-    says_how = act == DialogueAct.CONSTRAINT or _has_value(shown)
-    if was_declined and (says_how or EN.replies.tries.search(said) or (finds_none and EN.replies.asks_for.search(said))):
-        return True
-    if not EN.replies.counters.search(said) or EN.replies.accepts.match(said) or EN.replies.closes.search(before):
+    """Whether a message gives another value for the one that the message before declined."""
+    if DECLINES.search(before) is None:
         return False
-    return (says_how or not EN.replies.asks_about.search(said)) and EN.replies.open.search(_question(before)) is None
+    if said.isascii():
+        return act == DialogueAct.CONSTRAINT or _has_value(shown) or EN.replies.tries.search(said) is not None
+    return (
+        JA.replies.counters.search(said) is not None
+        and JA.replies.takes_or_asks.search(said) is None
+        and JA.replies.lets_go.search(said) is None
+    )
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the act of an apparent correction without a "no" that declines an offer or an "actually" that agrees."""
+    """Return the act of an apparent correction without a "no" that declines an offer."""
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
-    question = _question(before)
-    takes_nothing_back = EN.replies.closes.search(before) or EN.replies.open.search(question) or CONTINUES.search(said)
-    begins_anew = EN.replies.agrees.match(said) or (EN.replies.turns.match(said) if takes_nothing_back else None)
-    if begins_anew:
-        return dialogue_act(said[begins_anew.end() :], "user").value
-    refuses = EN.replies.refuses.match(said)
+    question, refuses = _question(before), EN.replies.refuses.match(said)
+    is_open = EN.replies.open.search(before[-_END:]) or CONTINUES.search(said)
+    if is_open and (turns := EN.replies.turns.match(said)):
+        return dialogue_act(said[turns.end() :], "user").value
     if refuses is None or not question:
         return DialogueAct.CORRECTION.value
     rest = said[refuses.end() :]
     asked, told = text_features(question)[0], text_features(rest)[0]
-    is_other_value = (asked.number and told.number) or (asked.time and told.time)  # "On Monday?" - "No, on Friday."
-    if (is_other_value and not EN.replies.any.search(question)) or EN.replies.counters.search(rest):
+    if (asked.number and told.number) or (asked.time and told.time):  # "On Monday?" - "No, on Friday."
         return DialogueAct.CORRECTION.value
     return dialogue_act(rest, "user").value
 
