@@ -45,6 +45,12 @@ class Rule:
     unless: str = ""
 
 
+if TYPE_CHECKING:
+
+    class _Section:
+        def __getattr__(self, name: str) -> re.Pattern[str]: ...
+
+
 class LanguagePack:
     """Patterns and words of one language, compiled. ``pack.replies.declines`` is the pattern ``replies.declines``.
 
@@ -70,7 +76,7 @@ class LanguagePack:
 
     if TYPE_CHECKING:
 
-        def __getattr__(self, section: str) -> Any: ...
+        def __getattr__(self, section: str) -> _Section: ...
 
     def words(self, name: str) -> frozenset[str]:
         """Return the word list ``section.name``.

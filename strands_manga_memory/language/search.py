@@ -484,92 +484,76 @@ class Days(NamedTuple):
 _MONTHS = list(map(str.lower, calendar.month_name[1:]))
 _WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
+_PERIODS = {
+    "day_before_yesterday": ("day", 2),
+    "yesterday": ("day", 1),
+    "today": ("day", 0),
+    "last_week": ("week", 1),
+    "this_week": ("week", 0),
+    "week_before_last": ("week", 2),
+    "last_month": ("month", 1),
+    "this_month": ("month", 0),
+    "last_year": ("year", 1),
+}
+"""Unit of a named period, and how many of them back it is."""
 
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else _WORDS.index(text) + 1 if text in _WORDS else 1
+_AGO = {"days_ago": 1, "weeks_ago": 7, "months_ago": 30}
+"""Days of the unit of a counted distance."""
+
+_DATES = ("day_and_month", "month_and_day", "month")
+_DATE_RULES = [
+    (name, pack.patterns[f"dates.{name}"])
+    for name in (*_PERIODS, *_AGO, *_DATES)
+    for pack in PACKS
+    if f"dates.{name}" in pack.patterns
+]
 
 
-def _ago(days: int, within: int = 0) -> Callable[[date, re.Match[str]], Days]:
-    return lambda today, _: Days(today - timedelta(days + within), today - timedelta(days))
-
-
-def _counted(days: int) -> Callable[[date, re.Match[str]], Days]:
-    """So many days, weeks or months back, give or take half of one."""
-
-    def found(today: date, match: re.Match[str]) -> Days:
-        middle, half = today - timedelta(days * _number(match[1])), timedelta(days // 2)
+def _days(name: str, match: re.Match[str], today: date) -> Days | None:
+    if name in _PERIODS:
+        return _period(*_PERIODS[name], today)
+    if name in _AGO:  # give or take half of the unit
+        unit, number = _AGO[name], match[1]
+        count = int(number) if number.isdigit() else _WORDS.index(number) + 1 if number in _WORDS else 1
+        middle, half = today - timedelta(unit * count), timedelta(unit // 2)
         return Days(middle - half, middle + half)
+    return _latest(match.groupdict(), today)
 
-    return found
 
-
-def _week(back: int) -> Callable[[date, re.Match[str]], Days]:
-    def found(today: date, _: re.Match[str]) -> Days:
+def _period(unit: str, back: int, today: date) -> Days:
+    if unit == "day":
+        return Days(today - timedelta(back), today - timedelta(back))
+    if unit == "week":
         monday = today - timedelta(today.weekday() + 7 * back)
         return Days(monday, monday + timedelta(6))
-
-    return found
-
-
-def _month(back: int) -> Callable[[date, re.Match[str]], Days]:
-    def found(today: date, _: re.Match[str]) -> Days:
-        first = today.replace(day=1)
-        for _step in range(back):
-            first = (first - timedelta(1)).replace(day=1)
-        return Days(first, _end_of(first))
-
-    return found
+    if unit == "month":
+        year, month = divmod(today.year * 12 + today.month - 1 - back, 12)
+        return _month(date(year, month + 1, 1))
+    return Days(date(today.year - back, 1, 1), date(today.year - back, 12, 31))
 
 
-def _year(back: int) -> Callable[[date, re.Match[str]], Days]:
-    return lambda today, _: Days(date(today.year - back, 1, 1), date(today.year - back, 12, 31))
-
-
-def _named(today: date, match: re.Match[str]) -> Days | None:
-    """The latest such month, or day of a month, that has begun."""
-    said = match.groupdict()
-    month = _MONTHS.index(said["month"]) + 1 if not said["month"].isdigit() else int(said["month"])
-    day = said.get("day") or said.get("before")
+def _latest(said: dict[str, str | None], today: date) -> Days | None:
+    """Return the latest such month, or day of a month, that has begun; None if there is no such day."""
+    name, day = said["month"] or "", said.get("day") or said.get("before")
+    month = int(name) if name.isdigit() else _MONTHS.index(name) + 1
     for year in (today.year, today.year - 1):
         try:
-            first = date(year, month, int(day) if day else 1)
+            first = date(year, month, int(day or 1))
         except ValueError:
             return None
         if first <= today:
-            return Days(first, first if day else _end_of(first))
+            return Days(first, first) if day else _month(first)
     return None
 
 
-def _end_of(first: date) -> date:
-    return (first.replace(day=28) + timedelta(4)).replace(day=1) - timedelta(1)
-
-
-_PERIODS: tuple[tuple[str, Callable[[date, re.Match[str]], Days | None]], ...] = (
-    ("day_before_yesterday", _ago(2)),
-    ("yesterday", _ago(1)),
-    ("today", _ago(0)),
-    ("days_ago", _counted(1)),
-    ("weeks_ago", _counted(7)),
-    ("months_ago", _counted(30)),
-    ("last_week", _week(1)),
-    ("this_week", _week(0)),
-    ("week_before_last", _week(2)),
-    ("last_month", _month(1)),
-    ("this_month", _month(0)),
-    ("last_year", _year(1)),
-    ("day_and_month", _named),
-    ("month_and_day", _named),
-    ("month", _named),
-)
-_DATE_RULES = tuple(
-    (pack.patterns[f"dates.{name}"], days) for name, days in _PERIODS for pack in PACKS if f"dates.{name}" in pack.patterns
-)
+def _month(first: date) -> Days:
+    return Days(first, first.replace(day=calendar.monthrange(first.year, first.month)[1]))
 
 
 def parse_days(text: str, today: Callable[[], date]) -> Days | None:
     """Return the days that a text speaks of, None if it names none; ``today`` is asked only where it does."""
     low = head_and_tail(text).lower()
-    for pattern, days in _DATE_RULES:
-        if (match := pattern.search(low)) is not None and (found := days(today(), match)) is not None:
+    for name, pattern in _DATE_RULES:
+        if (match := pattern.search(low)) is not None and (found := _days(name, match, today())) is not None:
             return found
     return None

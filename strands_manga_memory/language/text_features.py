@@ -387,16 +387,13 @@ def sentiment_score(text: str) -> int:
     Args:
         text: A sentence or a clause, in English or Japanese, without the names of things: *horror* is no complaint.
     """
-    lower = text.replace("\u2019", "'").lower()
-    score = len(EN.sentiment.settled_good.findall(lower))
-    lower = EN.sentiment.settled_good.sub(" ", lower)
-    score -= len(EN.sentiment.ironic.findall(lower))
-    lower = EN.sentiment.ironic.sub(" ", lower)
+    lower, score = text.replace("\u2019", "'").lower(), 0
+    for pattern, worth in ((EN.sentiment.settled_good, 1), (EN.sentiment.withheld, -1)):
+        lower, found = pattern.subn(" ", lower)
+        score += worth * found
     for match in EN.sentiment.wished.finditer(lower):
-        score -= (EN.sentiment.for_once if match["asked"] else EN.sentiment.english).search(match[0]) is not None
+        score -= not match["asked"] and EN.sentiment.english.search(match[0]) is not None
     lower = EN.sentiment.wished.sub(" ", lower)
-    score -= len(EN.sentiment.withheld.findall(lower))
-    lower = EN.sentiment.withheld.sub(" ", lower)
     for match in EN.sentiment.english.finditer(lower):
         is_not = EN.sentiment.negated.search(lower[max(0, match.start() - 60) : match.start()]) is not None
         if match["good"]:
@@ -417,12 +414,9 @@ def is_evaluative(text: str) -> bool:
 
 
 def _japanese_score(text: str) -> int:
-    score = 0
-    for match in JA.sentiment.wished.finditer(text):
-        score -= not match["asked"] or JA.sentiment.for_once.search(match[0]) is not None
-    rest = JA.sentiment.wished.sub("\u3000", text)
-    score -= len(JA.sentiment.withheld.findall(rest))
-    rest = JA.sentiment.withheld.sub("\u3000", rest)
+    score = -sum(not match["asked"] for match in JA.sentiment.wished.finditer(text))
+    rest, withheld = JA.sentiment.withheld.subn("\u3000", JA.sentiment.wished.sub("\u3000", text))
+    score -= withheld
     for match in JA.sentiment.japanese.finditer(rest):
         is_not = JA.sentiment.negated_after.match(rest[match.end() : match.end() + 14]) is not None
         if match["good"]:
