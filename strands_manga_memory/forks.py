@@ -1,9 +1,31 @@
-"""Callbacks at a fork of the process, for locks, threads and connections."""
+"""Renewal of locks, threads and connections after a fork of the process."""
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
+from typing import Protocol
+
+
+class Renewable(Protocol):
+    """Object whose locks, threads or connections must not be used in the child of a fork."""
+
+    def renew_after_fork(self) -> None:
+        """Replace the locks, threads and connections that belong to the parent."""
+
+
+_renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
+
+
+def renew_in_child(renewable: Renewable) -> None:
+    """Call ``renew_after_fork`` of an object in the child of each fork, as long as the object is in use."""
+    _renewables.add(renewable)
+
+
+def _renew_all() -> None:
+    for renewable in list(_renewables):
+        renewable.renew_after_fork()
 
 
 def _nothing() -> None:
@@ -18,7 +40,7 @@ def at_fork(
 ) -> None:
     """Register callbacks for each fork of this process, like ``os.register_at_fork``.
 
-    On systems without fork, such as Windows, they are never called.
+    On systems without fork, such as Windows, they are never called. For state of a module; objects use ``renew_in_child``.
 
     Args:
         before: Called in the parent before the fork, in reverse order of registration.
@@ -27,3 +49,6 @@ def at_fork(
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
+
+
+at_fork(after_in_child=_renew_all)

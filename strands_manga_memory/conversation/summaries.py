@@ -21,7 +21,7 @@ from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized, record_of
 from strands_manga_memory.conversation.summary_writing import ModelSummarizer, SummaryWriter, summarizer_name
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.messages import content_fingerprint, is_turn_start, turns
 from strands_manga_memory.telemetry import SUMMARY, measured
@@ -335,6 +335,11 @@ class SharedRuns:
     """Latest summary runs of all agents of a process, including ended ones."""
 
     def __init__(self) -> None:
+        self.renew_after_fork()
+        renew_in_child(self)
+
+    def renew_after_fork(self) -> None:
+        """Start without runs: their threads are in the parent, and one of these may hold the lock."""
         self._lock = threading.Lock()
         self._runs: OrderedDict[Hashable, SharedRun] = OrderedDict()
 
@@ -366,13 +371,6 @@ class SharedRuns:
 
 shared_runs = SharedRuns()
 """The runs of this process."""
-
-
-def _renew_after_fork() -> None:
-    shared_runs.__init__()  # type: ignore[misc]  # a lock may have been held, and the threads are in the other process
-
-
-at_fork(after_in_child=_renew_after_fork)
 
 
 @dataclass

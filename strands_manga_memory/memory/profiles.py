@@ -6,7 +6,6 @@ import contextvars
 import logging
 import math
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
@@ -14,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from strands_manga_memory.arguments import with_method
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.table import Table
 
@@ -165,15 +164,16 @@ class ProfileReader:
         self._source = source
         self._deadline = deadline
         self._warned: set[str] = set()
-        self._reset()
-        _readers.add(self)
+        self.renew_after_fork()
+        renew_in_child(self)
 
     @classmethod
     def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
         """Return a reader of a source; one that is a reader already keeps its deadline."""
         return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
 
-    def _reset(self) -> None:
+    def renew_after_fork(self) -> None:
+        """Start without pending reads: their threads are in the parent."""
         self._lock = threading.Lock()
         self._asked: dict[Owner, Future[Profile | None]] = {}
         self._late: dict[Owner, Profile | None] = {}
@@ -230,14 +230,3 @@ class ProfileReader:
                 self._warned.add(name)
                 logger.warning("field=<%s> | a profile's field is left out, as it has another type", name)
         return profile
-
-
-_readers: weakref.WeakSet[ProfileReader] = weakref.WeakSet()
-
-
-def _renew_after_fork() -> None:
-    for reader in list(_readers):
-        reader._reset()  # noqa: SLF001
-
-
-at_fork(after_in_child=_renew_after_fork)

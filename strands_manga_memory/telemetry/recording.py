@@ -17,7 +17,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.telemetry.entries import Entry, pop_entry
 from strands_manga_memory.telemetry.events import CONVERSATION, EVENTS, STORE_CALL, Event, Metric
 from strands_manga_memory.telemetry.operation_stats import OperationStats, OperationTotals
@@ -49,9 +49,11 @@ class Recorder:
         self.enabled = True
         self._instruments: dict[str, Any] = {}
         self._gauges: dict[Metric, Reading] = {}
-        self._reset()
+        self.renew_after_fork()
+        renew_in_child(self)
 
-    def _reset(self) -> None:
+    def renew_after_fork(self) -> None:
+        """Start without events and totals: those of the parent are recorded there."""
         self._entries: deque[Entry] = deque()
         self._wanted = threading.Event()
         self._draining = threading.Lock()
@@ -268,4 +270,3 @@ def switch(*, on: bool) -> None:
 
 
 atexit.register(flush)
-at_fork(after_in_child=recorder._reset)  # noqa: SLF001

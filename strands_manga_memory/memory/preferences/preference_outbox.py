@@ -6,7 +6,6 @@ import json
 import logging
 import time
 import uuid
-import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import PersonalDataError, StoreError, StoreUnavailableError
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
@@ -222,10 +221,10 @@ class PreferenceOutbox:
         self._clock = clock
         self._drained = drained
         self._writer = shared_writer(None, table)
-        self._forget()
-        _outboxes.add(self)
+        self.renew_after_fork()
+        renew_in_child(self)
 
-    def _forget(self) -> None:
+    def renew_after_fork(self) -> None:
         """Begin with nothing to do; in the child of a fork, because what was heard before is the parent's to store."""
         self._unstored: dict[Owner, deque[Sequence[Mapping[str, Any]]]] = {}
         self._waits: dict[tuple[Owner, str], float] = {}
@@ -492,14 +491,3 @@ def _statement_of(body: Mapping[str, Any]) -> Statement:
 def bucket_of(owner: Owner) -> str:
     """Return the partition that lists a user while signals of his wait."""
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
-
-
-_outboxes: weakref.WeakSet[PreferenceOutbox] = weakref.WeakSet()
-
-
-def _forget_after_fork() -> None:
-    for outbox in list(_outboxes):
-        outbox._forget()  # noqa: SLF001
-
-
-at_fork(after_in_child=_forget_after_fork)

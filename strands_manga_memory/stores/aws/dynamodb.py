@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.stores.aws.aws_errors import MISSING, NOT_MET
 from strands_manga_memory.stores.aws.dynamodb_requests import DynamoDBRequests
 from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
@@ -78,7 +77,7 @@ class DynamoDBTable:
         self._create_deadline = create_deadline
         self._clock = clock
         self._sleep = sleep
-        _tables.add(self)
+        renew_in_child(self)
 
     def __repr__(self) -> str:
         return f"DynamoDBTable({self._name!r})"
@@ -219,6 +218,10 @@ class DynamoDBTable:
         request = {"TransactItems": actions, "ClientRequestToken": uuid.uuid4().hex}
         return self._requests.call("transact_write_items", expected=NOT_MET, **request) is not None
 
+    def renew_after_fork(self) -> None:
+        """Close the inherited connections."""
+        self.close()
+
     def close(self) -> None:
         """Close the connections of the client. The table can still be used: it opens new ones."""
         self._requests.client.close()
@@ -257,14 +260,3 @@ class DynamoDBTable:
     def _stored(self, item: Item) -> dict[str, Any]:
         key_of(self.schema, item)
         return attributes_of(item)
-
-
-_tables: weakref.WeakSet[DynamoDBTable] = weakref.WeakSet()
-
-
-def _close_inherited() -> None:
-    for table in _tables:
-        table.close()
-
-
-at_fork(after_in_child=_close_inherited)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.stores.embedded.window_fields import window_fields
 from strands_manga_memory.stores.hot import (
     ACTIVE,
@@ -90,7 +89,11 @@ class InMemoryHotStore:
         self._leases: dict[str, _Lease] = {}
         self._values: dict[str, _Value] = {}
         self._clean_at = 64
-        _stores.add(self)
+        renew_in_child(self)
+
+    def renew_after_fork(self) -> None:
+        """Replace the lock, which a thread of the parent may hold."""
+        self._lock = threading.Lock()
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
         """Return a conversation's ``fields`` and the messages and bodies its window lists; see ``HotStore.load``."""
@@ -244,14 +247,3 @@ def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
     if kept.state == CLOSING and write.epoch <= kept.epoch:
         return WriteStatus.CONFLICT
     return WriteStatus.OK
-
-
-_stores: weakref.WeakSet[InMemoryHotStore] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    for store in _stores:
-        store._lock = threading.Lock()  # noqa: SLF001
-
-
-at_fork(after_in_child=_renew_locks)

@@ -15,7 +15,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 
 _MOST_CONNECTIONS = 16
 _LEAST_CONNECT_SECONDS = 2
@@ -77,7 +77,7 @@ class Connections:
         self._lock = threading.Lock()
         self._pool: ConnectionPool[Connection] | None = None
         self._failure: tuple[float, psycopg.Error | None] = (-math.inf, None)
-        _all.add(self)
+        renew_in_child(self)
 
     def __del__(self) -> None:
         self.close()
@@ -146,7 +146,7 @@ class Connections:
         """Record why a connection could not be opened, for the clients that wait for it."""
         self._failure = time.monotonic(), error
 
-    def renew(self) -> None:
+    def renew_after_fork(self) -> None:
         """Start without a pool in a forked process; the parent's stays referenced, as to close it would end it there."""
         _inherited.append(self._pool)
         self._lock, self._pool = threading.Lock(), None
@@ -175,13 +175,4 @@ def _connecting(owner: weakref.ref[Connections]) -> type[Connection]:
     return ReportingConnection
 
 
-_all: weakref.WeakSet[Connections] = weakref.WeakSet()
 _inherited: list[ConnectionPool[Connection] | None] = []
-
-
-def _after_fork_in_child() -> None:
-    for connections in list(_all):
-        connections.renew()
-
-
-at_fork(after_in_child=_after_fork_in_child)
