@@ -212,15 +212,11 @@ def _japanese_small_talk(text: str) -> DialogueAct | None:
 
 _QUESTION_CUE = any_language("questions.cue")
 _CLAUSE = any_language("questions.clause")
-_WANTS_MORE = any_language("questions.wants_more")
 _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
 def statements(text: str) -> str:
-    """Return a text without the clauses that ask about the speaker.
-
-    A clause that asks for something to choose from stays: it says how the choice should be.
-    """
+    """Return a text without the clauses that ask about the speaker."""
     if not _QUESTION_CUE.search(text):
         return text
     sentences = _SENTENCE_WITH_END.findall(text)
@@ -239,8 +235,6 @@ def _without_questions(sentence: str) -> str:
 
 
 def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
-    if _WANTS_MORE.search(clause):
-        return False
     if EN.questions.asked_for.search(clause) or (is_question and EN.questions.inverted.search(clause)):
         return True
     return not clause.isascii() and JA.questions.asks.search(clause) is not None

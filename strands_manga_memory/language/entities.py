@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from strands_manga_memory.language.packs import EN, JA
-from strands_manga_memory.language.pii import CONTACT, find_personal_data
+from strands_manga_memory.language.pii import CONTACT, find_personal_data, half_width
 from strands_manga_memory.messages.injection import BLOCKS
-from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
+from strands_manga_memory.messages.text_excerpts import find_matches
 
 _REMEMBERED, _SHORT = 4_096, 400
 """So many texts of at most so many characters are not searched twice: slots are compared again with every summary."""
@@ -147,13 +147,6 @@ def _holds(text: str, cues: Sequence[str]) -> bool:
 
 
 _DIGIT = re.compile(r"[0-9〇一二三四五六七八九十百千]")
-
-_WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20, 0xFFE5: 0xA5}
-
-
-def half_width(text: str) -> str:
-    """Return ``text`` with full-width letters, digits and signs half-width; every character stays in its place."""
-    return text if text.isascii() else map_stretches(lambda part: part.translate(_WIDE), text)
 
 
 def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:

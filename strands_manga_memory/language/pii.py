@@ -180,7 +180,7 @@ _LONGEST = 64
 
 # Each character is replaced by one character, so positions stay the same.
 _HALF_WIDTH = str.maketrans(
-    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"　": " "} | dict.fromkeys("‐‑‒–—―−ｰ", "-")
+    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"　": " ", "￥": "¥"} | dict.fromkeys("‐‑‒–—―−ｰ", "-")
 )
 _MAY_IDENTIFY = re.compile(r"(?:\d[^\d]{0,9}){3}|pass|pw|pin|パスワード|パスコード", re.IGNORECASE)
 """Text that may hold an identifier: most text does not, and is not searched by every rule."""
@@ -194,7 +194,7 @@ class PersonalData(NamedTuple):
     end: int
 
 
-def half_width_digits(text: str) -> str:
+def half_width(text: str) -> str:
     """Return ``text`` with full-width letters, digits, signs and hyphens half-width; every character keeps its position."""
     return text if text.isascii() else map_stretches(lambda part: part.translate(_HALF_WIDTH), text)
 
@@ -228,7 +228,7 @@ def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Call
         rules: The rules.
         replacement: Returns the replacement of a match, from the rule and the matched half-width text.
     """
-    plain = half_width_digits(text)
+    plain = half_width(text)
     for rule in rules:
         parts, end = list[str](), 0
         for match in rule_matches(rule, plain):
@@ -236,7 +236,7 @@ def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Call
             end = match.end()
         if parts:
             text = "".join([*parts, text[end:]])
-            plain = half_width_digits(text)
+            plain = half_width(text)
     return text
 
 
@@ -246,7 +246,7 @@ def find_personal_data(text: str) -> tuple[PersonalData, ...]:
 
 
 def _found(text: str) -> tuple[PersonalData, ...]:
-    plain = half_width_digits(text)
+    plain = half_width(text)
     taken, found = bytearray(len(plain)), list[PersonalData]()
     for rule in DEFAULT_RULES:
         for match in rule_matches(rule, plain):
@@ -271,7 +271,7 @@ def redact_identifiers(text: str) -> str:
 
 
 def _without(text: str) -> str:
-    if _MAY_IDENTIFY.search(half_width_digits(text)) is None:
+    if _MAY_IDENTIFY.search(half_width(text)) is None:
         return text
     return replace_personal_data(text, _IDENTIFIER_RULES, lambda rule, _: f"[{rule.name}]")
 
