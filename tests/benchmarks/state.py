@@ -140,13 +140,13 @@ _SAID = (
 _STRANDS = ((AgentState, ("set",)), (InvokeModelContext, ("replace",)))
 """What of Strands is called by hooks and injection: it copies and checks what is set in the state, and copies the request."""
 
-_HOOKS = ("_turn_begins", "_said", "_model_answered", "_tool_begins", "_tool_ended", "_turn_ended")
+_HOOKS = ("_turn_begins", "_message_added", "_model_answered", "_tool_begins", "_tool_ended", "_turn_ended")
 
 
 def _call() -> dict[str, float]:
     """Hold a conversation, and clock every hook and every injection of it, the search for entities included."""
     return {
-        "update_and_injection_of_a_model_call_ms": _held((recorder.Recorder, _HOOKS), (StateCoordinator, ("_told",))),
+        "update_and_injection_of_a_model_call_ms": _held((recorder.Recorder, _HOOKS), (StateCoordinator, ("_with_state",))),
         "of_that_in_strands_own_code_ms": _held(*_STRANDS),
     }
 
@@ -192,9 +192,9 @@ def _alone() -> dict[str, float]:
         )
         start = time.thread_time()
         hooks._turn_begins(BeforeInvocationEvent(agent))
-        hooks._said(said)
+        hooks._message_added(said)
         coordinator.to_agent_context()
-        hooks._said(told)
+        hooks._message_added(told)
         hooks._turn_ended(AfterInvocationEvent(agent))
         taken.append(1000 * (time.thread_time() - start))
     return {"the_same_without_an_agent_around_it_ms": median(taken)}
