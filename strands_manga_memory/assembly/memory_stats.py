@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
+from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import OperationStats
@@ -80,7 +81,7 @@ def memory_stats(
     sessions = [stats for manager in managers for stats in manager.live_stats()]
     tokens = sum(stats["tokens"] or 0 for stats in sessions)
     trimmed = operations["trim"].sums["tokens"] if "trim" in operations else 0.0
-    return MemoryStats(
+    stats = MemoryStats(
         hot="up" if writer.hot_health.is_up else "down",
         hot_error=writer.hot_health.error,
         hot_failures=writer.hot_health.failures,
@@ -101,6 +102,7 @@ def memory_stats(
         operations=operations,
         tools={name: status for guarded in guards for name, status in guarded.status().items()},
     )
+    return cast("MemoryStats", ReportDict(stats))
 
 
 def _state_totals(known: Sequence[StateStats]) -> dict[str, int]:

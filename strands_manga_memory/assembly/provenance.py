@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strands import Agent
 
 from strands_manga_memory import memory
+from strands_manga_memory.html_tables import ReportList
 from strands_manga_memory.memory.memory_context import shown_texts
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.messages.injection import escape_line
@@ -64,8 +65,8 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
     coordinator = state.coordinator_of(agent)
     scope = next((parts[part] for part in (user, coordinator) if part is not None and part in parts), None)
     if scope is None:
-        return []
-    found: list[Source] = []
+        return ReportList()
+    found: list[Source] = ReportList()
     if user is not None:
         found += _of_memory(user, scope)
     if coordinator is not None:

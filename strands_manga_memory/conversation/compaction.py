@@ -349,6 +349,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._prompt: tuple[Any, int] = (None, 0)
         self._waiting = 0
 
+    def __repr__(self) -> str:
+        return f"TieredCompactionConversationManager(stages={[stage.name for stage in self.stages]}, trigger={self._share})"
+
     def _register(self, registry: HookRegistry) -> None:
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         super()._register(registry)

@@ -154,6 +154,9 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._restored = _NO_LAYOUT
         self._is_started = False
 
+    def __repr__(self) -> str:
+        return f"ImportanceWeightedConversationManager(max_tokens={self.max_tokens}, max_turns={self.max_turns})"
+
     # --- Settings ---------------------------------------------------------------------------------
 
     @property

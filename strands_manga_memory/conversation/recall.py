@@ -153,6 +153,9 @@ class HistoryRecall(Plugin):
         self._agent: weakref.ref[Agent] | None = None
         self._turn, self._text = "", ""
 
+    def __repr__(self) -> str:
+        return f"HistoryRecall(max_tokens={self.max_tokens})"
+
     @property
     def max_tokens(self) -> int:
         """Return the budget of the quotes."""

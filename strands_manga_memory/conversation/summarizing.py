@@ -145,6 +145,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             trimmer, self._prefix, self._jobs, self._trigger, stats, keep_recent_turns=trigger.keep_recent_turns
         )
 
+    def __repr__(self) -> str:
+        return (
+            f"VerifiedSummarizingConversationManager(trigger_tokens={self.trigger_tokens}, trigger_turns={self.trigger_turns})"
+        )
+
     @property
     def is_writing(self) -> bool:
         """Whether a summary is being written, or waits to be used."""

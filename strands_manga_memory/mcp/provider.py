@@ -17,6 +17,7 @@ from strands.types.exceptions import MCPClientInitializationError, ToolProviderE
 from strands.types.tools import AgentTool
 
 from strands_manga_memory.circuit_breaker import BreakerEvent
+from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.caller import UserOf
@@ -107,6 +108,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self.supervisor.listen(self)
         _follow_changes(client, self)
 
+    def __repr__(self) -> str:
+        return f"GuardedMCPTools({self.policy!r}, tools={list(self._tools)})"
+
     @property
     def tools(self) -> list[GuardedTool]:
         """Tools loaded so far."""
@@ -114,7 +118,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
     def status(self) -> dict[str, ToolStatus]:
         """Return the status of each tool, by the name that the model knows."""
-        return {name: tool.status() for name, tool in self._tools.items()}
+        return ReportDict({name: tool.status() for name, tool in self._tools.items()})
 
     # --- ToolProvider --------------------------------------------------------------------------------------------------
 

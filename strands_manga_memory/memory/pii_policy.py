@@ -45,6 +45,9 @@ class PiiPolicy:
             raise ValueError("cipher must be given for the action 'encrypt', such as AesGcmCipher(...)")
         self._cipher = cipher
 
+    def __repr__(self) -> str:
+        return f"PiiPolicy(actions={ {rule.name: rule.action for rule in self._rules} })"
+
     def applied(self, text: str, *, place: str = "") -> str:
         """Return a text with its personal data replaced.
 

@@ -135,6 +135,9 @@ class UserMemoryStore(MemoryStore):
             outbox=outbox,
         )
 
+    def __repr__(self) -> str:
+        return f"UserMemoryStore(user_id={self.owner.user_id!r}, tenant={self.owner.tenant!r})"
+
     # Strands' memory store interface
 
     async def initialize(self) -> None:

@@ -95,6 +95,9 @@ class PromptCacheMonitor(Plugin):
         self._causes: Counter[Cause] = Counter()
         self._compared = self._changed = self._whole = self._uncached = 0
 
+    def __repr__(self) -> str:
+        return f"PromptCacheMonitor(lifetime={self._lifetime})"
+
     def init_agent(self, agent: Agent) -> None:
         """Register the middleware and the hook for the agent's model calls."""
         # Wrap handlers run after all Input handlers, so they see the request with everything that those added.

@@ -67,6 +67,10 @@ class InstructionFiles:
         self._read_only = frozenset(read_only)
         self._max_bytes = max_bytes
 
+    def __repr__(self) -> str:
+        folders = None if self._folders is None else [str(folder) for folder in self._folders]
+        return f"InstructionFiles({folders}, max_bytes={self._max_bytes})"
+
     def read(self, tools: Iterable[Mapping[str, Any]] = ()) -> str:
         """Return the text of all files, empty without files.
 

@@ -210,6 +210,9 @@ class StateCoordinator(Plugin):
             session=session,
         )
 
+    def __repr__(self) -> str:
+        return f"StateCoordinator(max_tokens={self.max_tokens}, tools={[tool.tool_name for tool in self._tools]})"
+
     # The agent
 
     def init_agent(self, agent: Agent) -> None:

@@ -91,6 +91,9 @@ class InMemoryHotStore:
         self._clean_at = 64
         renew_in_child(self)
 
+    def __repr__(self) -> str:
+        return f"InMemoryHotStore(conversations={len(self._conversations)})"
+
     def renew_after_fork(self) -> None:
         """Replace the lock, which a thread of the parent may hold."""
         self._lock = threading.Lock()

@@ -50,6 +50,9 @@ class Codec:
         self._compress_from = compress_from
         self._allow_plain = allow_plain
 
+    def __repr__(self) -> str:
+        return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"
+
     @property
     def allows_plain(self) -> bool:
         """Whether values that are not encrypted are read."""

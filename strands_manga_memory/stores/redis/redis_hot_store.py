@@ -88,6 +88,9 @@ class RedisHotStore:
         self._sleep = sleep
         self._rand = rand
 
+    def __repr__(self) -> str:
+        return f"RedisHotStore(prefix={self._prefix!r}, deadline={self._deadline})"
+
     @property
     def client(self) -> Any:
         """The redis-py client, for looking at the server itself."""

@@ -88,6 +88,10 @@ class TieredStorage(Storage):
         self._prefix = ""
         self._no_hot_until = 0.0
 
+    def __repr__(self) -> str:
+        durable, hot = (type(getattr(store, "observes", store)).__name__ for store in (self._table, self._hot))
+        return f"TieredStorage(durable={durable}, hot={hot}, hot_ttl={self._hot_ttl})"
+
     async def write(self, key: str, data: bytes) -> None:
         """Store a value, in place of the one there is."""
         stored = checked(key)

@@ -1,0 +1,34 @@
+"""HTML tables of reports, as notebooks show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from html import escape
+from typing import Any
+
+
+class ReportDict(dict[str, Any]):
+    """Dict that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return render_html(self)
+
+
+class ReportList(list[Any]):
+    """List that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return render_html(self)
+
+
+def render_html(value: object) -> str:
+    """Return nested tables of mappings, lists and dataclasses, with every text escaped."""
+    rows: Iterable[str] | None = None
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        rows = (f"<th>{escape(str(name))}</th><td>{render_html(each)}</td>" for name, each in value.items())
+    elif isinstance(value, list | tuple):
+        rows = (f"<td>{render_html(each)}</td>" for each in value)
+    return escape(str(value)) if rows is None else f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"

@@ -1,0 +1,116 @@
+"""``repr`` and HTML tables of public objects: settings that a user looks for, no secret and no message text."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import strands_manga_memory as package
+from strands_manga_memory import (
+    AesGcmCipher,
+    Codec,
+    ConversationScope,
+    HistoryRecall,
+    ImportanceWeightedConversationManager,
+    InMemoryHotStore,
+    InstructionFiles,
+    MangaMemory,
+    PiiPolicy,
+    PromptCacheMonitor,
+    RedisHotStore,
+    StateCoordinator,
+    TieredCompactionConversationManager,
+    VerifiedSummarizingConversationManager,
+)
+from strands_manga_memory.html_tables import ReportDict, ReportList
+from strands_manga_memory.testing import ScriptedModel
+
+SECRET = "hush-7731"
+
+WITHOUT = {"SessionFinalizer", "SessionSweeper", "TieredSessionManager"}
+"""Classes that have the default ``repr``; names go from here, none come."""
+
+
+def test_every_public_class_has_a_repr_of_its_own() -> None:
+    public = {name: getattr(package, name) for name in package.__all__}
+    classes = {name: value for name, value in public.items() if inspect.isclass(value)}
+    assert len(classes) > 30
+    default = {name for name, value in classes.items() if value.__repr__ is object.__repr__}
+    assert {name for name in default if not getattr(classes[name], "_is_protocol", False)} == WITHOUT
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        (lambda: Codec(), "Codec(encrypts=False, compress_from=1024)"),
+        (lambda: HistoryRecall(512), "HistoryRecall(max_tokens=512)"),
+        (
+            lambda: ImportanceWeightedConversationManager(1_000, max_turns=20),
+            "ImportanceWeightedConversationManager(max_tokens=1000, max_turns=20)",
+        ),
+        (lambda: InMemoryHotStore(), "InMemoryHotStore(conversations=0)"),
+        (lambda: InstructionFiles(["docs"], max_bytes=9), "InstructionFiles(['docs'], max_bytes=9)"),
+        (lambda: PromptCacheMonitor(lifetime=60.0), "PromptCacheMonitor(lifetime=60.0)"),
+        (lambda: StateCoordinator(max_tokens=99, offer_tools=False), "StateCoordinator(max_tokens=99, tools=[])"),
+        (
+            lambda: TieredCompactionConversationManager([], trigger=0.7),
+            "TieredCompactionConversationManager(stages=[], trigger=0.7)",
+        ),
+        (
+            lambda: VerifiedSummarizingConversationManager(),
+            "VerifiedSummarizingConversationManager(trigger_tokens=8000, trigger_turns=20)",
+        ),
+    ],
+)
+def test_repr_shows_settings(made: Any, shown: str) -> None:
+    assert repr(made()) == shown
+
+
+def test_repr_shows_no_secret_and_no_message(tmp_path: Path) -> None:
+    cipher = AesGcmCipher({"k": SECRET.ljust(32).encode()}, current="k")
+    client = redis.Redis.from_url(f"redis://me:{SECRET}@127.0.0.1:1/0")
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True, codec=Codec(cipher=cipher)) as memory:
+        agent = memory.agent(ScriptedModel(lambda _: "はい"), user_id="u1", session_id="s1", task_state=True, recall=True)
+        agent(f"My code is {SECRET}.")
+        user = memory.user("u1", tenant="acme")
+        user.remember(f"The code is {SECRET}.")
+        objects = [
+            *(
+                memory,
+                user,
+                cipher,
+                memory.codec,
+                RedisHotStore(client),
+                memory.storage(user_id="u1"),
+                PiiPolicy(cipher=cipher),
+            ),
+            *(agent.conversation_manager, *agent._plugin_registry._plugins.values()),
+        ]
+        assert [each for each in map(repr, objects) if SECRET in each] == []
+        assert repr(user) == "UserMemoryStore(user_id='u1', tenant='acme')"
+        assert repr(memory.storage(user_id="u1")).startswith("TieredStorage(durable=SQLiteTable, hot=InMemoryHotStore")
+
+
+def test_reports_are_tables_in_a_notebook(tmp_path: Path) -> None:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
+        agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1")
+        agent("I love horror manga.")
+        stats: Any = memory.stats()
+        assert "<tr><th>turns</th><td>1</td></tr>" in stats._repr_html_()
+        assert json.loads(json.dumps(stats["turns"])) == 1
+        sources: Any = memory.explain(agent)
+        assert isinstance(sources, ReportList)
+
+
+def test_html_is_escaped() -> None:
+    scope = ConversationScope("<b>", "s1")
+    html = ReportDict({"<script>": [scope, "a & b"]})._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "<tr><th>user_id</th><td>&lt;b&gt;</td></tr>" in html
+    assert "<td>a &amp; b</td>" in html
