@@ -1,4 +1,4 @@
-"""Long-term memory of a user: memories, preferences, roll-ups, and summaries of sessions that ended."""
+"""Long-term memory of a user: memories, preferences, roll-ups, and summaries of ended sessions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NAMES = {
     "records": "RETENTION MemoryRecord MemoryType Retention",
     "store": "UserMemoryStore",
 }
-"""The module of each name: imported at the name's first use, so that an agent without memories starts sooner."""
+"""Module of each name, imported at its first use, so that an agent without memories starts faster."""
 
 __all__ = [
     "RETENTION",

@@ -1,4 +1,4 @@
-"""Finalizing: the memories that are kept of a conversation that ended, and their weekly and monthly roll-ups."""
+"""Finalizing: memories of an ended conversation, and weekly and monthly roll-ups."""
 
 from __future__ import annotations
 
@@ -59,28 +59,28 @@ from strands_manga_memory.stores.table import Item, Table
 logger = logging.getLogger(__name__)
 
 WEEK_TOKENS, MONTH_TOKENS = MOST_WEEKS // 5, MOST_MONTHS // 4
-"""Tokens of one week and of one month: in the last 30 days are parts of at most 5 weeks, in 30 to 90 of at most 4 months."""
+"""Tokens of one week and of one month. The last 30 days overlap at most 5 weeks, the 60 days before at most 4 months."""
 
 _MOST_TOPICS = 5
 _MOST_COVERED = 400
 
 
 class MemoryRollup:
-    """Makes a user's weekly and monthly roll-ups.
+    """Creates a user's weekly and monthly roll-ups.
 
-    A week has the sessions of it that are more than 7 days old, a month those that are more than 30 days old, both from the
-    summaries of the sessions themselves. Doing it again changes nothing, unless a summary came or changed. Each keeps
-    pointers to what it was made from (``UserMemoryStore.sources``), also when that has expired.
+    A week covers its sessions that are more than 7 days old, a month those that are more than 30 days old; both are
+    created from session summaries. Repeating a run changes nothing, unless a summary was added or changed. Each roll-up
+    keeps the ids of its sources (``UserMemoryStore.sources``), even after they expired.
 
     Args:
         table: A table of the schema ``USER_MEMORY``.
         user_id: The user, unique within the tenant.
         tenant: The tenant; None is a tenant of its own.
-        model: A Strands model or a summarizer; None: by rules.
+        model: A Strands model or a summarizer; None: rules.
         clock: Seconds since 1970.
-        retention: How long each type is kept.
-        pii: What becomes of personal data.
-        codec: As of the store.
+        retention: Retention of each type.
+        pii: Policy for personal data.
+        codec: Codec of the store.
         timeout: Seconds to wait for the model. Default 30.
     """
 
@@ -108,15 +108,15 @@ class MemoryRollup:
     def run(
         self, loaded: Loaded | None = None, *, guard: Item | str | None = "", forgotten: Mapping[str, float] | None = None
     ) -> int:
-        """Make the roll-ups that are missing or behind; return how many were written.
+        """Create missing and outdated roll-ups; return the number of written ones.
 
         Args:
-            loaded: What the user's partition holds, if it was just read.
-            guard: As of ``UserPartition.update``.
-            forgotten: When roll-ups were forgotten, by ``forgotten_id``: sessions from before make none of that id again.
+            loaded: Content of the user's partition, if it was just read.
+            guard: Erasure guard, as in ``UserPartition.update``.
+            forgotten: Times when roll-ups were deleted, by ``forgotten_id``; earlier sessions do not create them again.
 
         Raises:
-            StoreUnavailableError: The table does not answer.
+            StoreUnavailableError: The table is unavailable.
         """
         records = (loaded or self._partition.load()).records
         sessions = [record for record in records.values() if record.type == MemoryType.SUMMARY]
@@ -200,7 +200,7 @@ def _is_up_to_date(rollup: MemoryRecord | None, versions: Mapping[str, int]) -> 
 
 
 def _digests(versions: Mapping[str, int]) -> dict[str, int]:
-    """Return versions by a short name of each memory: many ids would make a large record."""
+    """Return versions by a short digest of each memory id, which keeps the record small."""
     return {hashlib.sha256(id_.encode()).hexdigest()[:8]: version for id_, version in versions.items()}
 
 
@@ -214,10 +214,10 @@ def _month(at: float) -> str:
 
 
 SUMMARY_TOKENS = 60
-"""Tokens of a session's summary: about two sentences."""
+"""Tokens of a session's summary, about two sentences."""
 
 PATTERN_SESSIONS, PATTERN_DAYS = 3, 30
-"""A topic that comes up in so many sessions of so many days is a pattern."""
+"""Number of sessions, within this number of days, from which a topic is a pattern."""
 
 _PASSAGE_CHARACTERS = 2_000
 _UTTERANCE_CHARACTERS = 20_000
@@ -227,17 +227,17 @@ _OPEN_CHARACTERS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryKeeper:
-    """How what is known of users is kept: what the finalizer, the roll-up and the stores of all users share.
+    """Settings and steps of finalizing, shared by all users of a table.
 
     Args:
         table: A table of the schema ``USER_MEMORY``.
-        summarizer: Summarizes. Default by rules.
-        retention: How long each type is kept.
-        pii: What becomes of personal data.
-        codec: Seals content and metadata.
+        summarizer: Summarizer. Default: rules.
+        retention: Retention of each type.
+        pii: Policy for personal data.
+        codec: Codec of content and metadata.
         clock: Seconds since 1970.
         timeout: Seconds to wait for the summarizer. Default 30.
-        keep_episodes: Whether what was said is kept for searches across sessions. Default True.
+        keep_episodes: Whether messages are stored for searches across sessions. Default True.
     """
 
     table: Table
@@ -250,19 +250,19 @@ class MemoryKeeper:
     keep_episodes: bool = True
 
     def partition(self, owner: Owner) -> UserPartition:
-        """Return a user's part of the table."""
+        """Return a user's partition of the table."""
         return UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
 
     def revision(self, owner: Owner) -> str:
-        """Return the present revision of a user's memories."""
+        """Return the current revision of a user's memories."""
         return self._log(self.partition(owner)).revision()
 
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
-        """Store what is kept of a conversation; return its summary, or None if the user was erased meanwhile.
+        """Store the memories of a conversation; return its summary, or None if the user was erased meanwhile.
 
-        Every step can be done again without harm: one summary for each incarnation, whoever makes it; a later one of the same
-        incarnation, that covers more or has seen a redaction, replaces it with the next version. What was stored for a user
-        who is erased meanwhile is not stored again.
+        Every step can be repeated. Each incarnation has one summary. A later summary of the same incarnation, which
+        covers more messages or a redaction, replaces it as its next version. Memories of a user who is erased meanwhile
+        are not stored again.
         """
         owner = Owner(transcript.user_id, transcript.tenant)
         partition = self.partition(owner)
@@ -319,7 +319,7 @@ class MemoryKeeper:
             "content": summary.text,
             "importance": rule.importance,
             "updated_at": now,
-            # From when the session ended: a summary that is made late, or again, lives no longer for it.
+            # Counted from the end of the session, so that a late or repeated summary is not kept longer.
             "expires_at": rule.expires_at(transcript.ended_at),
             "metadata": {
                 "session_id": transcript.session_id,
@@ -378,7 +378,7 @@ class MemoryKeeper:
     def _keep_preferences(
         self, partition: UserPartition, transcript: Transcript, stored: MemoryRecord, erased: Item | None
     ) -> None:
-        """Store the preferences of the transcript, each with the time and the id of the message that stated it."""
+        """Store the preferences of the transcript, each with the time and the id of its message."""
         statements = stated_in(
             transcript, {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
         )
@@ -392,7 +392,7 @@ class MemoryKeeper:
             id_ = content_id(MemoryType.PATTERN, topic)
             after = forgotten.get(forgotten_id(id_), 0.0)
             if sum(ended > after for ended in sessions.values()) < PATTERN_SESSIONS:
-                continue  # it was forgotten, and has not come up often enough since
+                continue  # it was deleted, and too few sessions followed
             latest = max(sessions.values())
 
             def seen(
@@ -429,17 +429,17 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
     Args:
         transcript: The transcript.
-        by_model: Preferences that a model found; empty: rules find them. Each is the statement of the latest message with its
-            words; a preference whose words are in no message of the user is left out.
+        by_model: Preferences that a model found; if empty, rules extract them. Each is attributed to the latest message
+            with its words; preferences whose words no message of the user contains are left out.
     """
-    said = [each for each in transcript.utterances if each.role == "user"]
+    by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
-        found = [(one, each) for one in said for each in extract_preferences([strip_placeholders(one.text)])]
+        found = [(one, each) for one in by_user for each in extract_preferences([strip_placeholders(one.text)])]
     else:
         found = []
         for key, value in by_model.items():
             for each in parse_preference(str(key), str(value)):
-                source = next((one for one in reversed(said) if _states(one.text, each)), None)
+                source = next((one for one in reversed(by_user) if _states(one.text, each)), None)
                 if source is not None:
                     found.append((source, each))
     statements = [Statement(each, one.at, one.message_id or None, transcript.session_id) for one, each in found]
@@ -447,7 +447,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 
 def _states(text: str, preference: Preference) -> bool:
-    """Tell whether a text has the words of a preference, in whatever language its rules know them."""
+    """Return whether a text contains the words of a preference, in any language that the rules know."""
     if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {canonical_value(value) for each in extract_preferences([text]) for value in split_values(each.value)}
@@ -455,13 +455,13 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def summary_id(transcript: Transcript) -> str:
-    """Return the id of the summary of an incarnation: the same for everyone who makes it."""
+    """Return the deterministic id of an incarnation's summary."""
     session, agent = encoded_id(transcript.session_id), encoded_id(transcript.agent_id)
     return f"{MemoryType.SUMMARY}#{session}#{agent}#{transcript.mark}"
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return the turns of a transcript, each with the user's words and the answer, without turns of small talk."""
+    """Return the turns of a transcript as texts of user and assistant, without turns of small talk."""
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
         parts = list(turn)
@@ -473,13 +473,13 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 
 
 def _is_small_talk(turn: Sequence[Utterance]) -> bool:
-    """Tell whether the user said nothing in a turn but a greeting, thanks or a farewell."""
+    """Return whether the user's messages in a turn are only greetings, thanks or farewells."""
     words = [each.text for each in turn if each.role == "user"]
     return bool(words) and all(dialogue_act(text, "user") in SMALL_TALK_ACTS for text in words)
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return topics that came up in at least 3 sessions of the last 30 days, with those sessions and when they ended."""
+    """Return topics of at least 3 sessions in the last 30 days, with the end of each session."""
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
     for record in records:
@@ -505,34 +505,34 @@ def _later(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
     return new
 
 
-def _without_redacted(transcript: Transcript, taken_back: frozenset[str]) -> Transcript:
-    """Return a transcript without the turns of messages that were taken back: an answer may repeat what it answers."""
-    gone = {said.turn for said in transcript.utterances if said.message_id and note_id(said.message_id) in taken_back}
-    return replace(transcript, utterances=tuple(said for said in transcript.utterances if said.turn not in gone))
+def _without_redacted(transcript: Transcript, retracted: frozenset[str]) -> Transcript:
+    """Return a transcript without the turns of retracted messages. Whole turns, because an answer may quote the message."""
+    gone = {each.turn for each in transcript.utterances if each.message_id and note_id(each.message_id) in retracted}
+    return replace(transcript, utterances=tuple(each for each in transcript.utterances if each.turn not in gone))
 
 
 def _without_forgotten(transcript: Transcript, removals: Sequence[Removal], *, after: float) -> Transcript:
-    """Return a transcript of the messages after a time, without the turns that stated a preference that was forgotten since."""
+    """Return the messages after a time, without turns that stated a preference which was deleted later."""
     gone = {
-        said.turn
-        for said in transcript.utterances
-        if said.role == "user"
-        for each in extract_preferences([said.text])
-        for statement in [Statement(each, said.at, said.message_id or None)]
+        utterance.turn
+        for utterance in transcript.utterances
+        if utterance.role == "user"
+        for each in extract_preferences([utterance.text])
+        for statement in [Statement(each, utterance.at, utterance.message_id or None)]
         if any(removal.voids(statement) for removal in removals)
     }
-    kept = tuple(said for said in transcript.utterances if said.turn not in gone and said.at > after)
+    kept = tuple(each for each in transcript.utterances if each.turn not in gone and each.at > after)
     return replace(transcript, utterances=kept)
 
 
 def _without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -> Transcript:
     cleaned = []
-    for said in transcript.utterances:
+    for utterance in transcript.utterances:
         try:
-            text = pii.applied(said.text[:_UTTERANCE_CHARACTERS], place=place)
+            text = pii.applied(utterance.text[:_UTTERANCE_CHARACTERS], place=place)
         except PersonalDataError:
             continue
-        cleaned.append(replace(said, text=text))
+        cleaned.append(replace(utterance, text=text))
     return replace(transcript, utterances=tuple(cleaned))
 
 

@@ -1,4 +1,4 @@
-"""MemoryChanges: the one path on which the memories of a user are stored, replaced and deleted."""
+"""Changes of a user's memories. All memories are stored, replaced and deleted here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.language.preferences import Preference, slot_for_key
 from strands_manga_memory.memory.memory_search import checked_importance, checked_type
 from strands_manga_memory.memory.partition import UserPartition
-from strands_manga_memory.memory.pii_policy import Cleaning
+from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import CommittedChange, PreferenceLog, preference_record
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
@@ -21,19 +21,19 @@ _MOST_KEY_CHARACTERS = 200
 
 
 class MemoryChanges:
-    """Changes the memory table, then the copies in the hot tier and the waiting signals.
+    """Changes the memory table, then the copies in the hot tier and the pending signals.
 
-    A change reaches live agents before their next model call: they compare the revision in the hot tier with the one that
-    they have read. A removal is kept with its time, so that no message from before the removal is learned again.
+    A change reaches live agents before their next model call, because they compare the revision in the hot tier with the
+    one they have read. A removal is stored with its time, so that older messages do not restore the memory.
 
     Args:
-        partition: The user's part of the table.
-        retention: How long each type is kept.
+        partition: The user's partition of the table.
+        retention: Retention of each type.
         cleaning: Policy for personal data and lengths.
         clock: Seconds since 1970.
-        shown: Called with the id of each memory that changed, and its present record or None.
-        profile: The user's record in the hot tier; None: there is no hot tier.
-        spool: Signals that wait for their sink; None: there are none.
+        shown: Called with the id of each changed memory, and its current record or None.
+        profile: The user's record in the hot tier; None without a hot tier.
+        outbox: Signals that wait for their sink, or None.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class MemoryChanges:
         partition: UserPartition,
         *,
         retention: Mapping[MemoryType, Retention],
-        cleaning: Cleaning,
+        cleaning: PiiFilter,
         clock: Callable[[], float],
         shown: Callable[[str, MemoryRecord | None], None],
         profile: HotProfile | None,
@@ -59,7 +59,7 @@ class MemoryChanges:
     def remember(
         self, content: str, type_: MemoryType | str, importance: float | None, metadata: Mapping[str, Any]
     ) -> MemoryRecord:
-        """Store a memory; the same content of the same type is one memory, which starts its time anew."""
+        """Store a memory. Repeating the content of a stored memory of the same type renews its expiry."""
         type_ = checked_type(type_)
         filled("content", content)
         rule = self._retention[type_]
@@ -86,7 +86,7 @@ class MemoryChanges:
         return self._noted(record)
 
     def prefer(self, key: str, value: str, importance: float | None, metadata: Mapping[str, Any]) -> MemoryRecord:
-        """Store what the user prefers: one record for each key, whatever its case; the last write wins."""
+        """Store a preference: one record per key, regardless of case. The last write wins."""
         filled("key", key)
         filled("value", value)
         if len(key) > _MOST_KEY_CHARACTERS:
@@ -102,15 +102,15 @@ class MemoryChanges:
             importance=rule.importance if importance is None else checked_importance("importance", importance),
             metadata=self._cleaning.metadata(metadata),
         )
-        said = Preference(slot, str(record.metadata["value"]))
+        preference = Preference(slot, str(record.metadata["value"]))
         committed = self._log.set(record, slot)
-        self._publish(statements=[Statement(said, at, is_set=True)], committed=committed)
+        self._publish(statements=[Statement(preference, at, is_set=True)], committed=committed)
         return self._noted(committed.records.get(record.memory_id) or record)
 
     def forget(self, memory_id: str) -> bool:
-        """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there.
+        """Delete a memory with its episodes and roll-ups; return whether it existed.
 
-        Messages from before now do not bring the memory back, a later message does.
+        Earlier messages do not restore the memory; later ones may.
         """
         if not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
@@ -131,13 +131,13 @@ class MemoryChanges:
         return True
 
     def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
-        """Delete the preferences that a message stated, and the memories of its session; return how many memories changed."""
+        """Delete the preferences of a message, and the memories of its session; return the number of changed memories."""
         at = self._clock() if at is None else at
         if self._profile is not None:
             self._profile.publish(removals=[Removal(at, message=message_digest(message_id))])
         try:
             removal, committed = self._log.retract(message_id, at)
-        finally:  # so that the sink gets it also if the table does not answer now
+        finally:  # the sink gets the retraction even if the table is unavailable
             if self._outbox is not None:
                 self._outbox.retract(self._partition.owner, message_id, at=at)
         for id_, record in committed.records.items():
@@ -155,7 +155,7 @@ class MemoryChanges:
             return None
         try:
             return self._partition.get(memory_id)
-        except CorruptRecordError:  # it can be deleted all the same
+        except CorruptRecordError:  # a damaged record can still be deleted
             return None
 
     def _publish(
@@ -166,7 +166,7 @@ class MemoryChanges:
         is_removal: bool = False,
         committed: CommittedChange | None = None,
     ) -> None:
-        """Publish a change; one that the log has committed has its revision from there."""
+        """Publish a change, with the revision of a committed log entry if there is one."""
         if committed is None:
             self._log.renew()
         if self._profile is not None:
@@ -174,7 +174,7 @@ class MemoryChanges:
             self._profile.publish(statements=statements, removals=removals, revision=revision, is_removal=is_removal)
 
     def _delete_derived(self, memory_id: str) -> None:
-        """Delete the memories that were made from a summary."""
+        """Delete the memories derived from a summary."""
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
             episode = episode_id(memory_id, 0).rsplit("#", 1)[0]
@@ -188,7 +188,7 @@ class MemoryChanges:
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:
             rollups = self._partition.load(type_).records
-        except KeyMissingError:  # what nobody can read may have been made from it
+        except KeyMissingError:  # unreadable roll-ups may be derived from it
             return self._partition.ids(type_)
         return [id_ for id_, record in rollups.items() if memory_id in record.listed("covers")]
 
@@ -198,6 +198,6 @@ class MemoryChanges:
 
 
 def _name_of(key: str) -> str:
-    """Return the name of a key's slot, or the key as it is written if that is its slot's name."""
+    """Return the name of a key's slot, or the key in its original case if it is the slot's name."""
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -1,4 +1,4 @@
-"""AgentContext: the text about its user that an agent is shown, short, escaped, within a token budget. Pure."""
+"""Text about its user for an agent: short, escaped, within a token budget. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EMPTY = "No prior interaction history."
 
 RECENT_DAYS, WEEKS_DAYS, MONTHS_DAYS = 7, 30, 90
 MOST_RECENT, MOST_WEEKS, MOST_MONTHS = 500, 200, 100
-"""Tokens of the sessions of the last 7 days, of those of the last 30 by week, and of those before by month."""
+"""Tokens of the sessions of the last 7 days, of the last 30 days by week, and of earlier ones by month."""
 
 MOST_TOKENS = 800
 
 ENTRY_CHARACTERS = 400
-"""Characters of a memory as a model is told it."""
+"""Most characters of a memory in a request."""
 
 """Tokens of the whole long-term context."""
 
@@ -34,10 +34,10 @@ _LEAST_IMPORTANCE = 0.5
 
 @dataclass(frozen=True)
 class AgentContext:
-    """Text that an agent is told about its user: ``preferences`` for the system side, ``history`` for the message side.
+    """Text about the user: ``preferences`` for the system prompt, ``history`` for the messages.
 
-    ``changed_at`` has the time of the last change of each slot, ``read_at`` the time when the memories were read, both in
-    seconds since 1970.
+    ``changed_at`` has the time of the last change of each slot, ``read_at`` the time when the memories were read, both
+    in seconds since 1970.
     """
 
     preferences: str = ""
@@ -47,9 +47,9 @@ class AgentContext:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> AgentContext:
-        """Return the context of its stored form; raise ``TypeError``, ``KeyError`` or ``ValueError`` for anything else."""
+        """Return the context from its stored form; raise ``TypeError``, ``KeyError`` or ``ValueError`` if it is invalid."""
         if not isinstance(data["preferences"], str) or not isinstance(data["history"], str):
-            raise TypeError("preferences and history are no texts")
+            raise TypeError("preferences and history must be texts")
         changed_at = {str(slot): float(at) for slot, at in dict(data["changed_at"]).items()}
         read_at = data["read_at"]
         return cls(data["preferences"], data["history"], changed_at, None if read_at is None else float(read_at))
@@ -62,7 +62,7 @@ class AgentContext:
 
     @property
     def text(self) -> str:
-        """Both, or a line that says there is nothing."""
+        """Preferences and history, or a line that states that there are none."""
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
@@ -75,11 +75,11 @@ def agent_context(
     max_tokens: int = MOST_TOKENS,
     count: Callable[[str], int] = estimate_tokens,
 ) -> AgentContext:
-    """Return what is worth telling, within ``max_tokens``; of one key what a profile service says counts for less.
+    """Render memories within ``max_tokens``. Memories take precedence over profile values of the same key.
 
-    All current preferences and all open questions of the last 7 days come first: up to 10 preferences in full, the others as
-    short ``key=value``, by default the most important and then the latest first. Then up to 5 of the latest sessions of
-    importance 0.5 or more, roll-ups of weeks and of months.
+    All current preferences and the open questions of the last 7 days come first: up to 10 preferences in full, the
+    others as short ``key=value``, by default ordered by importance and time. Then up to 5 of the latest sessions of
+    importance 0.5 or more, weekly and monthly roll-ups.
     """
     known = list(records)
     worth = ranked or (lambda record: record.importance)
@@ -95,11 +95,11 @@ def _preferences(
     records: Sequence[MemoryRecord], profile: Mapping[str, str], *, max_tokens: int, count: Callable[[str], int]
 ) -> str:
     pairs = [_pair(record) for record in records]
-    said = {slot_for_key(key): value for key, value in pairs}
+    known = {slot_for_key(key): value for key, value in pairs}
     theirs = (
-        (slot, remove_values(value, said.get(DISLIKES, "")))
+        (slot, remove_values(value, known.get(DISLIKES, "")))
         for key, value in profile.items()
-        if (slot := slot_for_key(key)) not in said
+        if (slot := slot_for_key(key)) not in known
     )
     pairs += sorted((slot, value) for slot, value in theirs if value)
     if not pairs:
@@ -125,7 +125,7 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     lines: list[str] = []
     if questions:
         lines = ["Open questions of the last 7 days:", *(f"- {question}" for question in questions)]
-        if count("\n".join(lines)) > left:  # every question stays, each gets shorter
+        if count("\n".join(lines)) > left:  # shorten all questions, drop none
             for characters in (60, 40, 25, 15):
                 lines = [lines[0], *dict.fromkeys(f"- {shorten_line(question, characters)}" for question in questions)]
                 if count("\n".join(lines)) <= left:
@@ -135,12 +135,12 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     share = max(0.0, min(1.0, left / whole))
     weeks = [record for record in known if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY]
     months = [record for record in known if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY]
-    # An older session that no roll-up covers yet, because nothing was finalized since, is told one by one too.
+    # Older sessions without a roll-up, because none was finalized since, are listed one by one.
     rolled_up = {id_ for record in (*weeks, *months) for id_ in record.listed("covers")}
     latest = [record for record in sessions if record in recent or record.memory_id not in rolled_up]
-    told = [record for record in latest if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
+    shown = [record for record in latest if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
     for title, records, most in (
-        ("Latest sessions:", told, MOST_RECENT),
+        ("Latest sessions:", shown, MOST_RECENT),
         ("Earlier, by week:", weeks, MOST_WEEKS),
         ("Earlier, by month:", months, MOST_MONTHS),
     ):
@@ -153,11 +153,11 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
 
 
 _LATEST = 253_402_300_799.0
-"""The last second that has a date."""
+"""Last second that has a date."""
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the texts of which one stands in a request that shows a memory."""
+    """Return the possible texts of a memory in a request."""
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
@@ -168,7 +168,7 @@ def shown_texts(record: MemoryRecord) -> list[str]:
 
 
 def ended_at(record: MemoryRecord) -> float:
-    """Return when the session ended, or the last one of a roll-up's period."""
+    """Return the end of a memory's session, or of the last session of a roll-up."""
     at = record.metadata.get("ended_at", record.updated_at)
     return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else min(record.updated_at, _LATEST)
 
@@ -182,7 +182,7 @@ def _line(record: MemoryRecord) -> str:
 
 
 def _first_sentences(text: str) -> str:
-    """Return the sentences of a summary that fit a line, at least the first."""
+    """Return the sentences of a summary that fit into a line, at least the first."""
     end = 0
     for sentence in split_sentences(text):
         stop = text.find(sentence, end) + len(sentence)
@@ -193,7 +193,7 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> str:
-    """Return as many lines as fit, the first of them a title that does not stand alone."""
+    """Return the title and as many lines as fit; empty if none fits."""
     kept = [lines[0]]
     for line in lines[1:]:
         if count("\n".join([*kept, line])) > most:
@@ -206,12 +206,12 @@ def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> st
 
 
 def _safe(text: str, most: int = _CHARACTERS) -> str:
-    """Return a text in one line, short, and without markup: what was said once must not act as an instruction now."""
+    """Return a text as one short line without markup, so that it does not act as an instruction."""
     return escape_line(text, most)
 
 
 def fitting(title: str, lines: Sequence[str], most: int, count: Callable[[str], int] = estimate_tokens) -> str:
-    """Return the latest of some lines under their title, as many as fit; empty if none does."""
+    """Return the title and the latest lines that fit; empty if none fits."""
     kept: list[str] = []
     for line in reversed(lines):
         if count("\n".join([title, line, *kept])) > most:

@@ -1,4 +1,4 @@
-"""MemoryReader: what is searched and told of a user, from what was read at session start or from the table."""
+"""Reads of a user's memories: search and rendering, from a snapshot of the session start or from the table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_context import AgentContext, agent_context
-from strands_manga_memory.memory.memory_search import Hit, RankingWeights, Snapshot, Wanted, checked_type
+from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, RankingWeights, Snapshot, checked_type
 from strands_manga_memory.memory.partition import Loaded, UserPartition
-from strands_manga_memory.memory.pii_policy import Cleaning
-from strands_manga_memory.memory.preferences.hot_profile import HotCopy, Looked
+from strands_manga_memory.memory.pii_policy import PiiFilter
+from strands_manga_memory.memory.preferences.hot_profile import CacheLookup, MemoryCache
 from strands_manga_memory.memory.profiles import ProfileReader
 from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Retention, counted
 from strands_manga_memory.messages.injection import strip_own_blocks
@@ -23,34 +23,34 @@ from strands_manga_memory.telemetry import RECALL, measured
 
 logger = logging.getLogger(__name__)
 
-_SEARCHED = Wanted(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH})
-_PREFERENCES = Wanted(types=frozenset({MemoryType.PREFERENCE}))
+_SEARCHED = MemoryQuery(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH})
+_PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How memories are ranked; without ``embed`` the similarity is by words."""
+    """Ranking of memories. Without ``embed``, similarity is lexical."""
 
     retention: Mapping[MemoryType, Retention]
     weights: RankingWeights
     embed: Embed | None
 
     def of(self, loaded: Loaded) -> Snapshot:
-        """Return memories that can be ranked."""
+        """Return a rankable snapshot of memories."""
         return Snapshot(loaded, retention=self.retention, weights=self.weights, embed=self.embed)
 
 
 class MemoryReader:
-    """Reads one user's memories once and searches what it read; notes in the background what was recalled."""
+    """Reads one user's memories once, searches them, and records recalls in the background."""
 
     def __init__(
         self,
         partition: UserPartition,
         *,
-        copy: HotCopy | None,
+        copy: MemoryCache | None,
         profiles: ProfileReader | None,
         ranking: Ranking,
-        cleaning: Cleaning,
+        cleaning: PiiFilter,
         clock: Callable[[], float],
         writer: Writer,
     ) -> None:
@@ -69,32 +69,32 @@ class MemoryReader:
     # What was read at session start
 
     def start(self) -> None:
-        """Read the memories, unless whoever told the agent about its user has read them for this very start."""
+        """Read the memories, unless they were just read for the user's context of this start."""
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
 
     def refresh(self) -> Loaded:
-        """Read the memories and the profile from the table and its source."""
+        """Read the memories from the table and the profile from its source."""
         return self._taken(self._partition.load())
 
     def drop_snapshot(self) -> None:
-        """Let the next search, or the next context, read the memories: they were changed elsewhere."""
+        """Drop the snapshot after a change elsewhere, so that the next search or context reads the memories."""
         with self._lock:
             self._snapshot = None
 
     def shown(self, memory_id: str, record: MemoryRecord | None) -> None:
-        """Let searches find a memory as it is now; None: not at all."""
+        """Update a memory in the snapshot; None removes it."""
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories that were read at session start, with what was added since."""
+        """Return the memories of the session start with later additions."""
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
     def found(self, query: str, limit: int | None) -> list[Hit]:
-        """Return the memories and passages that have most to do with ``query``, blocks of this package in it aside."""
+        """Return the memories and passages most similar to ``query``, without the blocks of this package in it."""
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
             hits = (
@@ -107,7 +107,7 @@ class MemoryReader:
         return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
 
     def context(self, max_tokens: int, count: Callable[[str], int]) -> AgentContext:
-        """Return what an agent should know of its user, in at most so many tokens."""
+        """Render the user's context in at most ``max_tokens``."""
         snapshot, now = self._current(), self._clock()
         worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)}
         records = [self._cleaning.opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]
@@ -130,9 +130,9 @@ class MemoryReader:
         query: str | None,
         **filters: Any,
     ) -> list[MemoryRecord]:
-        """Return memories as the table has them now, the ones worth most first; ``filters`` are those of ``Wanted``."""
+        """Return the current memories of the table, best first. ``filters`` are those of ``MemoryQuery``."""
         type_ = None if type is None else checked_type(type)
-        wanted = Wanted(types=None if type_ is None else frozenset({type_}), **filters)
+        wanted = MemoryQuery(types=None if type_ is None else frozenset({type_}), **filters)
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
         with measured(RECALL, operation="recall") as noted:
@@ -144,11 +144,11 @@ class MemoryReader:
         return [self._cleaning.opened(snapshot.counted(record)) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory by its id, with how often it was recalled."""
+        """Return a memory by its id, with its access count."""
         return next(self._each([memory_id]))
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return what a roll-up was made from: each summary, or ``"expired"`` if it is there no more."""
+        """Return the sources of a roll-up: each summary, or ``"expired"`` if it no longer exists."""
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else rollup.listed("covers")
         return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}
@@ -161,8 +161,8 @@ class MemoryReader:
         return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
 
     def _read(self) -> None:
-        """Read the memories from the hot tier, or else from the table, and keep them in the hot tier then."""
-        looked = Looked() if self._copy is None else self._copy.look()
+        """Read the memories from the hot tier, or from the table and store them in the hot tier."""
+        looked = CacheLookup() if self._copy is None else self._copy.look()
         if looked.memories is not None:
             self._taken(looked.memories)
             return
@@ -204,4 +204,4 @@ class MemoryReader:
             is_not_erased = self._copy is not None and self._copy.rules_out_erasure()
             self._partition.note_uses(used, at=None if is_not_erased else at)
         except StoreError as error:
-            logger.debug("error=<%s> | a recall was not noted", type(error).__name__)
+            logger.debug("error=<%s> | failed to record a recall", type(error).__name__)

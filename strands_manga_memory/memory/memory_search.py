@@ -30,14 +30,14 @@ from strands_manga_memory.messages.injection import escape_line, message_text, s
 
 @dataclass(frozen=True, kw_only=True)
 class RankingWeights:
-    """How much each factor counts: the score is the product of the factors, each to the power of its weight; 0 leaves one out.
+    """Exponents of the factors of a memory's score. The score is the product of the factors; a weight of 0 ignores a factor.
 
     Args:
-        importance: Of the importance, 0 to 1. Default 0.5.
-        recency: Of the recency, which halves every half-life of the type. Default 0.25.
-        use: Of the use, 1 + ln(1 + times recalled). Default 0.25.
-        similarity: Of the similarity to the query, 0 to 1. Default 1.
-        floor: Similarity of what shares nothing with the query. Default 0.02.
+        importance: Weight of the importance, 0 to 1. Default 0.5.
+        recency: Weight of the recency, which halves every half-life of the type. Default 0.25.
+        use: Weight of the use, 1 + ln(1 + access count). Default 0.25.
+        similarity: Weight of the similarity to the query, 0 to 1. Default 1.
+        floor: Similarity of memories that share nothing with the query. Default 0.02.
 
     Raises:
         ValueError: A weight is negative or not finite.
@@ -66,9 +66,9 @@ def score(
     used_at: float = 0.0,
     similarity: float | None = None,
 ) -> float:
-    """Return what a memory is worth at ``now``, with the ``uses`` of it since its record was written.
+    """Return the score of a memory at ``now``, with ``uses`` recalls since its record was written.
 
-    Its recency halves in ``half_life`` seconds, never if that is None. Without a query there is no similarity.
+    Recency halves in ``half_life`` seconds; None: never. Without a query, similarity is ignored.
     """
     latest = max(record.updated_at, record.last_accessed, used_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
@@ -84,15 +84,15 @@ def score(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class MemoryQuery:
     """Conditions of a search.
 
     Attributes:
-        types: Of one of these types; None: of any that is not made from others.
-        min_importance: Of at least this importance.
-        metadata: With these values in its metadata, or among a list there; texts whatever their case.
-        since: Of a session that ended, or else learned, at that time or later, in seconds since 1970.
-        until: The same, before that time.
+        types: Types of memories; None: all types except derived ones.
+        min_importance: Least importance.
+        metadata: Required metadata values, or elements of lists; texts are compared without regard to case.
+        since: Earliest end of the session, else time of learning, in seconds since 1970.
+        until: Exclusive upper bound of the same time.
 
     Raises:
         ValueError: A value is out of range.
@@ -114,7 +114,7 @@ class Wanted:
                 raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
 
     def has(self, record: MemoryRecord, now: float) -> bool:
-        """Tell whether a memory meets the conditions; an expired one does not."""
+        """Return whether a memory meets the conditions and has not expired."""
         if record.expired(now) or record.importance < self.min_importance:
             return False
         if record.type in DERIVED if self.types is None else record.type not in self.types:
@@ -134,7 +134,11 @@ def _plain(value: Any) -> Any:
 
 
 def checked_type(value: MemoryType | str) -> MemoryType:
-    """Return the type of this name, or refuse it."""
+    """Return the memory type with this name.
+
+    Raises:
+        ValueError: There is no such type.
+    """
     try:
         return MemoryType(value)
     except ValueError:
@@ -142,7 +146,11 @@ def checked_type(value: MemoryType | str) -> MemoryType:
 
 
 def checked_importance(name: str, value: float) -> float:
-    """Return an importance, or refuse what is not from 0 to 1."""
+    """Return ``value`` if it is from 0 to 1.
+
+    Raises:
+        ValueError: It is not.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be from 0 to 1, got {value!r:.80}")
     return float(value)
@@ -153,7 +161,7 @@ _PASSAGE = "\x1f"
 
 @dataclass(frozen=True)
 class Hit:
-    """A result of a search: a memory, or a passage of an episode, and its score."""
+    """Result of a search: a memory or a passage of an episode, with its score."""
 
     record: MemoryRecord
     content: str
@@ -161,23 +169,27 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What goes with it as an entry of Strands' memory, which a model is told."""
+        """Metadata of the result as an entry of Strands' memory, which a model sees."""
         named = ("key", "topics", "sentiment", "session_id", "ended_at")
-        extra = {name: _told(self.record.metadata[name]) for name in named if name in self.record.metadata}
+        extra = {name: _escaped(self.record.metadata[name]) for name in named if name in self.record.metadata}
         first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
         return first | extra
 
 
 def entries_of(hits: Sequence[Hit], count_tokens: Callable[[str], int]) -> list[MemoryEntry]:
-    """Return hits as a model may be told them: each one line without markup, all together at most 800 tokens."""
+    """Return hits as entries for a model: one line each without markup, at most 800 tokens in total."""
     entries = [MemoryEntry(content=escape_line(hit.content, ENTRY_CHARACTERS), metadata=hit.described) for hit in hits]
     tokens = itertools.accumulate(count_tokens(entry.content) for entry in entries)
     return [entry for entry, total in zip(entries, tokens, strict=True) if total <= MOST_TOKENS]
 
 
-def _told(value: Any) -> Any:
+def _escaped(value: Any) -> Any:
     return (
-        [_told(each) for each in value] if isinstance(value, list) else escape_line(value) if isinstance(value, str) else value
+        [_escaped(each) for each in value]
+        if isinstance(value, list)
+        else escape_line(value)
+        if isinstance(value, str)
+        else value
     )
 
 
@@ -189,7 +201,7 @@ class _Text:
 
 
 class Snapshot:
-    """A user's memories and an index of their texts, which is made when it is first needed."""
+    """Memories of a user with an index of their texts, which is built at its first use."""
 
     def __init__(
         self, loaded: Loaded, *, retention: Mapping[MemoryType, Retention], weights: RankingWeights, embed: Embed | None
@@ -206,7 +218,7 @@ class Snapshot:
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
-        """Take over a memory that was just written."""
+        """Add or replace a memory."""
         with self._lock:
             self.remove(record.memory_id)
             self.records[record.memory_id] = record
@@ -214,7 +226,7 @@ class Snapshot:
                 self._enter([record])
 
     def remove(self, memory_id: str) -> None:
-        """Forget a memory."""
+        """Remove a memory."""
         with self._lock:
             self.records.pop(memory_id, None)
             names = self._of_record.pop(memory_id, [])
@@ -225,13 +237,13 @@ class Snapshot:
                 self._index.remove(names)
 
     def used(self, ids: Iterable[str], now: float) -> None:
-        """Take note that memories were recalled."""
+        """Record a recall of memories."""
         with self._lock:
             for id_ in ids:
                 self._uses[id_] = self._uses.get(id_, (0, 0.0))[0] + 1, now
 
     def counted(self, record: MemoryRecord) -> MemoryRecord:
-        """Return a memory with the recalls that the ledger has and its record has not."""
+        """Return a memory with the recalls of the ledger that its record does not include."""
         return counted(record, self._uses)
 
     def ranked(
@@ -239,17 +251,17 @@ class Snapshot:
         now: float,
         *,
         query: str | None = None,
-        wanted: Wanted | None = None,
+        wanted: MemoryQuery | None = None,
         limit: int | None = None,
         matching: bool = False,
     ) -> list[Hit]:
-        """Return up to ``limit`` memories, the ones worth most first; for a query passages of an episode each on its own.
+        """Return up to ``limit`` memories, best first. With a query, passages of an episode are separate results.
 
-        If they are to be ``matching``, only those whose own text, topics included, shares a content word with the query: that
-        of the passage before or after does not count.
+        With ``matching``, a result must share a content word with the query in its own text or topics, not in a
+        neighboring passage.
         """
         with self._lock:
-            filters = wanted or Wanted()
+            filters = wanted or MemoryQuery()
             candidates = {id_: record for id_, record in self.records.items() if filters.has(record, now)}
             if query is None or not query.strip():
                 hits = [Hit(record, record.content, self._score(record, now, None)) for record in candidates.values()]
@@ -273,7 +285,7 @@ class Snapshot:
         )
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
-        """Tell whether a text shares a term with the query; always where vectors decide."""
+        """Return whether a text shares a term with the query; always True for vector search."""
         text = self._texts[name]
         is_passage = text.record.type == MemoryType.EPISODE
         return asked is None or not asked.isdisjoint(evidence_terms(text.own if is_passage else f"{text.own} {text.near}"))
@@ -315,16 +327,16 @@ def _texts_of(record: MemoryRecord) -> dict[str, _Text]:
 
 
 def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
-    """Return the user's words of the current turn, without the blocks that this package injects into a request.
+    """Return the user's text in the current turn, without the blocks that this package injects into a request.
 
-    Pass it to a ``MemoryManager`` that you build yourself. Strands' default query is the whole last message, with the text
-    that plugins added to it: cart, preferences, phone numbers.
+    Pass it to a ``MemoryManager`` that you build yourself. Strands' default query is the whole last message, including
+    the text that plugins added: cart, preferences, phone numbers.
 
     Args:
         context: The messages of the request, as Strands passes them.
 
     Returns:
-        The query; None if the user wrote no text, or only a greeting, thanks or a farewell: Strands then skips the search.
+        The query; None if the user wrote no text or only small talk. Strands then skips the search.
 
     Example:
         ``MemoryManager(stores=[store], injection={"query": extract_user_query})``
@@ -333,7 +345,7 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 
 
 def user_query(messages: Sequence[Message]) -> str | None:
-    """Return the user's words in the message that opened the last turn; None if they are small talk, or there are none."""
+    """Return the user's text in the message that opened the last turn; None if it is small talk or there is none."""
     opening = next(filter(is_turn_start, reversed(messages)), None)
     words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
     return words if words and dialogue_act(words, "user") not in SMALL_TALK_ACTS else None

@@ -1,4 +1,4 @@
-"""One user's records in a table: read whole, changed by compare-and-set, guarded against writes from before an erasure."""
+"""Partition of one user in the memory table, changed by compare-and-set and guarded against writes from before an erasure."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ SALT = f"{INTERNAL}salt"
 USUAL_SLOTS = frozenset(
     ("genre", "author", "format", "language", "budget", "style", "dislikes", "likes", "name", "home", "spoilers", "purchases")
 )
-"""Slots whose names tell nothing of a user."""
+"""Slots whose names reveal nothing about a user."""
 
 
 class UserSalt:
-    """A random value of each user, sealed beside his memories: with it the same key has the same id, for whoever can open it.
+    """Random salt of a user for the ids of preferences, stored encrypted with the memories.
 
-    It outlives the keys of the cipher, as it is sealed anew with the memories, and goes with them. Without a codec that
-    encrypts, ids are the keys themselves.
+    Only holders of the encryption key can derive an id from its slot. Key rotation re-encrypts the salt with the
+    memories; an erasure deletes it. Without an encrypting codec, ids contain the slots in clear text.
     """
 
     def __init__(self, table: Table, owner: Owner, codec: Codec | None) -> None:
@@ -64,7 +64,7 @@ class UserSalt:
         Raises:
             ConflictError: The user's memories are being erased.
             CorruptRecordError: The salt is damaged.
-            KeyMissingError: Its key was not given, or is destroyed.
+            KeyMissingError: The encryption key of the salt is missing or destroyed.
         """
         codec = self._codec
         if codec is None or not codec.encrypts or key in USUAL_SLOTS:
@@ -75,14 +75,14 @@ class UserSalt:
         return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
 
     def statement_id(self, statement: str) -> str:
-        """Return the id of a statement that belongs to no slot; raise as ``preference_id`` does."""
+        """Return the id of a statement without a slot. Raises the errors of ``preference_id``."""
         plain = canonical_value(statement)
         if self._codec is None or not self._codec.encrypts:
             return content_id(MemoryType.PREFERENCE, plain)
         return self.preference_id(f"~{plain}")
 
     def _made(self, codec: Codec) -> bytes:
-        """Return a new salt; of two that are made at once the first."""
+        """Create the salt. If two writers do, the first one wins."""
         sealed = codec.encode(os.urandom(32), self._place)
         self._table.put({"user_id": self._owner.partition, "memory_id": SALT, "salt": sealed}, when=ABSENT)
         there = self._read(codec)
@@ -97,7 +97,7 @@ class UserSalt:
         with trusted(self._place):
             salt = codec.decode(item["salt"], self._place)
             if not isinstance(salt, bytes):
-                raise TypeError("it is no salt")
+                raise TypeError("the salt must be bytes")
             return salt
 
 
@@ -106,7 +106,7 @@ logger = logging.getLogger(__name__)
 _TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
 _FOLD_FROM = 200
-_random = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+_random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
 
 
 _Written = TypeVar("_Written")
@@ -114,10 +114,10 @@ _Written = TypeVar("_Written")
 
 @dataclass
 class Loaded:
-    """What a partition holds: memories that have not expired, how often and when each was used, and the ledger's ids.
+    """Content of a partition: unexpired memories, access counts, and ids of ledger entries.
 
-    ``erased`` is the marker that an erasure left; records that are ``unreadable`` are damaged, or of a later version, and
-    stay.
+    ``erased`` is the marker of the last erasure. ``unreadable`` lists ids of records that are damaged or of a later
+    version; they are not changed.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -128,14 +128,14 @@ class Loaded:
 
     @property
     def wants_folding(self) -> bool:
-        """Whether the ledger has so many entries that they should be counted into the records."""
+        """Whether the ledger has enough entries to add them to the records."""
         return len(self.ledger) >= _FOLD_FROM
 
 
 class UserPartition:
-    """One user's part of the memory table; after each change of a memory ``changed`` is called, to drop copies of it.
+    """Partition of one user in the memory table. Calls ``changed`` after each change, to drop copies.
 
-    Content and metadata are stored readable without a codec. Episodes are always sealed, to be compressed.
+    Without a codec, content and metadata are stored in clear text. Episodes are always encoded, for compression.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class UserPartition:
         self.salt = UserSalt(table, owner, codec)
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> Loaded:
-        """Read all memories, or those of a type, by one query; with ``uses``, of a type's too, by another.
+        """Read all memories, or those of a type, in one query; ``uses`` adds a query for the access counts of a type.
 
         Raises:
-            CorruptRecordError: Records are encrypted, and not one of them can be opened: the key is another one of that name.
+            CorruptRecordError: None of the encrypted records can be decrypted, so the key differs from theirs.
         """
         ranges = [(None, None)] if type_ is None else [type_range(type_), *([(LEDGER, f"{LEDGER}~")] if uses else [])]
         loaded, used = Loaded(), Uses()
@@ -189,7 +189,7 @@ class UserPartition:
 
     @contextmanager
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Note a record that cannot be read, and go on with the others, unless it only lacks its key."""
+        """Record the id of an unreadable record and continue, unless only its key is missing."""
         name = place_of(self.owner, str(item["memory_id"]))
         with skip_unreadable():
             try:
@@ -200,30 +200,30 @@ class UserPartition:
                 raise
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory, or None; an expired one counts as none."""
+        """Return a memory, or None if it does not exist or has expired."""
         item = self.table.get(self.owner.partition, memory_id)
         record = None if item is None else record_of(item, self.owner, self.codec)
         return None if record is None or record.expired(self.clock()) else record
 
     def put(self, record: MemoryRecord) -> None:
-        """Write a memory whatever is there: the last write wins."""
+        """Write a memory unconditionally; the last write wins."""
         self.table.put(self.item_of(record))
         self.note_change()
 
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
     ) -> MemoryRecord | None:
-        """Change a memory by compare-and-set; return what is stored then.
+        """Change a memory by compare-and-set; return the stored memory.
 
         Args:
-            memory_id: Its id.
-            change: From what is there (None: nothing, or something expired) to what shall be; the same object, or None:
-                leave it. Called again when someone else was faster. The version is set here.
-            guard: The erasure marker that was there when the work began, None if there was none: if another one is there
-                now, the work is from before an erasure and nothing is written. By default there is no guard.
+            memory_id: Id of the memory.
+            change: Returns the new memory for the current one (None if it does not exist or has expired). The same
+                object or None means no change. Called again after a conflict. The version is set here.
+            guard: Erasure marker at the start of the work, None if there was none. If the marker has changed, nothing
+                is written. Default: no guard.
 
         Raises:
-            ConflictError: Others keep changing it.
+            ConflictError: Other writers keep changing the memory.
         """
 
         def attempt() -> tuple[MemoryRecord | None] | None:
@@ -240,7 +240,7 @@ class UserPartition:
                 self.note_change()
                 return (wanted,)
             if not isinstance(guard, str) and self.erased() != guard:
-                logger.debug("the memories were erased meanwhile, nothing of before is written")
+                logger.debug("the user was erased meanwhile, nothing is written")
                 return (None,)
             return None
 
@@ -256,7 +256,7 @@ class UserPartition:
         return self.table.get(self.owner.partition, ERASED)
 
     def delete(self, memory_id: str) -> bool:
-        """Delete a memory; tell whether it was there."""
+        """Delete a memory; return whether it existed."""
         there = self.table.get(self.owner.partition, memory_id) is not None
         self.table.delete(self.owner.partition, memory_id)
         self.note_change()
@@ -268,17 +268,17 @@ class UserPartition:
         self.note_change()
 
     def ids(self, type_: str) -> list[str]:
-        """Return the ids of a type's memories, expired ones too."""
+        """Return the ids of all memories of a type, including expired ones."""
         first, last = type_range(type_)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def opened(self, item: Item, place: str) -> Any:
-        """Return the attributes of an item that ``sealed_unless_plain`` made."""
+        """Decode the attributes of an item that ``sealed_unless_plain`` encoded."""
         return opened_body(item, self.codec, place)
 
     def item_of(self, record: MemoryRecord) -> Item:
-        """Return a record as it is stored."""
+        """Return the stored form of a record."""
         codec = self.codec
         if codec is None and record.type == MemoryType.EPISODE:
             codec = Codec()
@@ -287,12 +287,12 @@ class UserPartition:
     # The ledger of recalls: an entry each, counted into the records now and then
 
     def note_uses(self, ids: Iterable[str], *, at: float | None = None) -> None:
-        """Note that memories were recalled, by one write whatever their number.
+        """Record recalls of memories in one write.
 
         Args:
             ids: Ids of the memories.
-            at: Time of the recall, in seconds since 1970: nothing is written if the user was erased then or later. None: the
-                caller knows that the user was not erased.
+            at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or
+                later. None: the caller knows that the user was not erased.
         """
         used = sorted(set(ids))
         if not used:
@@ -312,7 +312,7 @@ class UserPartition:
         self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
     def uses(self) -> dict[str, tuple[int, float]]:
-        """Return how often each memory was recalled since its record was written, and when last; one query."""
+        """Return the access counts since the records were written, and the last access times; one query."""
         used = Uses()
         for item in self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
             with self._one_by_one(item, []):
@@ -320,9 +320,9 @@ class UserPartition:
         return used.counts
 
     def fold(self) -> int:
-        """Count the ledger's entries into the records; return how many there were.
+        """Add the ledger's entries to the records; return the number of entries.
 
-        Each entry is counted by whoever deletes it, so two who fold count nothing twice; one who dies loses some counts.
+        The process that deletes an entry counts it, so concurrent calls count nothing twice. A crash loses some counts.
         """
         used, entries = Uses(), 0
         for item in list(self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
@@ -346,18 +346,18 @@ class UserPartition:
             with skip_unreadable():
                 self.update(memory_id, counted)
         except ConflictError as error:
-            logger.debug("error=<%s> | the uses of a memory were not counted", type(error).__name__)
+            logger.debug("error=<%s> | failed to count the uses of a memory", type(error).__name__)
 
 
 def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:
-    """Repeat a compare-and-set, after growing pauses with jitter, until no other writer was faster.
+    """Repeat a compare-and-set, with growing pauses and jitter, until it succeeds.
 
     Args:
-        attempt: Reads, and writes if nothing changed since. Returns None if another writer was faster.
+        attempt: Reads the record, and writes it if it has not changed. Returns None after a conflict.
         record: Name of the record, for the error.
 
     Raises:
-        ConflictError: Other writers were faster a hundred times.
+        ConflictError: A hundred attempts failed.
     """
     for number in range(_TRIES):
         if (written := attempt()) is not None:
@@ -367,7 +367,7 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return the check that fails if the user was erased since the marker ``erased`` was read."""
+    """Return a condition check that fails if the user was erased after the marker ``erased`` was read."""
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
 

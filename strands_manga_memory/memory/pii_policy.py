@@ -1,4 +1,4 @@
-"""Treatment of personal data and of lengths before a text is remembered."""
+"""Policy for personal data and lengths of stored texts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SEALED = re.compile(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
 
 
 class PiiPolicy:
-    """What becomes of personal data in a text before anything of it is stored.
+    """Policy for personal data in texts before they are stored.
 
     Args:
-        rules: The rules, tried in order. Default ``DEFAULT_RULES``; ``()`` keeps everything.
-        actions: Actions by name of rule, over those of the rules: ``{"card": "refuse"}``.
-        cipher: Encrypts for rules whose action is ``encrypt``, and opens on reading.
+        rules: Detection rules, in order. Default ``DEFAULT_RULES``; ``()`` stores everything.
+        actions: Actions by name of rule, which override those of the rules: ``{"card": "refuse"}``.
+        cipher: Cipher for the action ``encrypt``; also decrypts on reading.
 
     Raises:
         ValueError: An action is unknown, names no rule, or is ``encrypt`` without a cipher.
@@ -53,10 +53,10 @@ class PiiPolicy:
 
         Args:
             text: The text.
-            place: Whose data it is; what is encrypted can be read only there.
+            place: Key of the owner; encrypted parts can be decrypted only for the same key.
 
         Raises:
-            PersonalDataError: A rule refuses it. Its message names the rule, not the data.
+            PersonalDataError: A rule refuses the text. The message names the rule, not the data.
         """
         return replace_personal_data(text, self._rules, lambda rule, found: self._replacement(rule, found, place))
 
@@ -69,7 +69,7 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Return a value with every text in it, keys of dicts too, treated by ``applied``."""
+        """Apply the policy to every text in a value, including keys of dicts."""
         if isinstance(value, str):
             return self.applied(value, place=place)
         if isinstance(value, Mapping):
@@ -79,7 +79,7 @@ class PiiPolicy:
         return value
 
     def opened(self, text: str, *, place: str = "") -> str:
-        """Return a text with what was encrypted for ``place`` in the clear; what cannot be opened is ``[name]``."""
+        """Decrypt the parts of a text that were encrypted for ``place``; parts that cannot be decrypted become ``[name]``."""
         if "[pii:" not in text:
             return text
 
@@ -98,31 +98,31 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 
 @dataclass(frozen=True)
-class Cleaning:
-    """Applies a policy for personal data, and cuts; what is encrypted can be read in its ``place`` only."""
+class PiiFilter:
+    """Prepares texts for storage: applies a policy for personal data and truncates. Decryption needs the same ``place``."""
 
     pii: PiiPolicy
     place: str
     most_characters: int
 
     def text(self, text: str) -> str:
-        """Return a text as it is stored.
+        """Return the stored form of a text.
 
         Raises:
-            PersonalDataError: The policy refuses it.
+            PersonalDataError: The policy refuses the text.
         """
-        # Cut before as well as after: what is not stored anyway need not be looked at.
+        # Truncated before as well, because the rest is not stored.
         text = self.pii.applied(text[: 2 * self.most_characters], place=self.place).strip()
         if len(text) > self.most_characters:
             text = f"{text[: self.most_characters]}…"
         return text.encode("utf-8", "replace").decode()
 
     def metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return metadata as they are stored.
+        """Return the stored form of metadata.
 
         Raises:
-            ValueError: They are nested over 100 levels deep, or have over 16,384 bytes as JSON.
-            PersonalDataError: The policy refuses them.
+            ValueError: The metadata is nested over 100 levels deep, or has over 16,384 bytes as JSON.
+            PersonalDataError: The policy refuses the metadata.
         """
         if is_nested_deeper(metadata, _MOST_METADATA_LEVELS):
             raise ValueError(f"metadata must be nested at most {_MOST_METADATA_LEVELS} levels deep, got more")
@@ -132,11 +132,11 @@ class Cleaning:
         return dict(cleaned)
 
     def opened_text(self, text: str) -> str:
-        """Return a text as it is told."""
+        """Return a stored text with its personal data decrypted."""
         return self.pii.opened(text, place=self.place)
 
     def opened(self, record: MemoryRecord) -> MemoryRecord:
-        """Return a memory as it is told: what the policy encrypted is readable."""
+        """Return a memory with its personal data decrypted."""
         clear = self.opened_text(record.content)
         if clear is record.content and "[pii:" not in str(record.metadata.get("value", "")):
             return record

@@ -1,4 +1,4 @@
-"""Profiles of users that another service keeps: read at session start within a deadline, never written."""
+"""User profiles of another service, read at session start within a deadline and never written."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Profile:
         favorite_genres: Genres, the favorite one first.
         language: Preferred language.
         purchase_summary: Purchases in a sentence.
-        escalations: How often a human had to take over.
-        last_updated: When the service last changed it, as it says.
+        escalations: Number of escalations to a human.
+        last_updated: Time of the service's last change, in its own format.
     """
 
     favorite_genres: tuple[str, ...] = ()
@@ -38,21 +38,21 @@ class Profile:
 
     @property
     def preferences(self) -> dict[str, str]:
-        """What an agent is told of it, as slot and value."""
-        said = {
+        """Values of the profile that an agent sees, by slot."""
+        values = {
             "genre": ", ".join(self.favorite_genres),
             "language": self.language or "",
             "purchases": self.purchase_summary or "",
             "escalations": str(self.escalations) if self.escalations else "",
         }
-        return {key: value for key, value in said.items() if value}
+        return {key: value for key, value in values.items() if value}
 
 
 def profile_of(answer: object) -> tuple[Profile, list[str]]:
-    """Return the profile that an object or a mapping tells, and the fields that are left out because of their type."""
+    """Convert an object or a mapping to a profile; also return the fields that were dropped because of their type."""
     names = [field.name for field in fields(Profile)]
-    said = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
-    given = {name: value for name, value in said.items() if value is not None}
+    found = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
+    given = {name: value for name, value in found.items() if value is not None}
     kept = {name: value for name, known in given.items() if (value := _READ[name](known)) is not None}
     return Profile(**kept), sorted(given.keys() - kept.keys())
 
@@ -87,24 +87,24 @@ _READ: Mapping[str, Callable[[object], Any]] = {
 
 
 class ProfileSource(Protocol):
-    """Reads a user's profile."""
+    """Source of user profiles."""
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile, or None if there is none."""
+        """Return the profile of a user, or None."""
 
 
 class TableProfileSource:
-    """Reads profiles from a table of another service.
+    """Source that reads profiles from a table of another service.
 
     Args:
-        table: The table; its schema names its keys.
+        table: The table; its schema defines the keys.
         sort: Sort value of a profile record. Default ``profile``.
-        attributes: Names of the attributes, where they differ from those of ``Profile``: ``{"language": "lang"}``.
-        partition: From user and tenant to the partition value. Default that of ``UserMemoryStore``: the escaped user id, behind
-            ``tenant:`` if there is one.
+        attributes: Names of attributes that differ from those of ``Profile``: ``{"language": "lang"}``.
+        partition: Returns the partition value of a user and tenant. Default as in ``UserMemoryStore``: the encoded user
+            id, after ``tenant:`` if there is a tenant.
 
     Raises:
-        ValueError: ``attributes`` names no field of ``Profile``.
+        ValueError: ``attributes`` contains a name that is not a field of ``Profile``.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class TableProfileSource:
         self._partition = partition
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile, or None; one request. What of it has another type is left out.
+        """Return the profile of a user, or None; one request. Fields of another type are dropped.
 
         Raises:
-            StoreUnavailableError: The table does not answer.
+            StoreUnavailableError: The table is unavailable.
         """
         item = self._table.get(self._partition(user_id, tenant), self._sort)
         return None if item is None else profile_of({name: item.get(attribute) for name, attribute in self._names.items()})[0]
@@ -144,13 +144,13 @@ _MOST_LATE = 1_000
 
 
 class ProfileReader:
-    """A ``ProfileSource`` that never raises, never takes longer than its deadline, and leaves out fields of another type.
+    """Wrapper of a ``ProfileSource`` that never raises, keeps its deadline, and drops fields of another type.
 
-    A source that is asked is waited for on up to 8 daemon threads, one for each user; beyond that it is not asked. An answer
-    that comes too late is told the next time, unless a newer one is there by then; up to 1,000 of them are kept.
+    Up to 8 daemon threads, one per user, wait for the source; further reads are not started. Up to 1,000 late answers
+    are kept and used at the next read, unless a newer one arrives.
 
     Args:
-        source: Who knows the profiles.
+        source: The source.
         deadline: Seconds that a read may take. Default 0.25.
 
     Raises:
@@ -169,7 +169,7 @@ class ProfileReader:
 
     @classmethod
     def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
-        """Return a reader of a source; one that is a reader already keeps its deadline."""
+        """Return a reader of a source. A source that is a reader already is returned unchanged."""
         return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
 
     def renew_after_fork(self) -> None:
@@ -179,13 +179,13 @@ class ProfileReader:
         self._late: dict[Owner, Profile | None] = {}
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile; None if there is none, or none that can be had in time."""
+        """Return the profile of a user; None if there is none or it did not arrive in time."""
         owner = Owner(user_id, tenant)
         try:
             asked = self._ask(owner)
             profile = asked.result(self._deadline)
-        except Exception as error:  # noqa: BLE001 - a source is others' code, and no agent's start depends on it
-            logger.warning("error=<%s> | the profile could not be read, the memories are told without it", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - a source is application code and must not fail the start of an agent
+            logger.warning("error=<%s> | failed to read the profile, continuing without it", type(error).__name__)
             with self._lock:
                 return self._late.pop(owner, None)
         with self._lock:
@@ -209,7 +209,7 @@ class ProfileReader:
         try:
             answer = self._source.read(owner.user_id, tenant=owner.tenant)
             profile = None if answer is None else self._checked(answer)
-        except BaseException as raised:  # noqa: BLE001 - whoever waits for the answer is told
+        except BaseException as raised:  # noqa: BLE001 - passed to the waiting reader
             error = raised if isinstance(raised, Exception) else RuntimeError(type(raised).__name__)
         with self._lock:
             self._asked.pop(owner, None)
@@ -228,5 +228,5 @@ class ProfileReader:
         for name in dropped:
             if name not in self._warned:
                 self._warned.add(name)
-                logger.warning("field=<%s> | a profile's field is left out, as it has another type", name)
+                logger.warning("field=<%s> | dropped a field of a profile because of its type", name)
         return profile

@@ -1,4 +1,4 @@
-"""Records of a user's memory: their types, how long each is kept, their stored form, and counts of recalls."""
+"""Records of a user's memory: types, retention, stored form, and access counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from strands_manga_memory.stores.encoding.values import is_json
 from strands_manga_memory.stores.table import Item
 
 DAY = 86_400.0
-"""Seconds of a day."""
+"""Seconds per day."""
 
 
 class MemoryType(StrEnum):
@@ -35,7 +35,7 @@ class MemoryType(StrEnum):
     PATTERN = "behavioural_pattern"
     """Repeated behavior of the user; derived when a session is finalized."""
     FACT = "fact"
-    """What an extractor or the ``add_memory`` tool of Strands' ``MemoryManager`` stored."""
+    """A fact, stored by an extractor or the ``add_memory`` tool of Strands' ``MemoryManager``."""
     EPISODE = "episode"
     """Messages of a session, without tool results; made by the session finalizer, found by ``search``."""
     WEEK = "weekly_rollup"
@@ -45,17 +45,17 @@ class MemoryType(StrEnum):
 
 
 DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH})
-"""Types that are made from sessions and their summaries; ``recall`` returns them only when asked for by type."""
+"""Types derived from sessions and summaries. ``recall`` returns them only for an explicit type."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How a type of memory is kept.
+    """Retention of a type of memory.
 
     Args:
-        seconds: Seconds a memory is kept after it was last learned; None for ever.
+        seconds: Seconds that a memory is stored after it was last learned; None: without limit.
         importance: Importance of a new memory, from 0 to 1.
-        half_life: Seconds in which its recency halves when memories are ranked; None: it never does.
+        half_life: Seconds in which the recency halves in the ranking; None: never.
 
     Raises:
         ValueError: A number is out of range.
@@ -73,7 +73,7 @@ class Retention:
             raise ValueError(f"importance must be from 0 to 1, got {self.importance!r:.80}")
 
     def expires_at(self, learned_at: float) -> int | None:
-        """Return when a memory ends, in seconds since 1970; None: never."""
+        """Return the expiry of a memory in seconds since 1970; None: never."""
         return None if self.seconds is None else int(learned_at + self.seconds)
 
 
@@ -89,23 +89,23 @@ RETENTION: Mapping[MemoryType, Retention] = MappingProxyType(
         MemoryType.MONTH: Retention(90 * DAY, 0.6),
     }
 )
-"""How long each type is kept, and how much it matters at first. Weeks and months are made from summaries."""
+"""Default retention of each type."""
 
 
 SCHEMA = 1
-"""Version of a record. A newer one is refused."""
+"""Schema version of records. Newer ones are rejected."""
 
 INTERNAL = "~"
-"""Prefix of ids that are no memories: ledger, spool, erasure marker, statements. The prefix sorts after every type."""
+"""Prefix of internal ids: ledger, outbox, erasure marker, statements. It sorts after every type."""
 
 LEDGER = "~ledger#"
 ERASED = "~erased"
 CHANGES = "~changes"
-"""Id of the item with the user's statements, the removals and the revision; see ``PreferenceLog``."""
+"""Id of the item with the user's statements, removals and revision; see ``PreferenceLog``."""
 RETRACTED = "~retracted#"
 """Prefix of the ids of the notes on retracted messages."""
 FORGOTTEN = "~forgotten#"
-"""Prefix of the ids of the notes on forgotten summaries, episodes, patterns and roll-ups."""
+"""Prefix of the ids of the notes on deleted summaries, episodes, patterns and roll-ups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,16 +115,16 @@ class MemoryRecord:
     Attributes:
         memory_id: Unique within the user; begins with the type.
         type: A ``MemoryType``.
-        content: What is remembered.
+        content: Text of the memory.
         importance: 0 to 1.
-        metadata: Whatever goes with it.
-        created_at: When it was first learned, in seconds since 1970.
-        updated_at: When it was last learned.
-        last_accessed: When it was last recalled, as far as the ledger has been folded in; 0: never.
-        access_count: How often it was recalled, likewise.
-        expires_at: When it ends; None: never.
-        version: Raised by each change.
-        unknown: Attributes of a later version; kept and written back.
+        metadata: Additional data.
+        created_at: Time when it was first learned, in seconds since 1970.
+        updated_at: Time when it was last learned.
+        last_accessed: Time of the last recall, without the ledger's entries; 0: never.
+        access_count: Number of recalls, without the ledger's entries.
+        expires_at: Expiry; None: never.
+        version: Incremented by each change.
+        unknown: Attributes of a later version, preserved on writes.
     """
 
     memory_id: str
@@ -141,11 +141,11 @@ class MemoryRecord:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def expired(self, now: float) -> bool:
-        """Tell whether it has ended, whether or not the store has deleted it."""
+        """Return whether the memory has expired, even if the store has not deleted it yet."""
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return a list of the metadata; an empty one if that is no list."""
+        """Return a list of the metadata; empty if the value is not a list."""
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
@@ -156,14 +156,14 @@ class MemoryRecord:
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose memories they are.
+    """User to whom memories belong.
 
     Args:
         user_id: The user, unique within the tenant.
         tenant: The tenant; None is a tenant of its own.
 
     Raises:
-        ValueError: An id is empty, longer than 1,024 characters, or no string.
+        ValueError: An id is empty, longer than 1,024 characters, or not a string.
     """
 
     user_id: str
@@ -176,38 +176,38 @@ class Owner:
 
     @property
     def partition(self) -> str:
-        """The ``user_id`` of the table."""
+        """Partition value of the user's memories (``user_id`` of the table)."""
         return encoded_user(self.user_id, self.tenant)
 
     @property
     def changes_partition(self) -> str:
-        """The ``user_id`` of statements and notes on removals, which are no memories. No escaped user id holds a slash."""
+        """Partition value of statements and removals. Encoded user ids contain no slash, so it differs from all users'."""
         return f"changes/{self.partition}"
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """The original ids, which every record keeps, to be compared on read."""
+        """Original ids, stored in every record and compared on reads."""
         return {"user": self.user_id, "tenant": self.tenant}
 
 
 def content_key(content: str) -> str:
-    """Return a key of a text: the same for texts that differ only in case, width and white space."""
+    """Return a digest of a text that ignores case, width and white space."""
     plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def content_id(type_: str, content: str) -> str:
-    """Return the id of a memory that is known by its content, so that learning it twice stores it once."""
+    """Return the id of a memory, derived from its content, so that the same content is stored once."""
     return f"{type_}#~{content_key(content)}"
 
 
 def preference_id(key: str) -> str:
-    """Return the id of the preference ``key``: one record for each key."""
+    """Return the id of the preference ``key``; one record per key."""
     return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
 
 
 def type_range(type_: str) -> tuple[str, str]:
-    """Return the first and last sort value of a type's memories: ``$`` follows ``#``."""
+    """Return the bounds of the sort values of a type's memories; ``$`` follows ``#`` in ASCII."""
     return f"{type_}#", f"{type_}$"
 
 
@@ -231,7 +231,7 @@ _KNOWN = {
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
-    """Return a record as the table stores it: with a codec, and where the table has no such values, sealed."""
+    """Return the stored form of a record. Content and metadata are encoded with a codec or if a table cannot store them."""
     item: Item = {
         **record.unknown,
         "user_id": owner.partition,
@@ -253,14 +253,14 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Return attributes as they are if there is no codec and any table stores them, else as one sealed attribute."""
+    """Return attributes unchanged if there is no codec and every table can store them, else as one encoded attribute."""
     if codec is None and _fits_a_table(body):
         return body
     return {"sealed": (codec or Codec()).encode(body, place)}
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Return the attributes of ``sealed_unless_plain``."""
+    """Decode the attributes of ``sealed_unless_plain``."""
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
     if codec is not None:
@@ -269,7 +269,7 @@ def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
 
 
 def _fits_a_table(body: Mapping[str, Any]) -> bool:
-    """Tell whether any table stores these values as they are: DynamoDB has neither deep ones, nor NaN, nor half characters."""
+    """Return whether every table can store these values. DynamoDB rejects deep nesting, NaN and lone surrogates."""
     if not is_json(body, levels=_MOST_LEVELS, bits=_MOST_BITS, exponents=_MOST_BITS):
         return False
     try:
@@ -280,10 +280,10 @@ def _fits_a_table(body: Mapping[str, Any]) -> bool:
 
 
 def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
-    """Return the record of ``item_of``.
+    """Return the record of a stored item.
 
     Raises:
-        CorruptRecordError: It is damaged, of a newer version, or someone else's. Names the record.
+        CorruptRecordError: The item is damaged, of a newer version, or of another user. The message names it.
     """
     place = place_of(owner, str(item.get("memory_id")))
     schema = item.get("schema", SCHEMA)
@@ -312,10 +312,10 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
 
 
 _MOST_LEVELS, _MOST_BITS = 20, 63
-"""Of a value that is stored in the clear. DynamoDB takes 32 levels, those of the item itself included."""
+"""Limits of values stored in clear text. DynamoDB allows 32 levels, including those of the item itself."""
 
 _MOST = 10**12
-"""A count or a time (in seconds) beyond this was not stored by this package."""
+"""Exclusive upper bound of stored counts and times in seconds."""
 
 
 def _of(kind: type, value: Any, what: str) -> Any:
@@ -331,18 +331,18 @@ def _number(value: Any, what: str) -> Any:
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
-    """Return the name of a record, which is bound to its sealed content."""
+    """Return the key of a record, to which its encoded content is bound."""
     return f"{owner.partition}/{memory_id}"
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the id of a part of what was said in the session that a summary is about."""
+    """Return the id of an episode part of the session that a summary covers."""
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
 @dataclass
 class Uses:
-    """How often each memory was recalled, and when last."""
+    """Access counts and last access times of memories."""
 
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)
 
@@ -350,18 +350,18 @@ class Uses:
         """Add an entry of the ledger.
 
         Raises:
-            ValueError: It does not say what was used.
+            ValueError: The entry is invalid.
         """
         at, used = float(entry.get("at") or 0.0), entry.get("used") or ()
         if not (isinstance(used, list | tuple) and all(isinstance(id_, str) for id_ in used) and math.isfinite(at)):
-            raise ValueError("it does not say what was used")
+            raise ValueError("a ledger entry must list the ids of memories")
         for id_ in used:
             count, latest = self.counts.get(id_, (0, 0.0))
             self.counts[id_] = count + 1, max(latest, at)
 
 
 def counted(record: MemoryRecord, uses: Mapping[str, tuple[int, float]]) -> MemoryRecord:
-    """Return a memory with the recalls that the ledger has and its record has not."""
+    """Return a memory with the recalls of the ledger that its record does not include."""
     count, at = uses.get(record.memory_id, (0, 0.0))
     return replace(record, access_count=record.access_count + count, last_accessed=max(record.last_accessed, at))
 
@@ -371,10 +371,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def skip_unreadable() -> Iterator[None]:
-    """Leave a record that cannot be read as it is, and go on with the others, unless it only lacks its key."""
+    """Skip an unreadable record without changing it, unless only its key is missing."""
     try:
         yield
     except KeyMissingError:
         raise
     except CorruptRecordError as error:
-        logger.warning("error=<%s> | a record of a user's memory cannot be read, it is left as it is", type(error).__name__)
+        logger.warning("error=<%s> | skipped an unreadable record of a user's memory", type(error).__name__)

@@ -1,4 +1,4 @@
-"""UserMemoryStore: what we know about a user, as a memory store of Strands."""
+"""User memories as a memory store of Strands."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from strands_manga_memory.memory.memory_context import MOST_TOKENS, AgentContext
 from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking
 from strands_manga_memory.memory.memory_search import Hit, RankingWeights, entries_of
 from strands_manga_memory.memory.partition import Loaded, UserPartition
-from strands_manga_memory.memory.pii_policy import Cleaning, PiiPolicy
-from strands_manga_memory.memory.preferences.hot_profile import HotCopy, HotProfile
+from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile, MemoryCache
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.preferences.profile_cache import TableView
@@ -37,14 +37,13 @@ _DESCRIPTION = "What is known about this user from earlier conversations: prefer
 
 
 class UserMemoryStore(MemoryStore):
-    """One user's long-term memories in a table of the schema ``USER_MEMORY``.
+    """Long-term memories of one user in a table of the schema ``USER_MEMORY``.
 
-    Give it to Strands' ``MemoryManager(stores=[...])``, which searches it, adds to it, offers it as tools and injects what it
-    finds. The user is bound here, because ``search`` has no argument for it; another user needs another store.
+    Pass it to Strands' ``MemoryManager(stores=[...])``, which searches it, adds memories, offers it as tools and injects
+    results. A store belongs to one user, because ``search`` has no argument for the user.
 
-    ``initialize`` (the manager calls it when the agent is built) reads the memories once, from the hot tier if they are there;
-    ``search`` looks only at what was read then and what was added since, so that no model call waits for the table. ``recall``
-    reads the table.
+    ``initialize``, which the manager calls when the agent is built, reads the memories once, from the hot tier if possible.
+    ``search`` uses this snapshot and later additions, so that no model call waits for the table. ``recall`` reads the table.
 
     Args:
         table: The table; ``open_table(url, USER_MEMORY)``.
@@ -52,21 +51,21 @@ class UserMemoryStore(MemoryStore):
         tenant: The tenant; None is a tenant of its own.
         clock: Seconds since 1970.
         name: Name of the store, for the manager's tools. Default ``user_memory``.
-        description: What the tools say of it.
+        description: Description of the store in the tools.
         max_search_results: Most results of a search. Default 5.
-        writable: Whether the manager may add to it. Default True.
+        writable: Whether the manager may add memories. Default True.
         extraction: Strands' automatic extraction. Default off.
-        retention: How long each type is kept and how much it matters at first. Default ``RETENTION``.
-        weights: How memories are ranked.
-        embed: Vectors of texts, for similarity by meaning; default: similarity by words.
-        pii: What becomes of personal data. Default: ``PiiPolicy()``.
-        codec: Seals content and metadata, such as ``Codec(cipher=...)``; default: they are readable in the table.
-        hot: A hot tier that holds a copy of them while the user is about, so that an agent's start reads no table.
-        profile: Where another service keeps the user's profile; read at session start, within the 0.25 seconds of a
-            ``ProfileReader`` if it is none, and never written.
-        spool: Signals that wait for their sink, from which ``forget`` and ``retract`` remove theirs.
-        max_characters: Characters a memory is cut to. Default 4,000.
-        count_tokens: Counts the tokens of a text, for ``build_agent_context``. Default an estimate by script, rather too high.
+        retention: Retention and initial importance of each type. Default ``RETENTION``.
+        weights: Weights of the ranking.
+        embed: Returns vectors of texts, for semantic similarity. Default: lexical similarity.
+        pii: Policy for personal data. Default: ``PiiPolicy()``.
+        codec: Codec of content and metadata, such as ``Codec(cipher=...)``. Default: clear text.
+        hot: Hot tier that caches the memories of active users, so that the start of an agent reads no table.
+        profile: Source of the user's profile in another service; read at session start within 0.25 seconds (see
+            ``ProfileReader``), never written.
+        outbox: Pending signals, from which ``forget`` and ``retract`` remove theirs.
+        max_characters: Most characters of a memory. Default 4,000.
+        count_tokens: Counts the tokens of a text, for ``build_agent_context``. Default: an upper estimate by script.
 
     Raises:
         ValueError: An argument is out of range, or the table has another schema.
@@ -111,11 +110,11 @@ class UserMemoryStore(MemoryStore):
         self.writable = writable
         self.extraction = extraction
         self.owner = Owner(user_id, tenant)
-        copy = None if hot is None else HotCopy(hot, self.owner, codec=codec)
+        copy = None if hot is None else MemoryCache(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._count_tokens = count_tokens
         kept = {MemoryType(type_): rule for type_, rule in retention.items()}
-        cleaning = Cleaning(pii or PiiPolicy(), self.owner.partition, max_characters)
+        cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition, max_characters)
         self._reader = MemoryReader(
             self.partition,
             copy=copy,
@@ -141,10 +140,10 @@ class UserMemoryStore(MemoryStore):
     # Strands' memory store interface
 
     async def initialize(self) -> None:
-        """Read the user's memories once. A table that does not answer costs the agent its memories, not its start.
+        """Read the user's memories once. If the table is unavailable, the agent starts without memories.
 
         Raises:
-            KeyMissingError: The memories are encrypted, and their key was not given, or is destroyed.
+            KeyMissingError: The memories are encrypted, and their key is missing or destroyed.
         """
         try:
             await asyncio.to_thread(self._reader.start)
@@ -156,15 +155,15 @@ class UserMemoryStore(MemoryStore):
             )
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
-        """Return what has most to do with ``query``: entries of one line without markup, all together at most 800 tokens."""
+        """Return the memories most similar to ``query``: one line each without markup, at most 800 tokens in total."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
         return entries_of(await asyncio.to_thread(self.found, query, limit=limit), self._count_tokens)
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Store what an extractor found or a model wants remembered; the same content again changes nothing.
+        """Store a memory of an extractor or a model. Repeating the content renews its expiry.
 
-        ``metadata`` may hold ``memory_type`` and ``importance``. Without a type, what states a preference is a preference,
-        everything else a fact.
+        ``metadata`` may contain ``memory_type`` and ``importance``. The default type is preference for a text that states a
+        preference, otherwise fact.
         """
         given = dict(metadata or {})
         is_preference = dialogue_act(content, "user") is DialogueAct.PREFERENCE
@@ -183,13 +182,13 @@ class UserMemoryStore(MemoryStore):
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
-        """Store a memory; the same content of the same type is one memory, which starts its time anew.
+        """Store a memory. Repeating the content of a stored memory of the same type renews its expiry.
 
         Args:
-            content: What to remember; personal data is treated by the policy, and it is cut to ``max_characters``.
+            content: Text of the memory. The policy for personal data is applied, and it is truncated to ``max_characters``.
             type: A ``MemoryType``. Default ``fact``.
-            importance: From 0 to 1. Default that of the type.
-            metadata: JSON values that go with it.
+            importance: From 0 to 1. Default: that of the type.
+            metadata: Additional JSON values.
 
         Raises:
             ValueError: The content is empty, the type unknown, the importance out of range, or the metadata too large.
@@ -201,25 +200,25 @@ class UserMemoryStore(MemoryStore):
     def prefer(
         self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store what the user prefers: one record for each key, whatever its case; the last write wins.
+        """Store a preference: one record per key, regardless of case. The last write wins.
 
         Args:
-            key: What it is about, such as ``genre``; ``favorite genres`` is the same.
-            value: What is preferred.
+            key: Subject of the preference, such as ``genre``; ``favorite genres`` is the same key.
+            value: Preferred value.
             importance: From 0 to 1. Default 0.9.
-            metadata: JSON values that go with it.
+            metadata: Additional JSON values.
 
         Raises:
             ValueError: Key or value are empty, the importance is out of range, or the metadata too large.
-            PersonalDataError: The policy refuses them.
-            StoreUnavailableError: The table does not answer.
+            PersonalDataError: The policy refuses the texts.
+            StoreUnavailableError: The table is unavailable.
         """
         return self._changes.prefer(key, value, importance, metadata or {})
 
     def record_feedback(
         self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store what the user thought of an answer or a purchase; ``rating`` is any number. Raises as ``remember`` does."""
+        """Store feedback on an answer or a purchase. ``rating`` is any number. Raises the errors of ``remember``."""
         extra = {**(metadata or {}), **({} if rating is None else {"rating": rating})}
         return self.remember(content, type=MemoryType.FEEDBACK, metadata=extra)
 
@@ -234,19 +233,19 @@ class UserMemoryStore(MemoryStore):
         since: float | None = None,
         until: float | None = None,
     ) -> list[MemoryRecord]:
-        """Return memories, the ones worth most first, read from the table now: one query for each MB.
+        """Read memories from the table, best first: one query per MB.
 
-        What has expired is left out. A filter never makes the result shorter than what exists. That they were recalled is
-        noted by one write, in the background; ``access_count`` and ``last_accessed`` say how it was before.
+        Expired memories are left out. ``limit`` applies after the filters. The recall is recorded by one write in the
+        background; ``access_count`` and ``last_accessed`` do not include it.
 
         Args:
-            type: Only memories of this type; by default all but episodes and roll-ups.
-            min_importance: Only those of at least this importance.
-            limit: Most to return; None for all.
-            query: What they are to be similar to; what has nothing in common with it comes last.
-            metadata: Only those with these values, such as ``{"topics": "Uzumaki"}`` or ``{"session_id": "s1"}``.
-            since: Only those of a session that ended, or else learned, at that time or later, in seconds since 1970.
-            until: Only those before that time.
+            type: Type of the memories. Default: all except episodes and roll-ups.
+            min_importance: Least importance.
+            limit: Most results; None for all.
+            query: Text to which similar memories are ranked first.
+            metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or ``{"session_id": "s1"}``.
+            since: Earliest end of the memory's session, else time of learning, in seconds since 1970.
+            until: Exclusive upper bound of the same time.
 
         Raises:
             ValueError: An argument is out of range.
@@ -258,34 +257,33 @@ class UserMemoryStore(MemoryStore):
         return self._reader.recalled(type, limit=limit, query=query, **filters)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory by its id, or None; a read, and a query of how often it was recalled."""
+        """Return a memory by its id, or None; one read, and one query for its access count."""
         return self._reader.get(memory_id)
 
     def forget(self, memory_id: str) -> bool:
-        """Delete a memory, the episodes of its session, and the roll-ups made from it; tell whether it was there.
+        """Delete a memory with its episodes and roll-ups; return whether it existed.
 
-        Live agents do not tell it after their next look at the hot tier. A message from before now does not bring it back,
-        a later one does.
+        Live agents stop using it before their next model call. Earlier messages do not restore it; later ones may.
 
         Raises:
-            ValueError: The id is no memory's.
+            ValueError: The id is not that of a memory.
         """
         return self._changes.forget(memory_id)
 
     def retract(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
-        """Delete the preferences that a message stated, as a redaction wants it; return how many memories changed.
+        """Delete the preferences of a message, for example after a redaction; return the number of changed memories.
 
-        Live agents do not tell them after their next look at the hot tier. The sink gets a signal that takes them back.
+        Live agents stop using them before their next model call. The sink gets a retraction.
 
         Args:
-            message_id: ``tracking_id`` of the message. Finalizing its session leaves the message out from now on.
-            session_id: Session of the message, whose summary and episodes are deleted; finalizing makes new ones.
-            at: Time of the removal, in seconds since 1970: later texts of the same message count. Default: now.
+            message_id: ``tracking_id`` of the message. Finalizing its session ignores the message from now on.
+            session_id: Session of the message, whose summary and episodes are deleted; finalizing creates new ones.
+            at: Time of the removal, in seconds since 1970; later texts of the same message are kept. Default: now.
         """
         return self._changes.retract(message_id, session_id, at)
 
     def table_view(self, *, shared: bool) -> TableView:
-        """Return the reads of the table that a ``ProfileCache`` of this user needs; ``shared``: its hot tier is shared."""
+        """Return the table reads for a ``ProfileCache`` of this user. ``shared``: other processes use the same hot tier."""
         log = PreferenceLog(self.partition)
 
         def erased_at() -> float:
@@ -295,20 +293,20 @@ class UserMemoryStore(MemoryStore):
         return TableView(None if shared else log.revision, log.removals, erased_at, self.partition.clock)
 
     def drop_snapshot(self) -> None:
-        """Let the next search read the memories, as they were changed elsewhere."""
+        """Drop the snapshot after a change elsewhere, so that the next search reads the memories."""
         self._reader.drop_snapshot()
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return what a roll-up was made from: each summary, or ``"expired"`` if it is there no more."""
+        """Return the sources of a roll-up: each summary, or ``"expired"`` if it no longer exists."""
         return self._reader.sources(memory_id)
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
-        """Return what an agent should know of its user, short and escaped, or ``No prior interaction history.``.
+        """Return the text about the user for an agent, short and escaped, or ``No prior interaction history.``.
 
-        Reads the table only if nothing was read yet.
+        Reads the table only at the first use.
 
         Args:
-            max_tokens: The budget. Default 800.
+            max_tokens: Most tokens. Default 800.
 
         Raises:
             ValueError: ``max_tokens`` is not above 0.
@@ -316,19 +314,19 @@ class UserMemoryStore(MemoryStore):
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
-        """Return the same in two parts: preferences for the system side, history for the message side."""
+        """Return the text about the user in two parts: preferences for the system prompt, history for the messages."""
         if not max_tokens > 0:
             raise ValueError(f"max_tokens must be above 0, got {max_tokens!r:.80}")
         return self._reader.context(max_tokens, self._count_tokens)
 
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
-        """Return the memories and passages that have most to do with ``query``, from what was read at session start."""
+        """Return the memories and passages most similar to ``query``, from the snapshot of the session start."""
         return self._reader.found(query, limit)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories that were read at session start, with what was added since."""
+        """Return the memories of the session start with later additions."""
         return self._reader.known_records()
 
     def refresh(self) -> Loaded:
-        """Read the user's memories, and the profile if there is a source, anew. One that fails costs only the profile."""
+        """Read the user's memories and the profile again. A failing profile source affects only the profile."""
         return self._reader.refresh()

@@ -1,4 +1,4 @@
-"""Messages: their parts, their tool results, and their form in a request to a model."""
+"""Messages: their parts, tool results, and their format in a request to a model."""
 
 from strands_manga_memory.messages.message_parts import (
     blocks_of,

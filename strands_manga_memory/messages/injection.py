@@ -1,4 +1,4 @@
-"""Injected text: texts of the system side, placeholders in a history, escaping, and the words of a message. Pure."""
+"""Injected text: system blocks, placeholders, escaping, and the plain text of a message. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from strands_manga_memory.messages.turn_context import CONTEXT_TAG
 
 _MARKUP = re.compile("[&<>]")
 _TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
-"""Signs to escape that are not part of an escape."""
+"""Ampersands that do not begin an escape."""
 _TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
-"""Signs to escape in ASCII text: most texts have none and are returned at once."""
+"""Characters to escape in ASCII text. Most texts have none and are returned unchanged."""
 
 BLOCKS = (
     "context",
@@ -52,7 +52,7 @@ _INVISIBLE = re.compile(
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return the request with ``text`` as a further system block, before a cache point that ends the prompt."""
+    """Return the request with ``text`` as another system block, before a cache point that ends the prompt."""
     if not text:
         return context
     prompt = context.system_prompt
@@ -62,7 +62,7 @@ def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelConte
 
 
 def escape_line(text: object, most: int = 100) -> str:
-    """Return a text in one line of at most ``most`` characters, without control characters and markup.
+    """Return a text as one line of at most ``most`` characters, without control characters and markup.
 
     Stored text must not act as an instruction: line breaks, invisible characters and tags are removed.
     """
@@ -74,9 +74,9 @@ def escape_line(text: object, most: int = 100) -> str:
 
 
 def escape_tags(text: str) -> str:
-    """Return a text in which nothing can begin or end a block that tags mark; its lines stay, invisible characters go.
+    """Return a text that cannot open or close a tagged block. Lines stay, invisible characters are removed.
 
-    ``<`` and ``>``, and what looks like them, become ``&lt;`` and ``&gt;``.
+    ``<``, ``>`` and similar characters become ``&lt;`` and ``&gt;``.
     """
     if text.isascii() and _TO_ESCAPE.search(text) is None:
         return text
@@ -103,18 +103,18 @@ def strip_own_blocks(text: str) -> str:
 
 
 def escape_own_tags(text: str) -> str:
-    """Return a text of somebody who is trusted, in which nothing can pass for a tag of this package; other tags stay."""
+    """Escape the tags of this package in a trusted text; other tags stay."""
     return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))
 
 
 QUOTES = "<recalled_history>"
-"""How a text begins that quotes earlier messages."""
+"""Prefix of texts that quote earlier messages."""
 
 READER = "read_cut_message"
-"""The tool that returns a message of which something was cut."""
+"""Name of the tool that returns the full text of a truncated message."""
 
 CUT = rf"\[\.\.\. (\d{{1,12}}) characters cut(?:; {READER}\('(\w{{1,8}})'\))? \.\.\.\]"
-"""Pattern of the placeholder in a truncated text: the number of removed characters, and the id to read them by."""
+"""Pattern of the placeholder in a truncated text: the number of removed characters, and the id for the reading tool."""
 
 LEFT_OUT = r'\[(?:image|document|video|audio)(?: "[^"\[\]]{1,80}")?(?:, [0-9.]{1,12} [KM]B)?, not kept\]'
 """Pattern of the note for a removed medium, such as ``[image, 48 KB, not kept]``."""
@@ -133,11 +133,11 @@ def strip_placeholders(text: str) -> str:
     """Return a text without placeholders."""
     if "[" not in text:
         return text
-    said, marks = _MARKS.subn("", text)
-    return said.strip() if marks else text
+    plain, count = _MARKS.subn("", text)
+    return plain.strip() if count else text
 
 
 def message_text(message: Message) -> str:
-    """Return the texts of a message, guarded and cited ones too, one a line, without placeholders."""
+    """Return the texts of a message, including guarded and cited ones, one per line, without placeholders."""
     texts = (spoken_text(block) for block in message["content"])
     return strip_placeholders("\n".join(text for text in texts if text))

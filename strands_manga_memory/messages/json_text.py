@@ -1,4 +1,4 @@
-"""JSON inside text: documents found, read and written without change of their numbers. Pure."""
+"""JSON inside text: documents are found, read and written without changes of their numbers. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from strands_manga_memory.messages.tokens import shorten_line
 
 _FAILURES = 200
 _WASTE = 8
-"""Characters read in vain for each character of a text; beyond that the rest is taken for prose."""
+"""Most characters read without success per character of a text; beyond that the rest counts as prose."""
 
 _SHORTEST = 12
-"""A shorter document is prose: ``[1]`` is a reference."""
+"""Least length of a document; shorter ones, such as the reference ``[1]``, are prose."""
 
 _NESTED = 120
-"""A string of at least so many characters may hold a document."""
+"""Least length of a string that is searched for a document."""
 
 _DEPTH = 40
-"""Levels of nesting that are read; deeper values become a note."""
+"""Most levels of nesting; deeper values become a note."""
 
 _OPENING = re.compile(r"[\[{]")
 _BETWEEN = re.compile(r"[\s,]*")
@@ -35,14 +35,14 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(['\"\\])|(.))")
 
 
 class Number(str):
-    """A number as it was written, so that no digit changes."""
+    """Number in its original notation, so that no digit changes."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Documents:
-    """JSON documents of a text that follow one another, and where they stand in it."""
+    """Consecutive JSON documents of a text, with their position."""
 
     values: list[Any]
     start: int
@@ -50,10 +50,10 @@ class Documents:
 
 
 def find_json(text: str) -> tuple[str, list[Documents]]:
-    """Return the text and the JSON documents in it, in order.
+    """Return the text and its JSON documents, in order.
 
-    Python's notation, as ``str()`` gives it of a dictionary, is read too: the text returned is
-    then the one with JSON in its place, and the positions are those in that text.
+    Python's notation of dictionaries (``str()``) is supported: the returned text then has JSON in its place, and
+    positions refer to the returned text.
     """
     found = _scan(text)
     if not _covers(found, text) and (start := _PYTHON_START.search(text)) is not None:
@@ -78,7 +78,7 @@ def _scan(text: str) -> list[Documents]:
         try:
             value, end = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
-            # A string without an end is reported at its beginning, but was read to the text's end.
+            # An unterminated string is reported at its beginning, but the parser read to the end of the text.
             wasted += (len(text) if "Unterminated" in error.msg else error.pos) - start
             failures += 1
             if failures > _FAILURES or wasted > _WASTE * len(text):
@@ -101,7 +101,7 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _opened(value: Any, depth: int) -> Any:
-    """Return a value with the documents in its strings as values, and without its deepest levels."""
+    """Return a value with the documents in its strings parsed, and without its deepest levels."""
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
     if isinstance(value, dict):
@@ -135,7 +135,7 @@ def _unescaped(match: Any) -> str:
 
 
 def write_json(value: Any) -> str:
-    """Return a value as JSON in one line, without escapes of non-ASCII characters."""
+    """Return a value as JSON on one line, without escapes of non-ASCII characters."""
     return "".join(_written(value))
 
 
@@ -163,22 +163,22 @@ def _quoted(value: Any) -> str:
     written = json.dumps(value, ensure_ascii=False)
     try:
         written.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which cannot be sent or stored
+    except UnicodeEncodeError:  # a lone surrogate, which cannot be sent or stored
         return json.dumps(value)
     return written
 
 
 _ECHO = "query"
-"""Member of a search result that only repeats the arguments of the call."""
+"""Member of a search result that repeats the arguments of the call."""
 
 _LONG_STRING = 100
-"""A longer string in a JSON value is shortened in its description."""
+"""Length above which a string in a JSON value is shortened in its description."""
 
 
 def describe_json(value: Any) -> str:
-    """Return a value in words for a reader, one record a line: ``order_id: ORD-1``, then ``title: Uzumaki, price: 19.90``.
+    """Describe a value for a reader, one record per line: ``order_id: ORD-1``, then ``title: Uzumaki, price: 19.90``.
 
-    Members without a value are left out. A long string loses repeated sentences and its end.
+    Members without a value are left out. Long strings lose repeated sentences and their end.
     """
     return "\n".join(_record_lines(value))
 

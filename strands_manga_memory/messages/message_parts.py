@@ -1,6 +1,6 @@
 """Parts of a message: tool calls and results, turns, fingerprints. Pure.
 
-Strands accepts messages with blocks of any shape, so nothing here asks more of one than it must.
+Strands accepts messages with blocks of any shape, so all functions tolerate malformed blocks.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _MEDIA = frozenset({"image", "document", "video", "audio"})
 
 
 def id_of(message: Message) -> str:
-    """Return the tracking id of a message; an empty text if it has none."""
+    """Return the tracking id of a message, or an empty text."""
     return message.get("tracking_id") or ""
 
 
 def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the tool calls the message makes, in order."""
+    """Return the ids of the tool calls in a message, in order."""
     return _ids(message, "toolUse")
 
 
 def tool_result_ids(message: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the tool calls the message answers, in order."""
+    """Return the ids of the tool results in a message, in order."""
     return _ids(message, "toolResult")
 
 
@@ -38,7 +38,7 @@ def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
 
 
 def is_of_tools(message: Mapping[str, Any]) -> bool:
-    """Whether the message calls tools or brings results."""
+    """Return whether a message contains tool calls or results."""
     for block in message.get("content") or ():
         if isinstance(block, dict) and ("toolUse" in block or "toolResult" in block):
             return True
@@ -46,9 +46,9 @@ def is_of_tools(message: Mapping[str, Any]) -> bool:
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
-    """Return the text of a block of plain, guarded or cited text, and None for other blocks.
+    """Return the text of a plain, guarded or cited text block; None for other blocks.
 
-    A block whose parts are malformed has an empty text.
+    A malformed block has an empty text.
     """
     if "text" in block:
         return _string(block["text"])
@@ -63,13 +63,13 @@ def spoken_text(block: Mapping[str, Any]) -> str | None:
 
 
 def _string(value: Any) -> str:
-    """Return a text, or the text in a part such as ``{"text": ...}``; an empty text for other values."""
+    """Return a text, or the text of a part such as ``{"text": ...}``; empty for other values."""
     text = value.get("text") if isinstance(value, dict) else value
     return text if isinstance(text, str) else ""
 
 
 def blocks_of(content: Any) -> list[dict[str, Any]]:
-    """Return the blocks of what a tool says, whatever it is: a text is a block of text, anything else but None one of JSON."""
+    """Return the blocks of a tool's content: a text becomes a text block, any other value except None a JSON block."""
     return [
         item if isinstance(item, dict) else {"text": item} if isinstance(item, str) else {"json": item}
         for item in (content if isinstance(content, list | tuple) else [content])
@@ -78,7 +78,7 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
 
 
 def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
-    """Return the texts of a tool result, and its JSON as ``written`` writes it."""
+    """Return the texts of a tool result; ``written`` converts its JSON."""
     found = []
     for block in blocks_of(result.get("content")):
         if "text" in block or "json" in block:
@@ -88,7 +88,7 @@ def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> li
 
 
 def calls_tools(message: Message) -> bool:
-    """Whether the message calls a tool."""
+    """Return whether a message calls a tool."""
     for block in message["content"]:  # noqa: SIM110 - as below
         if "toolUse" in block:
             return True
@@ -96,28 +96,28 @@ def calls_tools(message: Message) -> bool:
 
 
 def is_turn_start(message: Message) -> bool:
-    """Whether a turn begins here: a message of the user's own. One that brings tool results, role user too, is none."""
+    """Return whether a message begins a turn: a user message without tool results."""
     if message["role"] != "user":
         return False
-    for block in message["content"]:  # noqa: SIM110 - a loop is twice as quick as any(), and this is asked for every message
+    for block in message["content"]:  # noqa: SIM110 - faster than any(), and called for every message
         if "toolResult" in block:
             return False
     return True
 
 
 def starts_turn(message: Message, previous: Message | None) -> bool:
-    """Whether a turn begins here: messages of the user's own that follow one another belong to one turn."""
+    """Return whether a message begins a turn; consecutive user messages belong to one turn."""
     return is_turn_start(message) and (previous is None or not is_turn_start(previous))
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
-    """Return the turns as ranges of positions. What precedes the first user message is a range of its own."""
+    """Return the turns as ranges of positions. Messages before the first user message are a separate range."""
     bounds = [at for at, message in enumerate(messages) if at == 0 or (message["role"] == "user" and is_turn_start(message))]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
 
 
 def is_tool_pair(use: Message, result: Message) -> bool:
-    """Whether ``result`` answers exactly the tool calls of ``use``."""
+    """Return whether ``result`` contains exactly the results of the tool calls of ``use``."""
     ids = tool_use_ids(use)
     return (
         bool(ids) and use["role"] == "assistant" and result["role"] == "user" and sorted(ids) == sorted(tool_result_ids(result))
@@ -125,26 +125,26 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, good within this process.
+    """Return a hash of a nested value, valid in this process.
 
-    Values that differ in type, content or order differ in it.
+    Values that differ in type, content or order have different hashes.
     """
     try:
-        return hash(repr(value))  # in C, and also of what holds itself, over which marshal never ends
-    except Exception:  # noqa: BLE001 - anybody's __repr__, very many levels, a number of thousands of digits
+        return hash(repr(value))  # implemented in C, and handles cycles, in which marshal does not terminate
+    except Exception:  # noqa: BLE001 - a foreign __repr__, deep nesting, or a number of thousands of digits
         return hash(tuple(_flat(value)))
 
 
 def fingerprints(values: Sequence[Any]) -> list[int]:
     """Return the fingerprint of each value."""
     try:
-        return [*map(hash, map(repr, values))]  # in half the time that a call for each takes
+        return [*map(hash, map(repr, values))]  # faster than one call per value
     except Exception:  # noqa: BLE001 - as above
         return [*map(fingerprint, values)]
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """Yield what a value holds. What follows a type says how much of it: two values are never one row."""
+    """Yield the content of a value with types and sizes, so that different values yield different sequences."""
     coming, inside = [value], set[int]()
     while coming:
         one = coming.pop()
@@ -152,11 +152,11 @@ def _flat(value: Any) -> Iterator[Any]:
             inside.discard(one)
         elif isinstance(one, dict | list | tuple):
             yield type(one), len(one), id(one) in inside
-            if id(one) not in inside:  # else it holds itself
+            if id(one) not in inside:  # otherwise a cycle
                 inside.add(id(one))
                 coming.append(_Left(id(one)))
                 coming += [*one.keys(), *one.values()] if isinstance(one, dict) else one
-        elif isinstance(one, int):  # the text of a long one is refused; -1 and -2 have one hash, and 1 and True are equal
+        elif isinstance(one, int):  # long integers have no text, -1 and -2 have the same hash, and 1 equals True
             yield type(one), int.bit_length(one), int.__hash__(one)
         elif isinstance(one, str | bytes):
             yield type(one), one
@@ -165,22 +165,22 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 class _Left(int):
-    """The ``id()`` of what was looked at to its end."""
+    """``id()`` of a container whose content was yielded completely."""
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Return the text of a value, as ``str`` or ``written`` writes it; the name of its type if that raises."""
+    """Return the text of a value, from ``str`` or ``written``; the name of its type if that raises."""
     try:
         return written(value)
-    except Exception:  # noqa: BLE001 - anybody's __str__
+    except Exception:  # noqa: BLE001 - a foreign __str__
         return f"<{type(value).__name__}>"
 
 
 def content_fingerprint(message: Message) -> int:
-    """Return the fingerprint of what the model is sent of ``message``: its role and content, not its id and metadata."""
+    """Return the fingerprint of a message's role and content, without id and metadata."""
     content = message["content"]
     if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
-        return hash((message["role"], text))  # as below; CPython remembers the hash of a text
+        return hash((message["role"], text))  # same result as below; CPython caches the hash of a text
     blocks = [
         text if len(block) == 1 and isinstance(text := block.get("text"), str) else _block_fingerprint(block)
         for block in content
@@ -189,7 +189,7 @@ def content_fingerprint(message: Message) -> int:
 
 
 def _block_fingerprint(block: Any) -> int:
-    """Return the fingerprint of a block. The hash of bytes is known from the time before; their text is ten times as long."""
+    """Return the fingerprint of a block. Media are hashed as bytes, whose hash Python caches, not by their long text."""
     result = block.get("toolResult")
     parts = result.get("content") if isinstance(result, dict) else [block]
     if isinstance(parts, list) and any(isinstance(part, dict) and not _MEDIA.isdisjoint(part) for part in parts):
@@ -198,10 +198,10 @@ def _block_fingerprint(block: Any) -> int:
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
-    """Return why Bedrock, Anthropic or OpenAI would refuse this history, one line each; empty if none of them would.
+    """Return the reasons why Bedrock, Anthropic or OpenAI would reject a history, one line each.
 
-    The rules: the first message is a user's own; roles alternate; tool calls are made by the assistant and answered, all of
-    them and nothing else, by the next message; only the last message may hold calls without an answer.
+    The rules: the first message is a user message without tool results; roles alternate; only the assistant calls
+    tools, and the next message contains exactly their results; only the last message may have calls without results.
     """
     found = []
     if messages and not is_turn_start(messages[0]):
@@ -212,7 +212,7 @@ def problems(messages: Sequence[Message]) -> list[str]:
             found.append(f"messages {at - 1} and {at} are both of role {role}")
         role = message["role"]
         if not open_calls and len(content := message["content"]) == 1 and "text" in content[0]:
-            continue  # as most messages are: nothing below concerns it
+            continue  # a plain text message, the usual case, needs no further checks
         uses, results = tool_use_ids(message), tool_result_ids(message)
         if uses and role != "assistant":
             found.append(f"message {at} calls tools but is of role {role}")
@@ -233,20 +233,20 @@ def _described(message: Message) -> str:
 
 
 def is_message(value: Any) -> bool:
-    """Tell whether a value is a message that an agent can live with, whatever its tools and other blocks hold.
+    """Return whether a value is a message that Strands can process; contents of tools and other blocks are not checked.
 
-    Strands fails in every turn over one that is none, and nothing here reads one: what is accepted is what is read.
+    Strands fails in every turn with an invalid message, so invalid ones are rejected when they are read.
     """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str) or not isinstance(value.get("content"), list):
         return False
     if not isinstance(value.get("tracking_id", ""), str | None):
         return False
-    said_by_model = value["role"] == "assistant"
-    return all(_is_block(block, said_by_model=said_by_model) for block in value["content"])
+    is_of_model = value["role"] == "assistant"
+    return all(_is_block(block, is_of_model=is_of_model) for block in value["content"])
 
 
-def _is_block(block: Any, *, said_by_model: bool) -> bool:
-    if not isinstance(block, dict) or (said_by_model and not isinstance(block.get("text"), str | None)):
+def _is_block(block: Any, *, is_of_model: bool) -> bool:
+    if not isinstance(block, dict) or (is_of_model and not isinstance(block.get("text"), str | None)):
         return False
     if "toolUse" in block and not (_is_call(block["toolUse"], "input") and isinstance(block["toolUse"].get("name"), str)):
         return False
@@ -254,5 +254,5 @@ def _is_block(block: Any, *, said_by_model: bool) -> bool:
 
 
 def _is_call(part: Any, *names: str) -> bool:
-    """Tell whether a tool call or result says of which call it is."""
+    """Return whether a tool call or result has an id."""
     return isinstance(part, dict) and isinstance(part.get("toolUseId"), str | int) and all(name in part for name in names)

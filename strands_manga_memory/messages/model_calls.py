@@ -1,4 +1,4 @@
-"""Structured answers of a model, settings of its configuration, and a log of models that fail."""
+"""Structured answers of a model, settings of its configuration, and a log of failing models."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ _T = TypeVar("_T", bound="BaseModel")
 
 
 def model_setting(model: Any, name: str) -> Any:
-    """Return a setting of a model, such as ``"model_id"`` or ``"context_window_limit"``; None where it does not say.
+    """Return a setting of a model, such as ``"model_id"`` or ``"context_window_limit"``; None if it is unknown.
 
-    An agent calls whatever streams: a wrapper or a double may have no ``get_config``, or one that raises, or that returns what
-    is no configuration.
+    Wrappers and test doubles may have no ``get_config``, or one that raises or returns another type.
     """
     try:
         config = model.get_config()
         return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
-    except Exception as error:  # noqa: BLE001 - anybody's get_config
-        logger.debug("error=<%s>, setting=<%s> | the model does not say", type(error).__name__, name)
+    except Exception as error:  # noqa: BLE001 - a foreign get_config
+        logger.debug("error=<%s>, setting=<%s> | failed to read a setting of the model", type(error).__name__, name)
         return None
 
 
 async def ask_structured(model: Model, kind: type[_T], source: str, instructions: str) -> _T:
-    """Return a model's structured answer on a text.
+    """Return a model's structured answer about a text.
 
     Raises:
-        ValueError: Its answer has another form.
+        ValueError: The answer has another form.
     """
     prompt: Messages = [{"role": "user", "content": [{"text": source}]}]
     answer: Any = None
@@ -48,16 +47,17 @@ async def ask_structured(model: Model, kind: type[_T], source: str, instructions
 
 
 class ModelErrorLog:
-    """Which models fail at something, of all in the process: agents that are built for each request have one each.
+    """Log of models that fail at a task, shared by all agents of the process, because agents may be built per request.
 
-    A model that cannot do it at all, such as one without structured output, is told of once, and again after it could.
+    A repeated failure, such as missing support for structured output, is logged as a warning once, and again after a
+    success.
     """
 
     def __init__(self) -> None:
         self._failing: weakref.WeakKeyDictionary[type, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
 
     def level(self, model: Any, error: Exception) -> int:
-        """Record a failure and return its log level: a warning for the first of its kind since the last success, else debug."""
+        """Record a failure and return its log level: warning for the first one since the last success, else debug."""
         failed = (str(model_setting(model, "model_id")), type(error).__name__)
         known = self._failing.setdefault(type(model), set())
         level = logging.DEBUG if failed in known else logging.WARNING

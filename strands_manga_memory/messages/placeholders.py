@@ -1,15 +1,15 @@
-"""Placeholders: texts that stand in a history or a request where a message is missing. Pure."""
+"""Placeholders for missing messages in a history or a request. Pure."""
 
 from __future__ import annotations
 
 PLACEHOLDER = "[\u2026]"
-"""Stands in a request where a message of the other role is missing; one token in common vocabularies."""
+"""Placeholder in a request for a missing message of the other role; one token in common vocabularies."""
 
 CUT_TEXT = "[This turn was interrupted before it was finished.]"
-"""Ends a turn that has no answer, and is the result of a tool call that has none."""
+"""Text of an interrupted turn's answer, and of a tool call's missing result."""
 
 CONVERSATION_START = "[conversation start]"
-"""The user's message before a history that starts with the assistant."""
+"""User message before a history that starts with the assistant."""
 
 NO_OUTPUT = "[no output]"
-"""The text of a tool result without content."""
+"""Text of a tool result without content."""

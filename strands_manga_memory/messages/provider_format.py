@@ -1,13 +1,13 @@
-"""The form of a history in a request: the only module that knows what model providers refuse. Pure.
+"""Format of a history in a request. Only this module knows the restrictions of model providers. Pure.
 
-Bedrock Converse, Anthropic, OpenAI and Gemini each refuse some histories that an agent can have. A refused history makes
-every later request fail, so all of their rules are kept at once:
+Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A rejected history
+makes every later request fail, so the format satisfies all their rules at once:
 
 - The first message is the user's, and roles alternate.
-- Each tool call has one result, in the next message, which holds nothing but results (Llama and Mistral on Bedrock).
-- Ids of tool calls are unique in the request, and made of letters, digits, ``_`` and ``-``.
+- Each tool call has one result, in the next message, which contains only results (Llama and Mistral on Bedrock).
+- Ids of tool calls are unique in the request, and consist of letters, digits, ``_`` and ``-``.
 - No text is blank, and no message and no tool result is empty.
-- Media are few and small, and documents have different names; see :mod:`strands_manga_memory.messages.media_limits`.
+- Media are few and small, and documents have distinct names; see :mod:`strands_manga_memory.messages.media_limits`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_T
 
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _MOST_IN_ID = 40
-"""Characters of an id of a tool call: OpenAI takes the fewest."""
+"""Most characters of a tool call's id, from OpenAI."""
 
 
 def for_model(messages: list[Message]) -> list[Message]:
-    """Return the messages of a request that every model provider takes.
+    """Return the messages of a request in a format that every model provider accepts.
 
-    Neighbours of one role become one message. A placeholder stands before a history that starts with the assistant, in a
-    message that has nothing else, between tool results and the user's next words, and before the last of several messages of
-    the user: the answer is to that one alone. The last result of a tool call counts; a call without one gets an error result.
-    A repeated id of a tool call gets a suffix, in call and result. Results without a call are left out. Applied twice, the
-    function changes nothing more.
+    Consecutive messages of one role are merged. A placeholder is inserted before a history that starts with the
+    assistant, into an empty message, between tool results and the user's next text, and before the last of several user
+    messages, so that the answer refers to that one only. The last result of a tool call counts; a call without one gets
+    an error result. A repeated id of a tool call gets a suffix, in call and result. Results without a call are left
+    out. The function is idempotent.
 
     Args:
-        messages: A history; it and its messages stay unchanged.
+        messages: A history; it is not changed.
 
     Returns:
-        The messages; ``messages`` itself if nothing had to be changed. Unchanged messages are the same objects.
+        The messages; ``messages`` itself if no change is needed. Unchanged messages are the same objects.
     """
     if not messages:
         return messages
@@ -55,33 +55,33 @@ def for_model(messages: list[Message]) -> list[Message]:
 
 
 def _with_valid_blocks(message: Message) -> Message:
-    """Return a message without blank and misplaced blocks; itself if it has none."""
+    """Return a message without blank and misplaced blocks; the same object if there are none."""
     content = message["content"]
-    if len(content) == 1 and isinstance(content[0], dict) and [*content[0]] == ["text"] and _is_said(content[0]["text"]):
+    if len(content) == 1 and isinstance(content[0], dict) and [*content[0]] == ["text"] and _has_content(content[0]["text"]):
         return message  # most messages
     kept = [valid for block in content if (valid := _valid_block(block, message["role"])) is not None]
-    said = [at for at, block in enumerate(kept) if "reasoningContent" not in block and "cachePoint" not in block]
-    if not said:
+    contents = [at for at, block in enumerate(kept) if "reasoningContent" not in block and "cachePoint" not in block]
+    if not contents:
         kept = []
-    elif len(said) < len(kept):
-        kept = [block for at, block in enumerate(kept) if _may_stand(block, at, said)]
+    elif len(contents) < len(kept):
+        kept = [block for at, block in enumerate(kept) if _may_stand(block, at, contents)]
     if any("document" in block for block in kept) and not any("text" in block for block in kept):
-        kept.insert(0, {"text": PLACEHOLDER})  # Bedrock takes documents only with a text
+        kept.insert(0, {"text": PLACEHOLDER})  # Bedrock accepts documents only with a text
     if not kept and not any("toolResult" in block for block in content if isinstance(block, dict)):
         kept = [{"text": PLACEHOLDER}]
     is_same = len(kept) == len(content) and all(map(is_, kept, content))
     return message if is_same else cast("Message", {**message, "content": kept})
 
 
-def _may_stand(block: dict[str, Any], at: int, said: Sequence[int]) -> bool:
-    """Tell whether reasoning is followed by what it led to, and a cache point preceded by something to cache."""
+def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
+    """Return whether reasoning precedes other content, or a cache point follows some."""
     if "reasoningContent" in block:
-        return at < said[-1]
-    return "cachePoint" not in block or at > said[0]
+        return at < contents[-1]
+    return "cachePoint" not in block or at > contents[0]
 
 
 def _valid_block(block: Any, role: str) -> Any:
-    """Return a block as a provider takes it in a message of a role; None if none does."""
+    """Return a block in a form that providers accept in a message of a role; None if there is none."""
     if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
         return None
     if "toolUse" in block:
@@ -93,25 +93,25 @@ def _valid_block(block: Any, role: str) -> Any:
     if "guardContent" in block and _has_only_image(block["guardContent"]):
         return block
     text = spoken_text(block)
-    return block if text is None or _is_said(text) else None
+    return block if text is None or _has_content(text) else None
 
 
 def _has_only_image(guarded: Any) -> bool:
     return isinstance(guarded, dict) and bool(guarded) and "text" not in guarded
 
 
-def _is_said(text: Any) -> bool:
+def _has_content(text: Any) -> bool:
     return isinstance(text, str) and bool(text) and not text.isspace()
 
 
 def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool call whose input is an object."""
+    """Return a tool call with an object as input."""
     use = block["toolUse"]
     return block if isinstance(use.get("input"), dict) else {**block, "toolUse": {**use, "input": {"input": use.get("input")}}}
 
 
 def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool result with a status and with content: JSON that is no object becomes text."""
+    """Return a tool result with a status and content. JSON that is not an object becomes text."""
     result = block["toolResult"]
     given = result.get("content")
     content = [valid for item in blocks_of(given) if (valid := _valid_result_block(item)) is not None]
@@ -124,7 +124,7 @@ def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
 
 def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
     if "text" in block:
-        return block if _is_said(block["text"]) else None
+        return block if _has_content(block["text"]) else None
     if "json" in block and not isinstance(block["json"], dict):
         return {"text": text_of(block["json"], lambda value: json.dumps(value, ensure_ascii=False))}
     return block or None
@@ -134,7 +134,7 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class _Call:
-    """A tool call: its unique id, and its last result with the place where the history has it."""
+    """Tool call: its unique id, and its last result with the position in the history."""
 
     __slots__ = ("id", "place", "result")
 
@@ -147,7 +147,7 @@ class _Call:
 
 
 class _Ids:
-    """Gives each tool call of a request an id of its own."""
+    """Source of unique ids for the tool calls of a request."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
@@ -166,7 +166,7 @@ class _Ids:
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Return messages in which each tool call has one result, the last one, in the message after it."""
+    """Return messages in which the next message has exactly one result per tool call, the last one."""
     if not any("toolUse" in block or "toolResult" in block for message in messages for block in message["content"]):
         return [message for message in messages if message["content"]]
     ids = _Ids()
@@ -196,7 +196,7 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Give the results in a message to the latest calls of their ids; calls of one id get them in order."""
+    """Assign the results in a message to the latest calls of their ids; calls with the same id get them in order."""
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
         if "toolResult" in block:
@@ -223,7 +223,7 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message of the results of calls: the next one of the history if it holds just these."""
+    """Return the message with the results of calls; the next message of the history if it contains exactly these."""
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
     if following is None or following["role"] != "user":
@@ -241,7 +241,7 @@ def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Me
 
 
 def _alternating(messages: list[Message]) -> list[Message]:
-    """Return messages of which the first is the user's, and no two neighbours have one role."""
+    """Return messages that start with a user message and alternate in role."""
     if not messages or messages[0]["role"] != "user":
         messages = [{"role": "user", "content": [{"text": CONVERSATION_START}]}, *messages]
     shown: list[Message] = []
@@ -258,14 +258,14 @@ def _alternating(messages: list[Message]) -> list[Message]:
 
 
 def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
-    """Tell whether a placeholder stands in a request before a message of a history.
+    """Return whether a request has a placeholder before a message of the history.
 
-    It does before words of the user that follow tool results, and before the last of several messages of the user.
+    It has one before a user's text that follows tool results, and before the last of several user messages.
 
     Args:
-        before: The message before it in the history; None if it is the first one.
+        before: The previous message in the history, or None.
         message: The message.
-        after: The message behind it; None if it is the last one.
+        after: The next message, or None.
     """
     if before is None:
         return message["role"] == "assistant"
@@ -275,6 +275,6 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Return the number of placeholders that a request has between the messages of a history, and before them."""
+    """Return the number of placeholders that a request has before the messages of a history."""
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))

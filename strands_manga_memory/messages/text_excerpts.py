@@ -1,7 +1,7 @@
 """Bounded reading of long texts: excerpts, pieces and stretches that a regular expression reads within milliseconds. Pure.
 
-A regular expression runs to its end without letting any other thread run, the event loop included. Text of users and tools is
-read as an excerpt where its beginning and its end suffice, and piece by piece elsewhere.
+A regular expression blocks all threads, including the event loop, until it ends. Therefore texts of users and tools are
+read as an excerpt of beginning and end, or piece by piece.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import re
 from collections.abc import Callable, Iterator
 
 MOST = 8_000
-"""Characters of an excerpt."""
+"""Most characters of an excerpt."""
 
 PIECE = 2_000
-"""Characters of a piece."""
+"""Most characters of a piece."""
 
 _AT_ONCE, _BEYOND = 4_000, 500
-"""So many characters are searched for the beginnings of matches at once, which may end so many behind them."""
+"""Characters that are searched for the beginnings of matches at once, and how far matches may extend beyond."""
 
 
 def head_and_tail(text: str, most: int = MOST) -> str:
-    """Return the beginning and the end of a text, at most ``most`` characters together.
+    """Return the beginning and the end of a text, at most ``most`` characters in total.
 
-    Three quarters are of the beginning. What is pasted stands between what is said of it.
+    Three quarters come from the beginning. Pasted material is usually in the middle.
     """
     tail = most // 4
     return text if len(text) <= most else f"{text[: most - tail - 1]}\n{text[-tail:]}"
 
 
 def split_pieces(text: str) -> Iterator[str]:
-    """Yield the lines of a text; one of over 2,000 characters in pieces that end behind a space or a full stop if they can."""
+    """Yield the lines of a text. A line of over 2,000 characters is split after spaces or full stops if possible."""
     start = 0
     while start < len(text):
         end = text.find("\n", start, start + PIECE)
@@ -44,9 +44,9 @@ def split_pieces(text: str) -> Iterator[str]:
 
 
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Return the matches of a pattern as ``finditer`` does, but search a long text stretch by stretch.
+    """Return the matches of a pattern like ``finditer``, but search a long text stretch by stretch.
 
-    Of a text of over 4,500 characters those are found that need to look no further than 500 characters ahead.
+    In a text of over 4,500 characters, matches that need more than 500 characters of lookahead may be missed.
     """
     return pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
 
@@ -58,7 +58,7 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
         for match in pattern.finditer(text, start, end + _BEYOND):
             if match.start() >= end:
                 break
-            if match.end() == end + _BEYOND:  # it may go on
+            if match.end() == end + _BEYOND:  # it may be longer
                 match = pattern.match(text, match.start()) or match
             yield match
             end = max(end, match.end())

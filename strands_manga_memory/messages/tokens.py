@@ -18,9 +18,9 @@ _PER_CHARACTER = {"kana": 1.0, "kanji": 1.8, "wide": 1.2, "hangul": 1.3, "latin"
 
 
 def estimate_tokens(text: str) -> int:
-    """Return an estimate by script, rather too high: on average a tenth to a quarter above tiktoken's cl100k.
+    """Estimate the tokens of a text by script; on average 10 to 25 % above tiktoken's cl100k.
 
-    An English word is 1 token, a long or capitalized one more; 3 digits are 1; a kana is 1; a kanji is 1.8.
+    An English word counts as 1 token, a long or capitalized one more; 3 digits count as 1; a kana as 1; a kanji as 1.8.
     """
     tokens = 0.0
     for match in _SCRIPTS.finditer(text):
@@ -42,7 +42,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _word(first: str, last: str, length: int) -> float:
-    """Tokens of a word: names and abbreviations are split more often than other words."""
+    """Return the tokens of a word. Names and abbreviations are split more often than other words."""
     tokens = 1.05 if length <= 5 else 1.2 if length <= 8 else 1.5 if length <= 11 else length / 4.5
     if first.isupper():
         tokens += 0.3 if last.islower() else max(0.0, 0.4 * length - 0.4)
@@ -50,7 +50,7 @@ def _word(first: str, last: str, length: int) -> float:
 
 
 def truncate_to_tokens(text: str, most: int) -> str:
-    """Return the beginning of a text that has at most ``most`` tokens, at the end of a sentence if that keeps half of it."""
+    """Return the beginning of a text with at most ``most`` tokens; ends with a sentence if that keeps at least half of it."""
     if estimate_tokens(text) <= most:
         return text
     low, high = 0, len(text)
@@ -65,7 +65,7 @@ def truncate_to_tokens(text: str, most: int) -> str:
 
 
 def shorten_line(text: str, most: int) -> str:
-    """Return a text in one line of at most ``most`` characters."""
+    """Return a text as one line of at most ``most`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
@@ -83,7 +83,7 @@ _CACHED_TOKENS_APART = {
     "strands.models.ollama.OllamaModel": False,  # prompt_eval_count
     "strands.models.writer.WriterModel": False,  # prompt_tokens
 }
-"""Whether the cached tokens of a provider come on top of its ``inputTokens``."""
+"""Whether a provider reports cached tokens in addition to its ``inputTokens``."""
 
 
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:

@@ -69,9 +69,9 @@ def _rows(folder: Path, name: str) -> dict[str, float]:
 
     for stream in progress(list(streams(folder, name)), f"recorded dialogues, {name}"):
         replaced = list(_replaced(stream))
-        taken_back = {(one.at, one.old) for one in replaced}
+        retracted = {(one.at, one.old) for one in replaced}
         values = [query for query in stream["queries"] if (query.get("value") or "yes").lower() not in _NO_VALUES]
-        values = [query for query in values if (query["gold"][0], query["value"]) not in taken_back]
+        values = [query for query in values if (query["gold"][0], query["value"]) not in retracted]
         ours = VerifiedSummarizingConversationManager(
             SummaryTrigger(tokens=4_096, hard_tokens=4_096), model=lambda _: "The user asked for several services."
         )

@@ -117,7 +117,7 @@ def test_a_message_that_is_edited_later_takes_back_what_it_said(tmp_path: Path) 
     world.settle()
     assert SECRET not in told(model.requests[-1])
     assert SECRET not in world.everything()
-    assert [(signal.taken_back, signal.message_id) for signal in sent][-1] == (True, sent[0].message_id)
+    assert [(signal.retracted, signal.message_id) for signal in sent][-1] == (True, sent[0].message_id)
     world.memory.close()
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "strands_manga_memory"
 
 SOURCES = (
-    *("cli", "mcp", "prompt", "squad", "state", "user_data"),
+    *("cli", "mcp", "messages", "prompt", "squad", "state", "user_data"),
     *("__init__.py", "announcements.py", "arguments.py", "call_state.py", "circuit_breaker.py", "deadline.py"),
     *("exceptions.py", "forks.py", "scope.py", "testing.py", "tool_hints.py"),
 )

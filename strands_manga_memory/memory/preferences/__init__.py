@@ -1,1 +1,1 @@
-"""What a user was heard to prefer, on its way to the table."""
+"""Preferences of users: statements, their log, and their way to the table and to sinks."""

@@ -1,4 +1,4 @@
-"""A user's record in the hot tier: memories, agent context, recent statements and removals."""
+"""Record of a user in the hot tier: memories, agent context, recent statements and removals."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from strands_manga_memory.stores.writer import shared_writer
 logger = logging.getLogger(__name__)
 
 MEMORIES = "memories"
-"""The field of the copy, which goes whenever what agents are told goes."""
+"""Field of the cached memories."""
 MOST_BYTES = 524_288
-"""What takes more, compressed, stays in the table alone."""
+"""Largest compressed size of cached memories. Larger ones are read from the table."""
 
 
 def cache_name(owner: Owner) -> str:
-    """Return the name of a user's cache in the hot tier. It has two slashes, a conversation's name has one."""
+    """Return the key of a user's cache in the hot tier. It has two slashes; the key of a conversation has one."""
     return f"profile/{owner.partition}/cache"
 
 
 def is_cache(name: str) -> bool:
-    """Tell whether a name in the hot tier is a cache's."""
+    """Return whether a key in the hot tier is that of a user's cache."""
     return name.startswith("profile/") and name.endswith("/cache") and name.count("/") == 2
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What the hot tier had: the memories, if it had them, and as of which state of the record."""
+class CacheLookup:
+    """Result of a look-up in the hot tier: the memories, or None, and epoch and version of the record."""
 
     memories: Loaded | None = None
     seen: tuple[int, int] | None = None
 
 
-class HotCopy:
-    """The memories of a user as one field beside what his agents are told, and gone with it; by default after 1,800 seconds.
+class MemoryCache:
+    """Cached memories of a user, a field of the user's record in the hot tier, which expires after 1,800 seconds by default.
 
-    ``HotProfile.publish`` drops the copy after each change of a memory. A reader of the table keeps a copy only if nothing was
-    dropped since the reader looked. A copy that cannot be read counts as none.
+    ``HotProfile.publish`` drops the field after each change of a memory. A reader of the table stores the memories only if
+    the field was not dropped since the look-up. An unreadable field counts as missing.
     """
 
     def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = 1800.0) -> None:
@@ -58,19 +58,19 @@ class HotCopy:
         self._ttl = ttl
         self._name = cache_name(owner)
 
-    def look(self) -> Looked:
-        """Return what the hot tier has, in one round trip; nothing if it is down."""
+    def look(self) -> CacheLookup:
+        """Return the content of the hot tier, in one round trip; empty if the tier is down."""
         try:
             record = self._hot.load(self._name, [MEMORIES], touch=False)
             if record is None or record.state != ACTIVE or record.expires_in <= 0:
-                return Looked()
-            return Looked(self._read(record), (record.epoch, record.version))
+                return CacheLookup()
+            return CacheLookup(self._read(record), (record.epoch, record.version))
         except (StoreError, KeyMissingError) as error:
-            logger.debug("error=<%s> | the hot copy of a user's memories is not used", type(error).__name__)
-            return Looked()
+            logger.debug("error=<%s> | the cached memories of a user are not used", type(error).__name__)
+            return CacheLookup()
 
     def rules_out_erasure(self) -> bool:
-        """Tell whether the hot tier shows, in one round trip, that no process has erased the user lately."""
+        """Return whether the hot tier shows, in one round trip, that no process has erased the user recently."""
         if not self._hot.survives_process:
             return False
         try:
@@ -80,7 +80,7 @@ class HotCopy:
         return record is not None and record.state == ACTIVE and record.epoch == 1
 
     def keep(self, loaded: Loaded, seen: tuple[int, int]) -> bool:
-        """Keep what was read from the table after ``look`` returned ``seen``; tell whether it is kept."""
+        """Cache memories that were read from the table after ``look`` returned ``seen``; return whether they were stored."""
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
         data = self._codec.encode({"rows": rows, "uses": uses, "read_at": time.time()}, self._place)
@@ -101,7 +101,7 @@ class HotCopy:
         data = self._codec.decode(record.fields[MEMORIES], self._place)
         with trusted(self._place):
             if time.time() - float(data["read_at"]) >= self._ttl:
-                return None  # a removal that could not be published ends with the age of the copy
+                return None  # bounds the effect of a removal that could not be published
             records = [record_of(row, self._owner, None) for row in data["rows"]]
             uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
         return Loaded({each.memory_id: each for each in records}, uses)
@@ -112,7 +112,7 @@ class HotCopy:
 
 
 TTL = 1800.0
-"""Seconds that the record lives after its last use, and an agent context after it was read from the table."""
+"""Seconds that the record exists after its last use, and that an agent context is used after it was read from the table."""
 
 _CONTEXT, _STATEMENTS, _REMOVALS, _REVISION = "context", "statements", "removals", "revision"
 FIELDS = (_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION)
@@ -124,15 +124,15 @@ class ProfileState:
     """Content of the record.
 
     Attributes:
-        epoch: Raised by each erasure.
+        epoch: Incremented by each erasure.
         version: Changed by each write.
         exists: Whether there is an active record; False also for the tombstone of an erasure.
         is_erased: Whether there is the tombstone of an erasure.
-        context: Agent context of the last session start, if it is there.
+        context: Agent context of the last session start, or None.
         statements: Recent statements of all devices, in the order of their times.
         removals: Recent removals.
-        revision: Revision of the table's ``~changes`` as far as this process knows it.
-        removed: Changed by each removal: a context that was read before is not told any more.
+        revision: Last known revision of the table's ``~changes``.
+        removed: Changed by each removal. A context that was read before must not be used.
     """
 
     epoch: int = 0
@@ -152,8 +152,8 @@ class HotProfile:
     Args:
         hot: The hot tier.
         owner: The user.
-        codec: Seals the fields.
-        ttl: Seconds the record lives after its last use. Default 1,800.
+        codec: Codec of the fields.
+        ttl: Seconds that the record exists after its last use. Default 1,800.
     """
 
     def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = TTL) -> None:
@@ -166,7 +166,7 @@ class HotProfile:
         """Return the stored record, in one round trip.
 
         Raises:
-            StoreError: The hot tier does not answer.
+            StoreError: The hot tier is unavailable.
         """
         return self._hot.load(self.name, FIELDS, touch=touch)
 
@@ -174,12 +174,12 @@ class HotProfile:
         """Change the record by compare-and-set; return its new state, or None if ``change`` returns None.
 
         Args:
-            change: From the present state to the next one.
-            drops: Drop the copy of the memories, too.
+            change: Returns the next state for the current one.
+            drops: Whether to drop the cached memories, too.
 
         Raises:
-            StoreError: The hot tier does not answer.
-            ConflictError: Others keep changing the record.
+            StoreError: The hot tier is unavailable.
+            ConflictError: Other writers keep changing the record.
         """
 
         def attempt() -> tuple[ProfileState | None] | None:
@@ -206,17 +206,16 @@ class HotProfile:
         is_removal: bool = False,
         drops_context: bool = False,
     ) -> None:
-        """Let sessions that start and live agents see a change of the table.
+        """Publish a change of the table to new sessions and live agents, and drop cached memories.
 
-        Copies of the memories are dropped. If the hot tier does not answer, the change is published in the background
-        when the tier answers again.
+        If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
-            statements: Preferences that were set; live agents tell them beside the context of their start.
-            removals: Removals, which also void statements that other devices still have to write.
+            statements: Preferences that were set; live agents add them to their context.
+            removals: Removals, which also void statements that other devices have not written yet.
             revision: New revision of the table.
-            is_removal: Whether something was removed: no agent tells the context that it has read before.
-            drops_context: Whether the next session start reads the table.
+            is_removal: Whether data was removed, so that no agent may use its earlier context.
+            drops_context: Whether the next session start must read the table.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:
@@ -235,7 +234,7 @@ class HotProfile:
         self._published(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
 
     def bury(self, *, ttl: float) -> int:
-        """Delete the record and leave a tombstone for ``ttl`` seconds; return its epoch."""
+        """Replace the record by a tombstone that exists for ``ttl`` seconds; return its epoch."""
         return self._hot.bury(self.name, epoch=1, ttl=ttl)
 
     # Inside
@@ -244,18 +243,16 @@ class HotProfile:
         try:
             self.update(change, drops=True)
         except (StoreError, ConflictError) as error:
-            if time.monotonic() > until:  # nothing that was kept before is told any more
+            if time.monotonic() > until:  # every older copy has expired
                 return
-            logger.warning(
-                "error=<%s> | a change of a user's memories could not be published, it is tried again", type(error).__name__
-            )
+            logger.warning("error=<%s> | failed to publish a change of a user's memories, retrying", type(error).__name__)
             again = min(_RETRY_SECONDS[1], 2 * wait)
             key = ("publish", uuid.uuid4().hex)
             shared_writer(self._hot, None).later(
                 key,
                 wait,
                 lambda: self._published(change, again, until),
-                is_needed=lambda: False,  # the table has the change: an exit need not wait for the hot tier
+                is_needed=lambda: False,  # the table has the change, so the exit does not wait for the hot tier
             )
 
     def state_of(self, record: HotRecord | None) -> ProfileState:

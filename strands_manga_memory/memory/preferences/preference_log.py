@@ -1,4 +1,4 @@
-"""PreferenceLog: the statements of a user in the memory table, and the preference records that follow from them."""
+"""Log of a user's statements in the memory table, and the preference records derived from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 _MOST_AT_ONCE = 15
 _MOST_WRITES = 90
 _NOTE_SECONDS = 30 * DAY
-"""How long a retracted message is known: longer than any session that is still to be finalized."""
+"""Seconds that a retraction is stored; longer than the time until any session is finalized."""
 _FORGOTTEN_SECONDS = 90 * DAY
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
 _SOURCES, _SET = "sources", "set"
@@ -54,8 +54,8 @@ class LoggedChanges:
     """Content of the item ``~changes``.
 
     Attributes:
-        statements: Statements that messages made, in the order of their times.
-        removals: Forgotten preferences.
+        statements: Statements of messages, in the order of their times.
+        removals: Deleted preferences.
         revision: Changed by each change that live agents must read.
     """
 
@@ -100,10 +100,11 @@ _Change = Callable[[_State], LoggedChanges | None]
 
 
 class PreferenceLog:
-    """Changes the preferences of a user: each change is one transaction, in the order of the messages.
+    """Changes the preferences of a user, one transaction per change.
 
-    The statements are the truth: the record of a slot has the value that all statements of the slot come to in the order of
-    their times, whoever stores them and in which order. A value that ``prefer`` sets stands in the record itself.
+    The log of statements is authoritative: the record of a slot has the value that results from all statements of the
+    slot in the order of their times, regardless of the order of writes. A value set by ``prefer`` is stored in the
+    record itself.
     """
 
     def __init__(self, partition: UserPartition, *, importance: float = RETENTION[MemoryType.PREFERENCE].importance) -> None:
@@ -111,18 +112,18 @@ class PreferenceLog:
         self._importance = importance
 
     def read(self) -> LoggedChanges:
-        """Return what is logged."""
+        """Return the content of the log."""
         return self._logged(self._partition.table.get(self._partition.owner.changes_partition, CHANGES))
 
     def revision(self) -> str:
-        """Return the present revision, which an erasure changes, too; empty if nothing was changed yet."""
+        """Return the current revision, which an erasure changes, too; empty before the first change."""
         owner = self._partition.owner
         keys = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
         found = self._partition.table.batch_get(keys)
         return _revision(str(found.get(keys[0], {}).get("revision") or ""), found.get(keys[1]))
 
     def removals(self) -> tuple[Removal, ...]:
-        """Return the removals of preferences and messages that are still known."""
+        """Return the stored removals of preferences and messages."""
         first, last = RETRACTED, f"{RETRACTED}~"
         rows = self._partition.table.query(self._partition.owner.changes_partition, first=first, last=last)
         retracted = [
@@ -131,11 +132,11 @@ class PreferenceLog:
         return latest_removals([*self.read().removals, *retracted])
 
     def learn(self, statements: Sequence[Statement], *, guard: Item | str | None = "") -> None:
-        """Add statements of messages, but for those that were forgotten, retracted, or made before the user was erased.
+        """Add statements of messages, except those that were deleted, retracted, or made before the user was erased.
 
         Args:
             statements: The statements.
-            guard: As of ``UserPartition.update``.
+            guard: Erasure guard, as in ``UserPartition.update``.
         """
         for first in range(0, len(statements), _MOST_AT_ONCE):
             new = statements[first : first + _MOST_AT_ONCE]
@@ -149,19 +150,19 @@ class PreferenceLog:
             self._commit(added, messages=[each.message_id for each in new if each.message_id], guard=guard)
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
-        """Return the statements that may still be stored, and the present erasure marker."""
+        """Return the statements that may be stored, and the current erasure marker."""
         state = self._state([each.message_id for each in statements if each.message_id])
         return tuple(each for each in valid(statements, state.logged.removals) if not _is_over(each, state)), state.erased
 
     def set(self, record: MemoryRecord, slot: str) -> CommittedChange:
-        """Set the value of a slot, whatever was stated before."""
+        """Set the value of a slot, overriding earlier statements."""
         at, value = record.updated_at, str(record.metadata["value"])
         extra = {**record.metadata, _SET: {"value": value, "at": at}}
         statement = Statement(Preference(slot, value), at, is_set=True)
         return self._commit(_renewed, base=(record.memory_id, replace(record, metadata=extra), statement))
 
     def forget(self, record: MemoryRecord, at: float) -> tuple[Removal, CommittedChange]:
-        """Delete a preference and every statement of the same up to a time."""
+        """Delete a preference and all its statements up to a time."""
         slot, value = _slot_and_value(record)
         removal = Removal.of_preference(slot, value, at)
 
@@ -185,7 +186,7 @@ class PreferenceLog:
         erased = self._partition.erased()
         is_over = erased is not None and at <= float(erased.get("at") or 0.0)
         if is_over or not table.transact([Write(item=note), not_erased_since(owner.partition, erased)]):
-            return removal, CommittedChange()  # the erasure has removed everything that the message said
+            return removal, CommittedChange()  # the erasure has removed the statements of the message
 
         def removed(state: _State) -> LoggedChanges | None:
             kept = valid(state.logged.statements, [removal])
@@ -194,7 +195,7 @@ class PreferenceLog:
         return removal, self._commit(removed)
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
-        """Note that a memory that sessions make was forgotten, so that no session from before makes it again."""
+        """Record the deletion of a derived memory, so that earlier sessions do not create it again."""
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             owner, expires_at = self._partition.owner, int(at + _FORGOTTEN_SECONDS)
             note = {
@@ -206,13 +207,13 @@ class PreferenceLog:
             self._partition.table.put(note)
 
     def forgotten(self) -> dict[str, float]:
-        """Return when memories that sessions make were forgotten, by ``forgotten_id``."""
+        """Return the deletion times of derived memories, by ``forgotten_id``."""
         first, last = FORGOTTEN, f"{FORGOTTEN}~"
         rows = self._partition.table.query(self._partition.owner.changes_partition, first=first, last=last)
         return {str(row["memory_id"]): float(row.get("at") or 0.0) for row in rows}
 
     def renew(self) -> None:
-        """Change the revision alone, behind a change of another record."""
+        """Change only the revision, after a change of another record."""
         table, key = self._partition.table, (self._partition.owner.changes_partition, CHANGES)
 
         def attempt() -> bool | None:
@@ -278,7 +279,7 @@ class PreferenceLog:
         base: tuple[str, MemoryRecord, Statement] | None,
         dropped: str | None,
     ) -> tuple[list[Write], dict[str, MemoryRecord | None]]:
-        """Return the writes that bring the preference records to what the statements come to."""
+        """Return the writes that update the preference records to the state of the log."""
         records = {id_: record for id_, record in stored.records.items() if id_ != dropped}
         bases = {id_: each for id_, record in records.items() if (each := self._base(record)) is not None}
         if base is not None:
@@ -289,12 +290,12 @@ class PreferenceLog:
         for slot, slot_state in after.items():
             id_ = self._id(slot, slot_state.value)
             known = records.get(id_)
-            anew = self._record(id_, slot, slot_state, known, wanted.statements)
+            record = self._record(id_, slot, slot_state, known, wanted.statements)
             if base is not None and id_ == base[0]:
-                anew = self._over(base[1], known, slot_state)
-            if anew is not known and anew is not None and id_ not in stored.unreadable:
-                writes[id_] = Write(item=self._partition.item_of(anew), when=_of_version(id_, stored))
-                changed[id_] = anew
+                record = self._over(base[1], known, slot_state)
+            if record is not known and record is not None and id_ not in stored.unreadable:
+                writes[id_] = Write(item=self._partition.item_of(record), when=_of_version(id_, stored))
+                changed[id_] = record
         there = {self._id(slot, each.value) for slot, each in after.items()}
         gone = [id_ for id_, record in records.items() if id_ not in there and (_SOURCES in record.metadata or id_ in bases)]
         for id_ in [*gone, *([dropped] if dropped in stored.records else [])]:
@@ -305,7 +306,7 @@ class PreferenceLog:
     def _record(
         self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
     ) -> MemoryRecord | None:
-        """Return the record of a slot; the known one if it says the same."""
+        """Return the record of a slot; the known one if it is equal."""
         if slot.startswith("~"):
             if known is not None:
                 return known
@@ -319,7 +320,7 @@ class PreferenceLog:
             metadata = {"key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
         metadata["session_id"] = state.by.session_id
         if known is not None and (base := self._base(known)) is not None:
-            metadata[_SET] = {"value": base.said.value, "at": base.at}
+            metadata[_SET] = {"value": base.preference.value, "at": base.at}
         if known is not None:
             return known.changed(metadata={**known.metadata, **metadata}, updated_at=state.by.at, **fields)
         return MemoryRecord(
@@ -332,20 +333,20 @@ class PreferenceLog:
             **fields,
         )
 
-    def _over(self, anew: MemoryRecord, known: MemoryRecord | None, state: SlotState) -> MemoryRecord:
-        """Return the record of a value that was just set, on top of the known one."""
+    def _over(self, new: MemoryRecord, known: MemoryRecord | None, state: SlotState) -> MemoryRecord:
+        """Return the record of a value that was just set, based on the known one."""
         if known is not None:
             metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
-            fields = {"content": anew.content, "importance": anew.importance, "updated_at": anew.updated_at}
-            anew = known.changed(metadata={**metadata, **anew.metadata}, **fields)
-        if state.value != anew.metadata["value"]:  # a message of a later time stands above it
-            shown = anew.metadata["key"]
-            metadata = {**anew.metadata, "value": state.value, _SOURCES: {}}
-            return replace(anew, content=f"{shown}: {state.value}", updated_at=state.by.at, metadata=metadata)
-        return anew
+            fields = {"content": new.content, "importance": new.importance, "updated_at": new.updated_at}
+            new = known.changed(metadata={**metadata, **new.metadata}, **fields)
+        if state.value != new.metadata["value"]:  # a later message overrides it
+            shown = new.metadata["key"]
+            metadata = {**new.metadata, "value": state.value, _SOURCES: {}}
+            return replace(new, content=f"{shown}: {state.value}", updated_at=state.by.at, metadata=metadata)
+        return new
 
     def _base(self, record: MemoryRecord) -> Statement | None:
-        """Return the value that a record has without the statements of messages, if it has one."""
+        """Return the value of a record that was set directly and not stated in a message, or None."""
         slot, value = _slot_and_value(record)
         given = record.metadata.get(_SET)
         if isinstance(given, dict):
@@ -378,7 +379,7 @@ class PreferenceLog:
         return replace(stored, unreadable=frozenset(unreadable))
 
     def _logged(self, item: Item | None) -> LoggedChanges:
-        """Return the content of ``~changes``; nothing if the item is damaged."""
+        """Return the content of ``~changes``; empty if the item is damaged."""
         if item is None:
             return LoggedChanges()
         place = place_of(self._partition.owner, CHANGES)
@@ -401,7 +402,7 @@ class PreferenceLog:
 
 
 def _revision(logged: str, erased: Item | None) -> str:
-    """Return the revision of a user's memories: that of the log, and the mark of the last erasure."""
+    """Return the revision of a user's memories, composed of the log's revision and the last erasure."""
     return f"{logged}{'' if erased is None else erased.get('mark') or ''}"
 
 
@@ -418,7 +419,7 @@ def forgotten_id(memory_id: str) -> str:
 def preference_record(
     key: str, value: str, *, memory_id: str, now: float, importance: float, metadata: Mapping[str, Any]
 ) -> MemoryRecord:
-    """Return the record of a preference that is set."""
+    """Return the record of a set preference."""
     shown = " ".join(key.split())
     return MemoryRecord(
         memory_id=memory_id,
@@ -436,7 +437,7 @@ def _renewed(state: _State) -> LoggedChanges:
 
 
 def _is_over(statement: Statement, state: _State) -> bool:
-    """Tell whether a statement is from before an erasure, or of a message that was retracted since."""
+    """Return whether a statement is older than an erasure or than the retraction of its message."""
     if state.erased is not None and statement.at <= float(state.erased.get("at") or 0.0):
         return True
     retracted = None if statement.message_id is None else state.notes.get(note_id(statement.message_id))
@@ -452,8 +453,8 @@ def _slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
     """Return the id of the latest message that stated each value."""
-    said = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.said.value)}
-    return {name: said[name] for name in map(canonical_value, split_values(value)) if name in said}
+    ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
+    return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}
 
 
 def _version(item: Item | None) -> int:

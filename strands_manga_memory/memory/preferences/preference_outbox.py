@@ -1,4 +1,4 @@
-"""Preference signals: their sinks, and the outbox in which they wait, in order, until a sink has taken them."""
+"""Preference signals, their sinks, and the outbox that stores them until a sink has accepted them."""
 
 from __future__ import annotations
 
@@ -32,21 +32,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceSignal:
-    """What a user was heard to prefer, or that it is taken back.
+    """Preference of a user, or the retraction of a message.
 
     Attributes:
-        id: The same each time it is sent; for receivers who want it once.
-        number: Counts the user's signals: a receiver that has a higher one of the same key leaves this one out.
+        id: Unique id, equal in repeated deliveries.
+        number: Sequence number of the user's signals. A receiver that has a higher one of the same key ignores the
+            signal.
         user_id: The user.
         tenant: The tenant, or None.
-        key: The slot it belongs to, such as ``genre``; empty: a statement that belongs to none.
-        value: What is preferred.
-        at: When it was said, in seconds since 1970.
-        session_id: The session in which it was said, if any.
-        liked: False: it is not wanted; None: it was wanted once, and is no more.
-        adds: It stands beside earlier values of the slot; else it takes their place.
-        message_id: The message that said it, if it is known.
-        taken_back: The message was redacted: what it said is to be deleted. Key and value are empty.
+        key: Slot of the preference, such as ``genre``; empty for a statement without a slot.
+        value: Preferred value.
+        at: Time of the message, in seconds since 1970.
+        session_id: Session of the message, or None.
+        liked: False: the user rejects the value; None: an earlier value no longer applies.
+        adds: Whether the value is added to earlier values of the slot; otherwise it replaces them.
+        message_id: Id of the message, or None.
+        retracted: Whether the message was redacted and its preferences must be deleted. Key and value are then empty.
     """
 
     id: str
@@ -60,16 +61,16 @@ class PreferenceSignal:
     liked: bool | None = True
     adds: bool = False
     message_id: str | None = None
-    taken_back: bool = False
+    retracted: bool = False
 
     @property
     def owner(self) -> Owner:
-        """Whose it is."""
+        """User of the signal."""
         return Owner(self.user_id, self.tenant)
 
 
 def signals_of(owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
-    """Return the signals that a spool's entry holds: the first has its number."""
+    """Return the signals of an outbox entry, numbered from ``number``."""
     with trusted(f"{owner.partition}/{number}"):
         return [
             PreferenceSignal(number=number + at, user_id=owner.user_id, tenant=owner.tenant, **body)
@@ -78,14 +79,14 @@ def signals_of(owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -
 
 
 class PreferenceSink(Protocol):
-    """Takes preference signals: one user's in order, each at least once."""
+    """Receiver of preference signals. It gets the signals of a user in order, each at least once."""
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Take a signal; raise if it was not taken, it is sent again later."""
+        """Accept a signal. An exception means that it is sent again later."""
 
 
 class CallablePreferenceSink:
-    """Hands signals to a function; if it raises, the signal is sent again later."""
+    """Sink that calls a function. If the function raises, the signal is sent again later."""
 
     def __init__(self, function: Callable[[PreferenceSignal], object]) -> None:
         self._function = function
@@ -96,12 +97,12 @@ class CallablePreferenceSink:
 
 
 class TablePreferenceSink:
-    """Stores signals as the user's preferences: one record for each slot, never an older message over a newer one.
+    """Sink that stores signals as the user's preferences, one record per slot. Older messages never override newer ones.
 
     Args:
-        table: A table of the schema ``USER_MEMORY``; that of ``UserMemoryStore`` makes them its preferences.
-        codec: As of the store.
-        clock: Seconds since 1970; by default a signal's own time counts.
+        table: A table of the schema ``USER_MEMORY``. In the table of a ``UserMemoryStore`` they become its preferences.
+        codec: Codec of the store.
+        clock: Seconds since 1970. Default: the time of each signal.
     """
 
     def __init__(self, table: Table, *, codec: Codec | None = None, clock: Callable[[], float] | None = None) -> None:
@@ -110,15 +111,15 @@ class TablePreferenceSink:
         self._clock = clock
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store the preference, or delete the preferences of its message; the time of the message decides, not the arrival."""
+        """Store a preference, or delete the preferences of a message. The time of the message decides, not the arrival."""
         self.send_together([signal])
 
     def send_together(self, signals: Sequence[PreferenceSignal]) -> None:
-        """Store the signals of one message: three requests, unless it is taken back."""
+        """Store the signals of one message in three requests, more for a retraction."""
         at = signals[0].at if self._clock is None else self._clock()
         log = PreferenceLog(UserPartition(self.table, signals[0].owner, codec=self._codec, clock=lambda: at))
         for signal in signals:
-            if signal.taken_back:
+            if signal.retracted:
                 log.retract(signal.message_id or signal.id, at)
         log.learn(
             [
@@ -126,18 +127,18 @@ class TablePreferenceSink:
                     Preference(each.key, each.value, each.liked, each.adds), at, each.message_id or each.id, each.session_id
                 )
                 for each in signals
-                if not each.taken_back
+                if not each.retracted
             ]
         )
 
 
 class KinesisPreferenceSink:
-    """Puts signals on an Amazon Kinesis data stream, as JSON, with the user as partition key.
+    """Sink that writes signals to an Amazon Kinesis data stream, as JSON, with the user as partition key.
 
-    One request a signal: a batch that fails in part would change the order.
+    One request per signal, because a batch that fails in part would change the order.
 
     Args:
-        client: ``boto3.client("kinesis")``, with its retries off, as they are done by whoever sends.
+        client: ``boto3.client("kinesis")`` without retries; the outbox retries.
         stream_name: The stream.
 
     Raises:
@@ -151,11 +152,11 @@ class KinesisPreferenceSink:
         self._stream = stream_name
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Put the signal on the stream.
+        """Write a signal to the stream.
 
         Raises:
-            StoreUnavailableError: The stream throttles, or does not answer.
-            StoreError: It refuses the request for another reason.
+            StoreUnavailableError: The stream throttles or is unavailable.
+            StoreError: The stream rejects the request.
         """
         data = json.dumps(asdict(signal), ensure_ascii=False).encode()
         try:
@@ -178,28 +179,27 @@ class KinesisPreferenceSink:
 
 HEAD, ENTRY, LEASE = f"{INTERNAL}spool", f"{INTERNAL}spool#", f"{INTERNAL}spool.lease"
 BUCKETS = 16
-"""Partitions that list the users whose signals wait. No escaped user id holds a slash, so none is a user's."""
+"""Number of partitions that list users with pending signals. Encoded user ids contain no slash, so they differ from users'."""
 
 _LEASE_SECONDS = 30.0
 _LONGEST_WAIT = 60.0
 
 
 class PreferenceOutbox:
-    """Keeps each user's signals in the memory table, numbered, until the sink has taken them in that order.
+    """Stores each user's signals in the memory table, numbered, until the sink has accepted them in that order.
 
-    A signal is stored before it is sent and deleted after, so it is sent at least once whatever dies when; while the sink
-    refuses, it waits. Numbers come from the table, not from clocks, so two workers of one user agree on the order. One
-    worker at a time drains a user: it holds a lease. Signals for a ``TablePreferenceSink`` of the same table become
-    preferences at once, as they would wait in the table that is to take them.
+    A signal is stored before it is sent and deleted afterwards, so it is sent at least once. If the sink fails, it
+    waits. Numbers come from the table, not from clocks, so workers agree on the order. A lease lets one worker at a
+    time send a user's signals. For a ``TablePreferenceSink`` of the same table, signals become preferences at once.
 
     Args:
         table: A table of the schema ``USER_MEMORY``.
-        sink: Where the signals go.
-        pii: What becomes of personal data in them. Default ``PiiPolicy()``.
-        codec: Seals what waits.
+        sink: Receiver of the signals.
+        pii: Policy for personal data in signals. Default ``PiiPolicy()``.
+        codec: Codec of pending signals.
         clock: Seconds since 1970.
-        drained: Called with a user whose signals were sent, and whether one of them took something back; once for all that
-            waited, also if the sink refused the last.
+        drained: Called with a user whose signals were sent, and whether one was a retraction; once per run, even if the
+            sink failed at the last one.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin with nothing to do; in the child of a fork, because what was heard before is the parent's to store."""
+        """Reset the state, also in the child of a fork: unsaved signals belong to the parent."""
         self._unstored: dict[Owner, deque[Sequence[Mapping[str, Any]]]] = {}
         self._waits: dict[tuple[Owner, str], float] = {}
         self._put_off: set[tuple[Owner, str]] = set()
@@ -233,39 +233,39 @@ class PreferenceOutbox:
     def emit(
         self,
         owner: Owner,
-        said: Sequence[Preference],
+        preferences: Sequence[Preference],
         *,
         message_id: str | None = None,
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store the preferences of a message and send them, in the background, in the order of the calls.
+        """Store and send the preferences of a message in the background, in the order of the calls.
 
         Args:
             owner: The user.
-            said: The preferences.
+            preferences: The preferences.
             message_id: ``tracking_id`` of the message.
             session_id: Session of the message.
             at: Time of the message, in seconds since 1970. Default: now.
         """
         origin = {"at": self._clock() if at is None else at, "message_id": message_id, "session_id": session_id}
-        heard = [{**origin, "id_": uuid.uuid4().hex, "said": each} for each in said]
-        self._writer.submit(("spool", owner), lambda: self._heard(owner, heard))
+        entries = [{**origin, "id_": uuid.uuid4().hex, "preference": each} for each in preferences]
+        self._writer.submit(("spool", owner), lambda: self._enqueue(owner, entries))
 
     def drop(self, owner: Owner, removal: Removal) -> None:
-        """Drop waiting signals that a removal voids, in the background."""
+        """Drop pending signals that a removal voids, in the background."""
         self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
 
     def retract(self, owner: Owner, message_id: str, *, at: float | None = None) -> None:
-        """Drop the waiting signals of a message, and send one that tells the sink to delete the others; in the background."""
+        """Drop the pending signals of a message and send a retraction to the sink, in the background."""
         at = self._clock() if at is None else at
-        gone = [{"at": at, "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "said": None}]
-        self._writer.submit(("spool", owner), lambda: self._heard(owner, gone))
+        gone = [{"at": at, "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "preference": None}]
+        self._writer.submit(("spool", owner), lambda: self._enqueue(owner, gone))
 
     # On the writer, one user's work in order
 
-    def _heard(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> None:
-        self._unstored.setdefault(owner, deque()).append(heard)
+    def _enqueue(self, owner: Owner, entries: Sequence[Mapping[str, Any]]) -> None:
+        self._unstored.setdefault(owner, deque()).append(entries)
         self._store_unstored(owner)
 
     def _store_unstored(self, owner: Owner) -> None:
@@ -276,11 +276,11 @@ class PreferenceOutbox:
             try:
                 self._store_direct(owner, unstored[0]) if self._is_direct else self._store(owner, unstored[0])
             except StoreError as error:
-                logger.warning("error=<%s> | a preference signal could not be stored, it is tried again", type(error).__name__)
+                logger.warning("error=<%s> | failed to store a preference signal, retrying", type(error).__name__)
                 self._later(owner, "store", self._store_unstored)
                 return
             except BaseException:
-                unstored.popleft()  # else it would keep all that come after it from being stored
+                unstored.popleft()  # otherwise it would block the following ones
                 raise
             unstored.popleft()
         del self._unstored[owner]
@@ -293,14 +293,14 @@ class PreferenceOutbox:
             return
         try:
             self.drain(owner)
-        except Exception as error:  # noqa: BLE001 - a sink may raise anything; what waits is kept
-            logger.warning("error=<%s> | preference signals wait, they are sent later", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything; the signals stay
+            logger.warning("error=<%s> | failed to send preference signals, retrying later", type(error).__name__)
             self._later(owner, "send", self._send)
         else:
             self._waits.pop((owner, "send"), None)
 
     def _later(self, owner: Owner, what: str, work: Callable[[Owner], None]) -> None:
-        """Do ``work`` after twice as long as the last time; who asks for it meanwhile waits for that."""
+        """Run ``work`` after twice the previous delay. Calls before that have no further effect."""
         task = (owner, what)
 
         def again() -> None:
@@ -314,42 +314,42 @@ class PreferenceOutbox:
     def store(
         self,
         owner: Owner,
-        said: Preference,
+        preference: Preference,
         *,
         at: float,
         message_id: str | None = None,
         session_id: str | None = None,
     ) -> PreferenceSignal:
-        """Store a signal under the user's next number; it is sent by ``drain``.
+        """Store a signal under the user's next number; ``drain`` sends it.
 
         Raises:
-            PersonalDataError: The policy refuses it.
-            StoreUnavailableError: The table does not answer.
-            ConflictError: Others keep storing signals of the same user.
+            PersonalDataError: The policy refuses the signal.
+            StoreUnavailableError: The table is unavailable.
+            ConflictError: Other writers keep storing signals of the user.
         """
-        self._clean(owner, said)
+        self._clean(owner, preference)
         origin = {"at": at, "message_id": message_id, "session_id": session_id}
-        return self._store(owner, [{**origin, "id_": uuid.uuid4().hex, "said": said}])[0]
+        return self._store(owner, [{**origin, "id_": uuid.uuid4().hex, "preference": preference}])[0]
 
-    def _store(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
-        """Store the preferences of a message as one entry: one write, however many they are.
+    def _store(self, owner: Owner, entries: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
+        """Store the preferences of a message as one entry, in one write.
 
-        Preferences that were forgotten since, or stated before the user was erased, are left out.
+        Preferences that were deleted since, or stated before the user was erased, are left out.
         """
         log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
-        statements = [each for each in heard if each["said"] is not None]
+        statements = [each for each in entries if each["preference"] is not None]
         valid, erased = log.admitted([_statement(each) for each in statements])
         bodies = []
-        for each in heard:
+        for each in entries:
             origin = {name: each[name] for name in ("at", "message_id", "session_id")}
             try:
-                if each["said"] is None:
+                if each["preference"] is None:
                     if erased is not None and each["at"] <= float(erased.get("at") or 0.0):
                         continue
                     self._drop(owner, Removal(each["at"], message=message_digest(each["message_id"])))
                 elif _statement(each) not in valid:
                     continue
-                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["said"])})
+                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["preference"])})
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
 
@@ -367,31 +367,31 @@ class PreferenceOutbox:
             if self._table.transact(writes):
                 return signals_of(owner, number, bodies)
             if self._table.get(owner.partition, ERASED) != erased:
-                return self._store(owner, heard)
+                return self._store(owner, entries)
             return None
 
         return repeat_until_written(attempt, record=place_of(owner, HEAD)) if bodies else []
 
-    def _store_direct(self, owner: Owner, heard: Sequence[Mapping[str, Any]]) -> None:
+    def _store_direct(self, owner: Owner, entries: Sequence[Mapping[str, Any]]) -> None:
         """Store the preferences of a message in the table of the sink."""
         assert isinstance(self._sink, TablePreferenceSink)  # noqa: S101 - see _is_direct
         bodies = []
-        for each in heard:
+        for each in entries:
             origin = {name: each[name] for name in ("at", "message_id", "session_id")}
             try:
-                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["said"])})
+                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["preference"])})
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
         signals = signals_of(owner, 0, bodies)
         if signals:
             self._sink.send_together(signals)
-            self._drained(owner, any(signal.taken_back for signal in signals))
+            self._drained(owner, any(signal.retracted for signal in signals))
 
-    def _clean(self, owner: Owner, said: Preference | None) -> dict[str, Any]:
-        if said is None:
-            return {"key": "", "value": "", "taken_back": True}
-        key, value = (self._pii.applied(text, place=owner.partition) for text in (said.slot, said.value))
-        return {"key": key, "value": value, "liked": said.liked, "adds": said.adds}
+    def _clean(self, owner: Owner, preference: Preference | None) -> dict[str, Any]:
+        if preference is None:
+            return {"key": "", "value": "", "retracted": True}
+        key, value = (self._pii.applied(text, place=owner.partition) for text in (preference.slot, preference.value))
+        return {"key": key, "value": value, "liked": preference.liked, "adds": preference.adds}
 
     def _item(self, owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -> Item:
         id_ = f"{ENTRY}{number:012d}"
@@ -399,9 +399,9 @@ class PreferenceOutbox:
         return {"user_id": owner.partition, "memory_id": id_, "data": data}
 
     def _drop(self, owner: Owner, removal: Removal) -> None:
-        """Remove waiting signals that a removal voids. One that another worker is sending is deleted by the next signal."""
+        """Remove pending signals that a removal voids. A signal that another worker is sending is retracted by the next one."""
         for number, bodies in list(self._entries(owner)):
-            kept = [body for body in bodies if body.get("taken_back") or not removal.voids(_statement_of(body))]
+            kept = [body for body in bodies if body.get("retracted") or not removal.voids(_statement_of(body))]
             if not kept:
                 self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
             elif len(kept) < len(bodies):
@@ -416,15 +416,16 @@ class PreferenceOutbox:
             yield entry
 
     def waiting(self, owner: Owner) -> Iterator[PreferenceSignal]:
-        """Yield the user's signals that the sink has not taken yet, in order."""
+        """Yield the user's pending signals in order."""
         for number, bodies in self._entries(owner):
             yield from signals_of(owner, number, bodies)
 
     def drain(self, owner: Owner) -> int:
-        """Send what waits, in order; return how many the sink took. Another worker that is at it is left to it.
+        """Send pending signals in order; return the number of accepted ones.
 
         Raises:
-            Exception: Whatever the sink raised; what it did not take is kept.
+            StoreUnavailableError: Another worker sends the user's signals.
+            Exception: Any error of the sink; the remaining signals stay.
         """
         sent, is_removal = 0, False
         if self._table.get(owner.partition, HEAD) is None:  # nothing was ever stored, or the user was erased
@@ -437,7 +438,7 @@ class PreferenceOutbox:
                     for signal in signals_of(owner, number, bodies):
                         self._sink.send(signal)
                         sent += 1
-                        is_removal = is_removal or signal.taken_back
+                        is_removal = is_removal or signal.retracted
                     self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
             finally:
                 if sent:
@@ -448,7 +449,7 @@ class PreferenceOutbox:
 
     def _unlist(self, owner: Owner) -> None:
         self._table.delete(bucket_of(owner), owner.partition)
-        if next(self.waiting(owner), None) is not None:  # stored between the last look and the delete
+        if next(self.waiting(owner), None) is not None:  # stored between the last read and the delete
             self._table.put({"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids})
 
     @contextmanager
@@ -465,7 +466,7 @@ class PreferenceOutbox:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
     def drain_all(self) -> int:
-        """Send what waits of all users, such as those who never come back; return how many signals the sinks took."""
+        """Send pending signals of all users, including those who do not return; return the number of accepted ones."""
         sent = 0
         for bucket in range(BUCKETS):
             for item in list(self._table.query(f"spool/{bucket:02d}")):
@@ -474,20 +475,20 @@ class PreferenceOutbox:
                     sent += self.drain(owner)
                 except StoreError as error:
                     logger.debug("error=<%s> | a user's signals wait on", type(error).__name__)
-                except Exception as error:  # noqa: BLE001 - a sink may raise anything, the other users' signals go all the same
+                except Exception as error:  # noqa: BLE001 - a sink may raise anything; other users' signals must be sent
                     logger.warning("error=<%s> | a user's signals wait on", type(error).__name__)
         return sent
 
 
 def _statement(each: Mapping[str, Any]) -> Statement:
-    return Statement(each["said"], each["at"], each["message_id"], each["session_id"])
+    return Statement(each["preference"], each["at"], each["message_id"], each["session_id"])
 
 
 def _statement_of(body: Mapping[str, Any]) -> Statement:
-    said = Preference(body["key"], body["value"], body["liked"], body["adds"])
-    return Statement(said, float(body["at"]), body["message_id"], body["session_id"])
+    preference = Preference(body["key"], body["value"], body["liked"], body["adds"])
+    return Statement(preference, float(body["at"]), body["message_id"], body["session_id"])
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition that lists a user while signals of his wait."""
+    """Return the partition that lists a user while signals are pending."""
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"

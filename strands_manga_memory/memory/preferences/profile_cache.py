@@ -1,4 +1,4 @@
-"""ProfileCache: the context of a user in the hot tier, and statements made since, as one agent sees them."""
+"""Cache of a user's context in the hot tier, and of later statements, for one agent."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CachedContext:
-    """Text that an agent is told about its user.
+    """Text about the user for an agent.
 
     Attributes:
-        context: Context of the session's start.
-        overrides: Preferences stated or set since, by slot, the latest last: they win over ``context``.
+        context: Context at the session's start.
+        overrides: Later preferences by slot, the latest last. They take precedence over ``context``.
     """
 
     context: AgentContext = field(default_factory=AgentContext)
@@ -53,7 +53,7 @@ class TableView:
     Attributes:
         revision: Returns the revision of the user's memories; None if other processes publish changes in the hot tier.
         removals: Returns the removals of preferences and messages.
-        erased_at: Returns when the user was last erased, in seconds since 1970; 0.0: never.
+        erased_at: Returns the time of the user's last erasure, in seconds since 1970; 0.0: never.
         clock: Seconds since 1970.
     """
 
@@ -64,30 +64,29 @@ class TableView:
 
 
 class ProfileCache:
-    """One user's context in the hot tier, shared by all devices and workers.
+    """Context of one user in the hot tier, shared by all devices and workers.
 
-    The context is loaded once, when a session starts, and stays the same while the session lasts, so that a prompt's prefix
-    does not change. A preference stated or set meanwhile is an override, which the other devices see before their next model
-    call. A removal, by any device or process, ends the context: ``refresh`` drops it and reads a new one. While the hot tier
-    is down, this process goes on with the context and statements that it has.
+    The context is loaded once per session and does not change within it, so that a prompt's prefix stays equal. Later
+    preferences are overrides, which other devices load before their next model call. After a removal by any process,
+    ``refresh`` drops the context and reads a new one. While the hot tier is down, this process uses its last values.
 
     Args:
         hot: The hot tier.
         user_id: The user, unique within the tenant.
         tenant: The tenant; None is a tenant of its own.
-        spool: Takes statements on their way to the sink; None: they go nowhere.
-        ttl: Seconds the cache lives after its last use. Default 1,800.
+        outbox: Outbox for statements; None: they are not sent to a sink.
+        ttl: Seconds that the cache exists after its last use. Default 1,800.
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
-        codec: Seals the fields in the hot tier.
+        codec: Codec of the fields in the hot tier.
         clock: Monotonic seconds, for the health of the tier.
         table: Reads of the memory table. Default: none.
 
     Attributes:
-        writer: Does the background work of the cache, under the key ``lane``. All caches of the user in the process share the
-            lane, so a refresh comes behind statements of another agent.
+        writer: Runs the background work of the cache under the key ``lane``. All caches of the user in the process share the
+            key, so a refresh follows pending statements of other agents.
 
     Raises:
-        ValueError: An id is not allowed, or ``ttl`` is not above 0.
+        ValueError: An id is invalid, or ``ttl`` is not above 0.
     """
 
     def __init__(
@@ -123,26 +122,26 @@ class ProfileCache:
 
     @property
     def cached(self) -> CachedContext:
-        """Context and overrides as last read or written, without I/O, with statements that wait for the hot tier."""
+        """Context and overrides as last read or written, including statements that wait for the hot tier. No I/O."""
         with self._lock:
             return self._cached
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences stated or set since the session's start, by slot, each with the statement that said it."""
+        """Preferences since the session's start, by slot, each with its statement."""
         with self._lock:
             return fold(self._statements_since())
 
     def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> CachedContext:
-        """Return the user's context from the hot tier; if it is not there, by ``read``, and keep it there.
+        """Return the user's context from the hot tier. If it is missing, call ``read`` and store the result there.
 
         Args:
-            read: Reads the user's memories; called again when they were removed from.
-            changed: Called when memories were changed elsewhere, with ``is_removal=True`` if some were removed.
+            read: Reads the user's memories; called again after removals.
+            changed: Called after changes by other processes, with ``is_removal=True`` if memories were removed.
         """
         self._read_context, self._memories_changed = read, changed
         state = self._look(touch=True)
-        if state is not None and self._is_told(state.context):
+        if state is not None and self._is_usable(state.context):
             with self._lock:
                 self._take(state, state.context or AgentContext())
         else:
@@ -150,11 +149,11 @@ class ProfileCache:
         return self.cached
 
     def prefer(self, key: str, value: str, *, session_id: str | None = None) -> None:
-        """Keep a preference that is stated now, as ``hear`` does.
+        """Store a preference that is stated now; see ``hear``.
 
         Raises:
             ValueError: Key or value are empty.
-            PersonalDataError: The policy refuses it.
+            PersonalDataError: The policy refuses the preference.
         """
         filled("key", key)
         filled("value", value)
@@ -163,29 +162,29 @@ class ProfileCache:
 
     def hear(
         self,
-        said: Sequence[Preference],
+        preferences: Sequence[Preference],
         *,
         message_id: str | None = None,
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Keep the preferences of a message: here and in the hot tier at once, then on their way to the sink, in one batch.
+        """Store the preferences of a message, here and in the hot tier at once, then send them to the sink in one batch.
 
-        Preferences that the policy for personal data refuses are left out, and those of a message from before an erasure.
+        Preferences that the policy for personal data refuses, and those from before an erasure, are left out.
 
         Args:
-            said: The preferences.
+            preferences: The preferences.
             message_id: ``tracking_id`` of the message.
             session_id: Session of the message.
             at: Time of the message, in seconds since 1970. Default: now.
         """
         at = self._table.clock() if at is None else at
         kept = []
-        for each in said:
+        for each in preferences:
             try:
                 cleaned = replace(each, slot=self._clean(each.slot), value=self._clean(each.value))
             except PersonalDataError as error:
-                logger.debug("error=<%s> | a preference was not kept", type(error).__name__)
+                logger.debug("error=<%s> | a preference was refused", type(error).__name__)
                 continue
             kept.append(Statement(cleaned, at, message_id, session_id))
         if not kept or at <= self._void_before:
@@ -195,19 +194,19 @@ class ProfileCache:
             self._show()
         self._save()
         if self._outbox is not None:
-            said = [each.said for each in kept]
-            self._outbox.emit(self._owner, said, message_id=message_id, session_id=session_id, at=at)
+            preferences = [each.preference for each in kept]
+            self._outbox.emit(self._owner, preferences, message_id=message_id, session_id=session_id, at=at)
 
     def remove(self, removal: Removal) -> None:
-        """Tell nothing of a removed preference or message from now on; the next ``refresh`` reads a new context."""
+        """Exclude a removed preference or message from now on. The next ``refresh`` reads a new context."""
         with self._lock:
             self._unsaved = list(valid(self._unsaved, [removal]))
             self._take(replace(self._state, statements=valid(self._state.statements, [removal]), removed=""), AgentContext())
 
     def refresh(self) -> bool:
-        """Look whether another device or process changed something; return whether the overrides or the context changed.
+        """Load the changes of other devices and processes; return whether overrides or context changed.
 
-        One round trip, and a read of the memories if something was removed from them.
+        One round trip, plus a read of the memories after a removal.
         """
         before = self.cached
         if self._unsaved:
@@ -222,22 +221,22 @@ class ProfileCache:
             if state.revision != known.revision:
                 self._memories_changed(is_removal=False)
         elif not state.exists and (state.epoch, state.version, state.is_erased) == (known.epoch, known.version, True):
-            return False  # the user was erased, which this agent knows
+            return False  # the agent has handled this erasure already
         else:
             self._reload(state)
         return self.cached != before
 
     def peek(self) -> CachedContext:
-        """Return the content of the hot tier, by inspection: no time to live is touched."""
+        """Return the content of the hot tier without renewing its TTL."""
         state = self._read() or ProfileState()
         return CachedContext(state.context or AgentContext(), _values(recent(state.statements, state.removals)))
 
     def invalidate(self) -> None:
-        """Let the next session start read the user's memories from the table; overrides stay."""
+        """Make the next session start read the memories from the table. Overrides stay."""
         self._profile.publish(drops_context=True)
 
     def bury(self, *, ttl: float) -> int:
-        """Delete the cache and leave a tombstone for ``ttl`` seconds; return its epoch."""
+        """Replace the cache by a tombstone that exists for ``ttl`` seconds; return its epoch."""
         with self._lock:
             self._unsaved = []
             self._take(ProfileState(), AgentContext())
@@ -252,23 +251,23 @@ class ProfileCache:
         return self._health.tried(work)
 
     def _read(self, *, touch: bool = False) -> ProfileState | None:
-        """Return the record of the hot tier; None if the tier does not answer."""
+        """Return the record of the hot tier; None if the tier is unavailable."""
         loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
         return None if loaded is None else self._profile.state_of(loaded[0])
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Return the record with the changes of other processes; None if the tier does not answer."""
+        """Return the record with the changes of other processes; None if the tier is unavailable."""
         state = self._read(touch=touch)
         return None if state is None else self._tried(lambda: self._followed(state))
 
-    def _is_told(self, context: AgentContext | None) -> bool:
-        """Tell whether a context of the hot tier may be told: a removal that could not be published ends with its age."""
+    def _is_usable(self, context: AgentContext | None) -> bool:
+        """Return whether a context of the hot tier may be used. Its age bounds the effect of an unpublished removal."""
         if context is None:
             return False
         return context.read_at is None or self._table.clock() - context.read_at < self._ttl
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Return the record after changes that other processes made in the table alone, as they share no hot tier."""
+        """Return the record after changes that other processes made only in the table, because they share no hot tier."""
         if self._table.revision is None or not state.exists or (revision := self._table.revision()) == state.revision:
             return state
 
@@ -284,14 +283,14 @@ class ProfileCache:
         return self._profile.update(changed, drops=True) or ProfileState()
 
     def _reload(self, state: ProfileState) -> None:
-        """Drop the context, and read a new one; after an erasure drop statements from before it, too."""
+        """Drop the context and read a new one. After an erasure, drop earlier statements, too."""
         is_erased = self._table.revision is not None or state.is_erased or state.epoch > max(1, self._state.epoch)
         with self._lock:
             self._take(replace(state, removed=""), AgentContext())
         if is_erased:
             self._drop_erased()
         self._memories_changed(is_removal=True)
-        if self._is_told(state.context):
+        if self._is_usable(state.context):
             with self._lock:
                 self._take(state, state.context or AgentContext())
         elif self._read_context is not None:
@@ -301,7 +300,7 @@ class ProfileCache:
                 self._take(state, AgentContext())
 
     def _load(self, state: ProfileState | None) -> None:
-        """Read the context from the table, and keep it in the hot tier unless something was changed meanwhile."""
+        """Read the context from the table, and store it in the hot tier unless the record changed meanwhile."""
         assert self._read_context is not None  # noqa: S101 - load has set it
         revision = self._table.revision() if self._table.revision is not None else ""
         context = self._read_context()
@@ -330,7 +329,7 @@ class ProfileCache:
                 self._take(stored, context)
 
     def _save(self) -> None:
-        """Write the statements that wait to the hot tier."""
+        """Write pending statements to the hot tier."""
         mine: list[Statement] = []
 
         def added(state: ProfileState) -> ProfileState | None:

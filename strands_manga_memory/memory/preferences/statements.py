@@ -1,4 +1,4 @@
-"""Statements: the preferences a user stated, with the time of each message, and the removals that void them. Pure."""
+"""Statements of preferences with the times of their messages, and removals that void them. Pure."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from strands_manga_memory.language.preferences import (
 from strands_manga_memory.memory.records import content_key
 
 MOST_RECENT = 30
-"""Statements that the hot tier keeps beside the memories: the latest."""
+"""Most recent statements that the hot tier stores."""
 MOST_SLOTS = 100
-"""Slots of stated preferences that are kept for a user; the oldest leave first. Those set by ``prefer`` are not counted."""
+"""Most slots of stated preferences per user; the oldest are dropped. Slots set by ``prefer`` do not count."""
 _MOST_OF_A_SLOT = 8
 _MOST_REMOVALS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A preference, and when and by which message it was stated.
+    """Preference with the time and id of its message.
 
     Attributes:
-        said: The preference.
+        preference: The preference.
         at: Time of the message, in seconds since 1970.
-        message_id: ``tracking_id`` of the message; None if it is unknown, or if ``prefer`` set the value.
+        message_id: ``tracking_id`` of the message; None if it is unknown or ``prefer`` set the value.
         session_id: Session of the message.
-        is_set: Whether ``prefer`` set the value: it replaces all values of its slot.
+        is_set: Whether ``prefer`` set the value, which replaces all values of its slot.
     """
 
-    said: Preference
+    preference: Preference
     at: float
     message_id: str | None = None
     session_id: str | None = None
@@ -45,29 +45,38 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Slot in which the statement stands; a statement without a slot has a key of its own."""
-        if self.said.liked is False:
+        """Slot of the statement; a statement without a slot has a unique key."""
+        if self.preference.liked is False:
             return DISLIKES
-        return self.said.slot or f"~{content_key(canonical_value(self.said.value))}"
+        return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
 
     @property
     def row(self) -> list[Any]:
         """Stored form."""
-        said = self.said
-        return [said.slot, said.value, said.liked, said.adds, self.message_id, self.at, self.session_id, self.is_set]
+        preference = self.preference
+        return [
+            preference.slot,
+            preference.value,
+            preference.liked,
+            preference.adds,
+            self.message_id,
+            self.at,
+            self.session_id,
+            self.is_set,
+        ]
 
     @classmethod
     def of(cls, row: Any) -> Statement:
-        """Return the statement of a row; raise ``TypeError`` or ``ValueError`` for anything else."""
+        """Return the statement of a row; raise ``TypeError`` or ``ValueError`` if the row is invalid."""
         slot, value, liked, adds, message_id, at, session_id, is_set = row
-        said = Preference(text_of(slot), text_of(value), liked, bool(adds))
-        return cls(said, float(at), _optional(message_id), _optional(session_id), bool(is_set))
+        preference = Preference(text_of(slot), text_of(value), liked, bool(adds))
+        return cls(preference, float(at), _optional(message_id), _optional(session_id), bool(is_set))
 
     def repeats(self, other: Statement) -> bool:
-        """Tell whether another statement is the same one, read from the same message."""
+        """Return whether another statement is the same one from the same message."""
         if not self.message_id or self.message_id != other.message_id:
             return False
-        mine, theirs = self.said, other.said
+        mine, theirs = self.preference, other.preference
         return (mine.slot, mine.liked, canonical_value(mine.value)) == (
             theirs.slot,
             theirs.liked,
@@ -77,13 +86,13 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A preference that was forgotten, or a message that was retracted: it voids the statements made up to its time.
+    """Deletion of a preference or retraction of a message. It voids statements up to its time.
 
     Attributes:
         at: Time of the removal, in seconds since 1970.
-        slot: Slot of the forgotten preference; empty if there is none.
-        values: Digests of the forgotten values, which are void in every slot.
-        message: Digest of the ``tracking_id`` of the retracted message; empty if a preference was forgotten.
+        slot: Slot of the deleted preference, or empty.
+        values: Digests of the deleted values, which are void in every slot.
+        message: Digest of the ``tracking_id`` of the retracted message; empty for a deleted preference.
     """
 
     at: float
@@ -93,34 +102,34 @@ class Removal:
 
     @property
     def row(self) -> list[Any]:
-        """Stored form, without the content that was removed."""
+        """Stored form, without the removed content."""
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
     def of(cls, row: Any) -> Removal:
-        """Return the removal of a row; raise ``TypeError`` or ``ValueError`` for anything else."""
+        """Return the removal of a row; raise ``TypeError`` or ``ValueError`` if the row is invalid."""
         at, slot, values, message = row
         return cls(float(at), text_of(slot), tuple(map(text_of, values)), text_of(message))
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Return the removal of a preference; without a slot ``value`` is the whole statement."""
+        """Return the removal of a preference. Without a slot, ``value`` is the whole statement."""
         values = split_values(value) if slot else [value]
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
-        """Tell whether a statement is void."""
+        """Return whether the removal voids a statement."""
         if statement.at > self.at:
             return False
         if self.message:
             return statement.message_id is not None and message_digest(statement.message_id) == self.message
-        if statement.said.liked is None:
-            return False  # it says that something is not wanted any more, which no removal contradicts
+        if statement.preference.liked is None:
+            return False  # the end of a preference is not voided
         if self.slot and statement.slot == self.slot:
             return True
-        if (self.slot == DISLIKES) != (statement.said.liked is False):
+        if (self.slot == DISLIKES) != (statement.preference.liked is False):
             return False
-        values = split_values(statement.said.value) if statement.said.slot else [statement.said.value]
+        values = split_values(statement.preference.value) if statement.preference.slot else [statement.preference.value]
         return not {content_key(canonical_value(each)) for each in values}.isdisjoint(self.values)
 
 
@@ -138,19 +147,19 @@ class SlotState:
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Return the value of each slot after all statements, in the order of their times; the last one stated comes last."""
+    """Return the value of each slot after all statements in the order of their times. The last stated slot comes last."""
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=lambda each: (each.at, each.is_set)):
-        said = each.said
+        preference = each.preference
         known = {slot: state.value for slot, state in slots.items()}
         if each.is_set:
-            changed = _set(known, said)
-        elif not said.slot:
-            changed = {each.slot: said.value}
+            changed = _set(known, preference)
+        elif not preference.slot:
+            changed = {each.slot: preference.value}
         else:
-            changed = apply_preference(known, said)
-            if said.liked and said.slot in known and said.slot not in changed:
-                changed[said.slot] = known[said.slot]
+            changed = apply_preference(known, preference)
+            if preference.liked and preference.slot in known and preference.slot not in changed:
+                changed[preference.slot] = known[preference.slot]
         for slot, value in changed.items():
             slots.pop(slot, None)
             if value:
@@ -158,14 +167,14 @@ def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
     return slots
 
 
-def _set(known: dict[str, str], said: Preference) -> dict[str, str]:
+def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
     changed: dict[str, str] = {}
-    if said.slot == DISLIKES:
-        for value in split_values(said.value):
+    if preference.slot == DISLIKES:
+        for value in split_values(preference.value):
             changed |= apply_preference({**known, **changed}, Preference(LIKES, value, liked=False))
     else:
-        changed = apply_preference(known, said)
-    return {**changed, said.slot: said.value}
+        changed = apply_preference(known, preference)
+    return {**changed, preference.slot: preference.value}
 
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
@@ -179,7 +188,7 @@ def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) ->
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Return all statements in the order of their times, each message's once, within the limits of a slot and a user."""
+    """Return all statements in the order of their times, without repetitions, within the limits per slot and user."""
     rows = list(known)
     for each in new:
         earlier = next((row for row in rows if each.repeats(row)), None)
@@ -197,12 +206,12 @@ def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statem
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return as many of the latest removals as are kept."""
+    """Return the most recent removals, up to the limit."""
     return tuple(sorted(removals, key=lambda each: each.at)[-_MOST_REMOVALS:])
 
 
 def text_of(value: object) -> str:
-    """Return a stored text; raise ``TypeError`` for anything else."""
+    """Return ``value`` if it is a text; otherwise raise ``TypeError``."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.80} is no text")
     return value
