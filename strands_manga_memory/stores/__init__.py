@@ -1,4 +1,4 @@
-"""Ports and adapters for storage: ``Table`` and ``HotStore``, what implements them, and how to open them from a URL."""
+"""Storage protocols ``Table`` and ``HotStore``, their adapters, and functions that open them from a URL."""
 
 from __future__ import annotations
 

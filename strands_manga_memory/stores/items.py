@@ -1,4 +1,4 @@
-"""Checks that every ``Table`` makes of records, writes and queries. Pure."""
+"""Validation of records, writes and queries, common to all tables. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from strands_manga_memory.stores.encoding.codec import load_stored
 from strands_manga_memory.stores.table import Index, Item, Key, TableSchema, Write
 
 MAX_TRANSACT = 100
-"""Most writes of one ``transact`` call; DynamoDB's limit."""
+"""Most writes of one ``transact`` call, from DynamoDB."""
 
 
 _MOST = 1e125
-"""DynamoDB takes numbers up to about this."""
+"""Approximate limit of numbers in DynamoDB."""
 
 
 def key_of(schema: TableSchema, item: Item) -> Key:
-    """Return a record's key.
+    """Return the key of a record.
 
     Raises:
-        ValueError: A half of it is missing, empty or no string, or an attribute of an index is of another type than declared.
+        ValueError: A part of the key is missing, empty or not a string, or an attribute of an index has another type
+            than declared.
     """
     for name in (schema.partition, schema.sort):
         value = item.get(name)
@@ -34,7 +35,7 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 
 
 def target_of(schema: TableSchema, write: Write) -> Key:
-    """Return the key of the record a write is about; raise ``ValueError`` if it is no put, no delete and no check."""
+    """Return the key of a write's record; raise ``ValueError`` if it is no put, delete or check."""
     if (write.item is None) == (write.key is None):
         raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
     if write.is_check and (write.key is None or write.when is None):
@@ -43,10 +44,10 @@ def target_of(schema: TableSchema, write: Write) -> Key:
 
 
 def place_in(index: Index, item: Mapping[str, Any] | None) -> tuple[str, str | float] | None:
-    """Return where an index lists a record: partition and sort value, or None if it lacks one of them.
+    """Return partition and sort value of a record in an index; None if it lacks one of them.
 
     Raises:
-        ValueError: One of them is of another type than the index declares.
+        ValueError: A value has another type than the index declares.
     """
     if item is None or index.partition not in item or index.sort not in item:
         return None
@@ -77,7 +78,7 @@ def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
 
 
 def checked_index(schema: TableSchema, name: str) -> Index:
-    """Return the index called ``name``; raise ``ValueError`` if there is none."""
+    """Return the index called ``name``; raise ``ValueError`` if it does not exist."""
     for index in schema.indexes:
         if index.name == name:
             return index
@@ -91,7 +92,7 @@ def check_limit(limit: int | None) -> None:
 
 
 def normal(value: Any) -> Any:
-    """Return ``value`` as DynamoDB would give it back: 2.0 is 2, a tuple is a list."""
+    """Return ``value`` as DynamoDB would return it: 2.0 becomes 2, a tuple a list."""
     if isinstance(value, str | int | bytes) or value is None:
         return value
     if isinstance(value, float):
@@ -108,12 +109,12 @@ def normal(value: Any) -> Any:
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Return the record that ``dump`` made bytes of.
+    """Return the record of dumped bytes.
 
     Raises:
-        CorruptRecordError: It is damaged, or none of this key.
+        CorruptRecordError: The bytes are damaged, or belong to another key.
     """
     item = load_stored(data, name := repr(key))
     if not isinstance(item, dict) or (item.get(schema.partition), item.get(schema.sort)) != tuple(key):
-        raise CorruptRecordError(f"record={name!r} is damaged: it is no record of this key", record=name)
+        raise CorruptRecordError(f"record={name!r} is damaged: it belongs to another key", record=name)
     return item

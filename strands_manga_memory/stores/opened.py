@@ -1,4 +1,4 @@
-"""table_of and hot_store_of: what stands for a store, the store itself or its URL."""
+"""Stores from arguments that are a store or its URL."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def table_of(given: Table | str, schema: TableSchema = SESSIONS, *, name: str = 
 @overload
 def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table | None: ...
 def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table | None:
-    """Return the table that was given, or the one a URL names, created if it is missing.
+    """Return a given table, or the table of a URL, created if it is missing.
 
-    A URL gives the same table as long as that is in use, so that all who name it share what they know of its health.
+    The same URL returns the same table while that is in use, so that all users share its health.
 
     Args:
         given: A table, a URL, or None.
-        schema: Names of a table that a URL names.
-        name: What the argument is called.
+        schema: Schema of a table that a URL names.
+        name: Name of the argument, for errors.
 
     Raises:
-        ValueError: The URL is not understood, or it is neither.
-        StoreUnavailableError: The store does not answer.
+        ValueError: The URL is invalid, or the argument is neither a table nor a URL.
+        StoreUnavailableError: The store is unavailable.
     """
     if not isinstance(given, str):
         return given if given is None else with_method(name, given, "batch_get(keys)", "a Table or its URL")
@@ -49,11 +49,11 @@ def hot_store_of(given: HotStore | str) -> HotStore: ...
 @overload
 def hot_store_of(given: HotStore | str | None) -> HotStore | None: ...
 def hot_store_of(given: HotStore | str | None) -> HotStore | None:
-    """Return the hot store that was given, or the one a URL names: the same as long as that is in use.
+    """Return a given hot store, or the hot store of a URL, which is shared while it is in use.
 
     Raises:
-        ValueError: The URL is not understood, or it is neither.
-        StoreUnavailableError: No node of the cluster answers.
+        ValueError: The URL is invalid, or the argument is neither a hot store nor a URL.
+        StoreUnavailableError: No node of the cluster is available.
     """
     if not isinstance(given, str):
         return given if given is None else with_method("hot", given, "load(conversation)", "a HotStore or its URL")

@@ -1,4 +1,4 @@
-"""memory_table: where a user's memories are if nobody named their table."""
+"""Location of a user-memory table that is not set explicitly."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 
 MemoryTable = Table | Literal[False] | None
-"""The memory table; False: there is none; None: nobody said."""
+"""Memory table; False: there is none; None: it is not specified."""
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the memory table to look at, if there is one, and the places that could not be looked at.
+    """Return the memory table, if there is one, and notes on locations that could not be checked.
 
-    If nobody named it, it is looked for beside the durable tier, where ``MangaMemory.open(memories=True)`` makes it: in the
-    same file, or under its usual name in the same service.
+    An unspecified table is searched next to the durable tier, where ``MangaMemory.open(memories=True)`` creates it: in the
+    same file, or under its default name in the same service.
 
     Args:
-        memories: The table that was named.
+        memories: The specified table.
         durable: The durable tier.
 
     Raises:
-        StoreUnavailableError: The place beside the durable tier does not answer.
+        StoreUnavailableError: The location next to the durable tier is unavailable.
     """
     if memories is False:
         return None, []
     if memories is not None:
         return memories, []
-    found, is_sure = _beside(getattr(durable, "observes", durable))
+    found, is_sure = _neighbor(getattr(durable, "observes", durable))
     if found is None:
-        return None, ["memories: no memory table is named, and the durable tier does not say what is beside it"]
+        return None, ["memories: no memory table is set, and it cannot be searched next to this durable tier"]
     try:
         found.get("nobody", "nothing")
     except StoreRefusedError as error:
         if error.reason != "table":
-            return None, [f"memories: {found!r} beside the durable tier cannot be read, reason: {error.reason}"]
+            return None, [f"memories: {found!r} next to the durable tier cannot be read, reason: {error.reason}"]
     else:
         return found, []
     if is_sure:
         return None, []
-    return None, [f"memories: no memory table is named, and there is no {found!r} beside the durable tier"]
+    return None, [f"memories: no memory table is set, and there is no {found!r} next to the durable tier"]
 
 
-def _beside(durable: Any) -> tuple[Table | None, bool]:
-    """Return the memory table that may be beside the durable tier, and whether there is no other if it is not."""
+def _neighbor(durable: Any) -> tuple[Table | None, bool]:
+    """Return the possible memory table next to the durable tier, and whether a missing one rules out others."""
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 
@@ -57,6 +57,6 @@ def _beside(durable: Any) -> tuple[Table | None, bool]:
     if (client := getattr(durable, "client", None)) is not None:
         from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
 
-        # Whoever gave one table a name of its own will have given the other one, too.
+        # If the durable table has a custom name, the memory table may have one, too.
         return DynamoDBTable(client, USER_MEMORY), durable.name == durable.schema.name
     return None, False

@@ -1,4 +1,4 @@
-"""Table: the port for durable, sorted records, and the conditions of its writes."""
+"""Protocol of durable, sorted tables, with conditions of writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Item = dict[str, Any]
-"""One record: attribute names to ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``None``, or lists and dicts of them."""
+"""Record: values ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``None``, or lists and dicts of them, by attribute name."""
 
 Key = tuple[str, str]
 """Partition and sort value of a record."""
@@ -15,7 +15,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """A secondary index: the records of the table, found by ``partition`` and sorted by ``sort``."""
+    """Secondary index: the records of a table, partitioned by ``partition`` and sorted by ``sort``."""
 
     name: str
     partition: str
@@ -27,7 +27,8 @@ class Index:
 class TableSchema:
     """Names of a table, its keys, its TTL attribute and its indexes.
 
-    A table of others that has a partition key only has an empty ``sort``; of it, single records can be read, from DynamoDB.
+    For a table of another application without a sort key, ``sort`` is empty; single records can then be read, in
+    DynamoDB only.
     """
 
     name: str
@@ -54,11 +55,11 @@ USER_MEMORY = TableSchema(
 
 @dataclass(frozen=True)
 class Condition:
-    """When a write may happen, judged on the stored record in the same atomic step.
+    """Condition of a write, checked against the stored record in the same atomic step.
 
-    The write happens if the record is absent and ``absent`` is true, or if it is there, every attribute of ``equals`` has
-    that value, and every attribute of ``below`` is a number lower than that value. A condition without ``equals`` and
-    ``below`` is never met by a record that is there.
+    It is met if the record is absent and ``absent`` is true, or if the record exists, every attribute of ``equals`` has
+    that value, and every attribute of ``below`` is a number below that value. Without ``equals`` and ``below``, no
+    existing record meets it.
     """
 
     absent: bool = False
@@ -66,7 +67,7 @@ class Condition:
     below: Mapping[str, float] = field(default_factory=dict)
 
     def met_by(self, item: Mapping[str, Any] | None) -> bool:
-        """Tell whether ``item`` (None: no record) lets the write happen."""
+        """Return whether a record (None: absent) meets the condition."""
         if item is None:
             return self.absent
         if not self.equals and not self.below:
@@ -82,10 +83,10 @@ ABSENT = Condition(absent=True)
 
 @dataclass(frozen=True)
 class Write:
-    """One part of a ``transact`` call: a put (``item``), a delete (``key``), or a check (``key`` and ``is_check``).
+    """Part of a ``transact`` call: a put (``item``), a delete (``key``), or a check (``key`` and ``is_check``).
 
-    A put and a delete may have a condition. A check has one, and leaves the record as it is: the other writes happen only if
-    its condition holds when they do.
+    Puts and deletes may have a condition. A check needs one and does not change the record: the other writes are
+    executed only if its condition is met.
     """
 
     item: Item | None = None
@@ -95,35 +96,35 @@ class Write:
 
 
 class Table(Protocol):
-    """A sorted, durable record table; synchronous, thread-safe, bound to no event loop, usable after a fork.
+    """Sorted, durable table of records; synchronous, thread-safe, independent of event loops, usable after a fork.
 
-    Every read is strongly consistent, except through an index. Every method raises ``StoreUnavailableError`` when the store
-    does not answer within its deadline, and ``StoreError`` for any other fault of the driver.
+    Every read is strongly consistent, except through an index. Every method raises ``StoreUnavailableError`` if the
+    store does not answer within its deadline, and ``StoreError`` for other errors of the driver.
     """
 
     schema: TableSchema
 
     def create_if_missing(self) -> None:
-        """Create the table, its indexes and its TTL setting; on an existing table add the TTL setting if it lacks it."""
+        """Create the table, its indexes and its TTL setting if they are missing."""
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return one record, or None."""
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the records that exist among ``keys``, in as few round trips as the store allows."""
+        """Return the existing records among ``keys``, in as few round trips as the store allows."""
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a record whole; return False, and write nothing, if ``when`` is not met.
+        """Write a whole record; return False without writing if ``when`` is not met.
 
         Args:
             item: The record.
-            when: Condition on what is stored.
-            scrub: What it replaces is not readable in any file of the store when it returns. False: it may be until the next
-                write that scrubs, or deletes, which is faster.
+            when: Condition on the stored record.
+            scrub: Whether replaced data must be unreadable in all files of the store when the call returns. False: it
+                may stay until the next delete or write with ``scrub``, which is faster.
         """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
+        """Delete a record; return False without deleting if ``when`` is not met. An absent record is no error."""
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, each at least once, in no order."""
@@ -139,25 +140,25 @@ class Table(Protocol):
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition whose sort value is from ``first`` to ``last`` (both included), in order.
+        """Yield the records of a partition with a sort value from ``first`` to ``last`` (both included), in order.
 
         Args:
             partition: Partition value.
-            first: Lowest sort value; None for the first there is.
-            last: Highest sort value; None for the last there is.
-            reverse: Highest first.
-            limit: Most records to yield; paging goes on until there are as many, or no more.
-            index: Name of a secondary index to read instead; its reads may be stale by a moment.
-            attributes: Attributes to read; None for all. The key is always there.
+            first: Lowest sort value, or None.
+            last: Highest sort value, or None.
+            reverse: Whether to return the highest first.
+            limit: Most records; pages are read until it is reached or there are no more.
+            index: Name of a secondary index to read instead. Its reads may be slightly stale.
+            attributes: Attributes to read; None for all. The key is always included.
         """
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Do all writes (at most 100, 4 MB) or none; return False if a condition is not met."""
+        """Execute all writes (at most 100, 4 MB) or none; return False if a condition is not met."""
 
     def close(self) -> None:
-        """Give back connections. The table can still be used: it opens new ones."""
+        """Close the connections. The table remains usable and opens new ones."""
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
-    """Delete the records whose keys ``rows`` have, in batches; raise ``StoreUnavailableError`` if the store does not answer."""
+    """Delete the records with the keys of ``rows``, in batches; raise ``StoreUnavailableError`` if the store is unavailable."""
     table.batch_write(deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows])

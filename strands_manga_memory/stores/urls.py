@@ -1,4 +1,4 @@
-"""open_table and open_hot_store: the stores that URLs name."""
+"""Stores from URLs."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ _HOT_STORES = (
     "redis+sentinel://host:port,host:port/service or rediss+sentinel://"
 )
 NO_USERS = "none"
-"""In place of the URL of the memory table: there is none."""
+"""Value in place of the memory table's URL if there is none."""
 
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
 def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
-    """Return the table a URL names; nothing is opened or created before its first use.
+    """Return the table of a URL. It is opened at its first use, and not created.
 
     Args:
-        url: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``), or
-            ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part may be missing: the table's
-            name then comes from ``schema``, the rest from the AWS configuration of the process. ``&indexes=false``
-            leaves the schema's indexes out, which this package writes and never reads. Or a URL of libpq,
-            such as ``postgresql://user:password@host:5432/database?sslmode=require``, with the table's name from ``schema``.
+        url: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``); or
+            ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part is optional: the
+            default name comes from ``schema``, the rest from the AWS configuration of the process, and
+            ``&indexes=false`` omits the schema's indexes, which this package writes and never reads; or a URL of libpq,
+            such as ``postgresql://user:password@host:5432/database?sslmode=require``, with the table's name from
+            ``schema``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
-        ValueError: The URL is none of these. Its password, if any, is not shown.
+        ValueError: The URL has another form. The message does not contain its password.
     """
     parts, query = _split(url, _TABLES)
     if parts.scheme == "sqlite":
@@ -54,9 +55,9 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the memory table, None if there is none; ``true`` for ``users`` means beside the durable tier.
+    """Return the URL of the memory table, or None; ``true`` for ``users`` means next to the durable tier.
 
-    In a file the tables have names of their own; in DynamoDB the name is in the URL, and the other arguments stay.
+    In a file, both tables have different names. In DynamoDB, the name is part of the URL, and the arguments are kept.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -67,22 +68,23 @@ def users_table_url(users: str | None, durable: str) -> str | None:
 
 
 def open_hot_store(url: str) -> HotStore:
-    """Return the hot store a URL names.
+    """Return the hot store of a URL.
 
-    Connections are opened on first use, save those of a cluster, whose shape is read here. By default up to 50 connections
-    (to each node), connect timeout 2 s, socket timeout 1 s, no retries by the client.
+    Connections are opened at the first use, except those of a cluster, whose topology is read here. By default up to 50
+    connections (per node), connect timeout 2 s, socket timeout 1 s, no retries by the client.
 
     Args:
         url: ``memory://``, ``redis://user:password@host:port/db``, ``rediss://`` (TLS), ``redis+cluster://host:port``,
-            ``rediss+cluster://host:port``, ``redis+sentinel://user:password@host:port,host:port/service`` or ``rediss+sentinel://``.
-            Query arguments: ``prefix`` and ``deadline`` of the ``RedisHotStore``, and ``client_name``, ``db``,
-            ``health_check_interval``, ``max_connections``, ``protocol``, ``socket_connect_timeout``, ``socket_timeout``,
-            ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``, ``ssl_check_hostname`` and ``ssl_keyfile`` of the client.
-            ``sentinel_username`` and ``sentinel_password`` log in to the sentinels.
+            ``rediss+cluster://host:port``, ``redis+sentinel://user:password@host:port,host:port/service`` or
+            ``rediss+sentinel://``. Query arguments: ``prefix`` and ``deadline`` of the ``RedisHotStore``, and
+            ``client_name``, ``db``, ``health_check_interval``, ``max_connections``, ``protocol``,
+            ``socket_connect_timeout``, ``socket_timeout``, ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``,
+            ``ssl_check_hostname`` and ``ssl_keyfile`` of the client. ``sentinel_username`` and ``sentinel_password``
+            are for the sentinels.
 
     Raises:
-        ValueError: The URL is none of these. Its password is not shown.
-        StoreUnavailableError: No node of the cluster answers.
+        ValueError: The URL has another form. The message does not contain its password.
+        StoreUnavailableError: No node of the cluster is available.
     """
     parts, query = _split(url, _HOT_STORES)
     scheme, _, kind = parts.scheme.partition("+")
@@ -129,7 +131,7 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):
         raise _refused(url, "a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -", _TABLES)
     if not query.get("endpoint", "http://").startswith(("http://", "https://")):
-        raise _refused(url, "its endpoint is no http:// or https:// URL", _TABLES)
+        raise _refused(url, "its endpoint is not an http:// or https:// URL", _TABLES)
     try:
         client = dynamodb_client(region=query.get("region"), endpoint=query.get("endpoint"))
     except (BotoCoreError, ValueError) as error:
@@ -247,7 +249,7 @@ def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
         parts = split_url(url)
         arguments = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except (ValueError, AttributeError, TypeError):
-        raise _refused(url, "it is not a URL", accepted) from None  # the parser's own error may quote the password
+        raise _refused(url, "it is not a URL", accepted) from None  # the parser's error may contain the password
     if parts.fragment:
         raise _refused(url, "a # in it must be written %23", accepted)
     if len(dict(arguments)) < len(arguments):
@@ -256,10 +258,10 @@ def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
 
 
 def split_url(url: str) -> SplitResult:
-    """Split a URL that may name several hosts; newer Pythons (CVE-2025-0938) refuse an IPv6 address that is not the first.
+    """Split a URL that may contain several hosts. Newer Pythons (CVE-2025-0938) reject an IPv6 address that is not the first.
 
     Raises:
-        ValueError: It is no URL.
+        ValueError: The text is not a URL.
     """
     scheme, separator, rest = url.partition("://")
     hosts = re.split("[/?#]", rest, maxsplit=1)[0]
@@ -272,11 +274,11 @@ def _refused(url: object, why: str, accepted: str) -> ValueError:
 
 
 def redis_prefix(url: str) -> str:
-    """Return the prefix of the keys that a URL of a Redis store names, or the default."""
+    """Return the key prefix in the URL of a Redis store, or the default."""
     return dict(parse_qsl(split_url(url).query)).get("prefix", "smm")
 
 
 def without_password(url: str) -> str:
-    """Return a URL fit for logs and errors: what stands before ``@``, and any password among its arguments, as ``***``."""
+    """Return a URL for logs and errors, with the part before ``@`` and passwords in arguments as ``***``."""
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)

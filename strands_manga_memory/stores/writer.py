@@ -1,4 +1,4 @@
-"""Writer: the background work of one pair of stores, on a few daemon threads that all its conversations share."""
+"""Background work of a pair of stores, on a few daemon threads that all its conversations share."""
 
 from __future__ import annotations
 
@@ -37,20 +37,19 @@ def _always() -> bool:
 
 
 class Writer:
-    """Runs work in order per key, and side by side for different keys.
+    """Runs work in order per key, and concurrently for different keys.
 
-    Threads are daemons, started when there is work and gone when there has been none for 10 s, so a process with many
-    conversations has no more of them than ``threads``. Work left at interpreter exit is done in the exiting thread within 5 s,
-    if any of it is needed; SIGKILL, an unhandled SIGTERM and ``os._exit`` skip that. After a fork the child starts with no
-    threads and no work.
+    Threads are daemons, started on demand and ended after 10 s without work, at most ``threads`` per process. At
+    interpreter exit, pending work that is needed runs in the exiting thread for at most 5 s; SIGKILL, an unhandled
+    SIGTERM and ``os._exit`` skip this. After a fork the child starts without threads and work.
 
-    Work that is ``slow``, as it asks the durable tier, has lanes of its own: two threads are always left to all other work, so
-    a table that answers late holds up nobody who does not wait for it.
+    ``slow`` work, which calls the durable tier, never uses the last two threads, so a slow table does not delay other
+    work.
 
-    ``hot_health`` and ``durable_health`` say whether the two ``stores`` answer.
+    ``hot_health`` and ``durable_health`` are the health of the two ``stores``.
 
     Args:
-        threads: Most threads at a time. Default 8.
+        threads: Most threads. Default 8.
         clock: Monotonic seconds, for delayed work.
     """
 
@@ -81,34 +80,34 @@ class Writer:
     def submit(
         self, key: Hashable, work: Callable[[], _T], *, slow: bool = False, is_needed: Callable[[], bool] = _always
     ) -> Future[_T]:
-        """Run ``work`` on a thread of the writer, after all earlier work of the same key; on one for ``slow`` work if it is.
+        """Run ``work`` on a thread, after all earlier work of the same key. ``slow`` work has fewer threads.
 
-        A :meth:`drain` does not wait for work that ``is_needed`` no longer.
+        :meth:`drain` does not wait for work whose ``is_needed`` returns False.
         """
         future: Future[_T] = Future()
-        future.set_running_or_notify_cancel()  # from now on nobody can cancel it: a caller who goes away cancels no work
+        future.set_running_or_notify_cancel()  # not cancellable, so a cancelled caller does not cancel the work
         with self._changed:
             self._enqueue(key, _Job(work, future, slow, is_needed))
             self._wake()
         return future
 
     def later(self, key: Hashable, delay: float, work: Callable[[], Any], *, is_needed: Callable[[], bool] = _always) -> None:
-        """Submit ``work`` after ``delay`` seconds, in place of work that still waits for its time under the same key."""
+        """Submit ``work`` after ``delay`` seconds, replacing delayed work of the same key."""
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
             number = next(self._count)
             self._timer_of[key] = number
             heapq.heappush(self._timers, (self._clock() + delay, number, key, job))
-            if self._idle == 0 or self._timers[0][1] == number:  # else an idle thread wakes up before it is due
+            if self._idle == 0 or self._timers[0][1] == number:  # otherwise an idle thread wakes up before it is due
                 self._wake()
 
     def cancel_later(self, key: Hashable) -> None:
-        """Forget the work of ``key`` that still waits for its time."""
+        """Cancel the delayed work of a key."""
         with self._changed:
             self._timer_of.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Do the work there is, delayed work included, also in the calling thread, until none that is left is needed.
+        """Run pending and delayed work, also in the calling thread, until no needed work is left.
 
         Returns:
             False if ``timeout`` seconds pass first.
@@ -116,7 +115,7 @@ class Writer:
         end, due = self._clock() + timeout, math.inf
         while self._is_needed():
             with self._changed:
-                # Work that fails and is put off again waits its time: a store that is down is not asked without a pause.
+                # Work that was delayed again after a failure waits, so that a store that is down is not called in a loop.
                 self._promote_timers(due)
                 due = self._clock()
                 if self._takeable:
@@ -133,15 +132,15 @@ class Writer:
         return True
 
     def _is_needed(self) -> bool:
-        """Return whether any work that waits or runs is needed."""
-        with self._changed:  # not while the owners of the work are asked: they have locks of their own
+        """Return whether any pending or running work is needed."""
+        with self._changed:  # released before ``is_needed`` is called, because the owners take other locks
             jobs = [*self._active.values(), *(job for queue in self._queues.values() for job in queue)]
             jobs += [job for _, number, key, job in self._timers if self._timer_of.get(key) == number]
         return any(job.is_needed() for job in jobs)
 
     @property
     def backlog(self) -> int:
-        """Pieces of work that wait or run."""
+        """Number of pending and running pieces of work."""
         with self._changed:
             return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timer_of)
 
@@ -159,11 +158,11 @@ class Writer:
 
     @property
     def _takeable(self) -> int:
-        """How many keys have work that may begin now."""
+        """Number of keys whose work may start now."""
         return len(self._ready) + min(len(self._slow_ready), self._most_slow - self._slow)
 
     def _wake(self) -> None:
-        # A thread that was notified counts as idle until it runs; work that came meanwhile needs another one.
+        # A notified thread counts as idle until it runs, so work that arrives meanwhile needs another thread.
         if self._idle < max(1, self._takeable) and self._threads < self._most_threads:
             self._threads += 1
             threading.Thread(target=self._serve, name="strands-manga-memory-writer", daemon=True).start()
@@ -199,7 +198,7 @@ class Writer:
         else:
             future.set_result(result)
         finally:
-            del future, work  # else an error, its traceback, this frame and the future would hold one another
+            del future, work  # avoids a reference cycle of error, traceback, frame and future
             with self._changed:
                 self._active.pop(key, None)
                 self._slow -= slow
@@ -239,9 +238,9 @@ _shared_lock = threading.Lock()
 
 
 def shared_writer(hot: object, durable: object) -> Writer:
-    """Return the process's one writer for this pair of stores (either may be None).
+    """Return the process's shared writer for a pair of stores (either may be None).
 
-    A store that only observes another one, as telemetry does, stands for that one.
+    A wrapper of a store, such as that of telemetry, counts as the wrapped store.
     """
     global _shared_lock
     hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)
@@ -263,7 +262,7 @@ def writers() -> list[Writer]:
 def _drain_at_exit() -> None:
     for writer in writers():
         if writer.backlog and not writer.drain(_EXIT_SECONDS):
-            logger.warning("backlog=<%d> | work was left undone at exit", writer.backlog)
+            logger.warning("backlog=<%d> | background work was not finished at exit", writer.backlog)
 
 
 def _renew_after_fork() -> None:

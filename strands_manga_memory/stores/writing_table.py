@@ -1,4 +1,4 @@
-"""WritingTable: what tables share that do several writes in one transaction. Does no I/O."""
+"""Base class of tables with transactions. Does no I/O."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from strands_manga_memory.stores.table import Condition, Item, Key, TableSchema,
 
 
 class WritingTable:
-    """What tables have in common that do several writes, or none of them, in one transaction."""
+    """Base class of tables that execute several writes, or none of them, in one transaction."""
 
     schema: TableSchema
 
     def _write(self, writes: Sequence[Write]) -> bool:
-        """Do all writes or none; return False if a condition is not met."""
+        """Execute all writes or none; return False if a condition is not met."""
         raise NotImplementedError
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
+        """Delete a record; return False without deleting if ``when`` is not met. An absent record is no error."""
         return self._write([Write(key=(partition, sort), when=when)])
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
@@ -31,10 +31,10 @@ class WritingTable:
         self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Do all writes (at most 100) or none; return False if a condition is not met.
+        """Execute all writes (at most 100) or none; return False if a condition is not met.
 
         Raises:
-            ValueError: There are more than 100 writes, or two of the same record, or one that is no put, delete or check.
+            ValueError: There are more than 100 writes, two of the same record, or one that is no put, delete or check.
         """
         check_transaction(self.schema, writes)
         return self._write(writes)

@@ -1113,7 +1113,7 @@ def test_dynamodb_ttl_may_be_switched_on_by_somebody_else(stubbed: Stubbed, othe
         stubber.add_response("describe_time_to_live", ttl_is("ENABLING"))
         table.create_if_missing()
     else:
-        with pytest.raises(StoreError, match="its TTL cannot be switched on now"):
+        with pytest.raises(StoreError, match="its TTL cannot be enabled now"):
             table.create_if_missing()
 
 

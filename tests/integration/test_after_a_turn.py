@@ -64,7 +64,7 @@ def test_a_profile_service_that_is_down_costs_only_the_profile(tmp_path: Path, c
     model = ScriptedModel(lambda _: "ok")
     Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))("hello")
     assert "genre: horror" in str(model.requests[0].system_prompt_content)
-    assert "the profile could not be read" in caplog.text
+    assert "failed to read the profile" in caplog.text
     memory.close()
 
 

@@ -94,7 +94,7 @@ def test_a_model_that_fails_leaves_the_rules(tmp_path: Path, reply: Any, caplog:
     with open_memory(tmp_path) as memory, caplog.at_level(logging.WARNING):
         agent_of(memory, Thinking([reply]), learn="model")("My favourite genre is horror.")
         assert known(memory) == {"genre: horror"}
-    assert "the model learned nothing" in caplog.text
+    assert "the model failed to extract preferences" in caplog.text
     assert "horror" not in caplog.text
 
 
@@ -112,7 +112,7 @@ def test_a_model_without_structured_output_is_told_of_once_and_again_after_it_co
 
     def told() -> int:
         settle(memory)
-        return caplog.text.count("the model learned nothing")
+        return caplog.text.count("the model failed to extract preferences")
 
     with open_memory(tmp_path) as memory, caplog.at_level(logging.INFO):
         for session in "abc":  # an agent and a model for each request

@@ -132,7 +132,7 @@ def test_dynamodb_tables_are_named_by_their_schema(url: str) -> None:
         ("dynamodb://ta", "3 to 255"),
         ("dynamodb://table name", "3 to 255"),
         ("dynamodb://table?region=a&region=b", "given twice"),
-        ("dynamodb://table?endpoint=nonsense", "no http:// or https:// URL"),
+        ("dynamodb://table?endpoint=nonsense", "not an http:// or https:// URL"),
         ("dynamodb://table?endpoint=http://", "Invalid endpoint"),
         ("memory://", "a table must outlive its process"),
         ("mysql://host/db", "no table has such a beginning"),

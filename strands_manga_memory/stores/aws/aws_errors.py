@@ -1,4 +1,4 @@
-"""translated: what boto3 raises, as an error of this package that names the cause and what mends it."""
+"""Conversion of boto3's errors to errors of this package, with cause and remedy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Refusal(NamedTuple):
     remedy: str
 
 
-_CREDENTIALS = "its credentials are missing, wrong or expired: renew them; those of a role renew themselves"
+_CREDENTIALS = "the credentials are missing, wrong or expired: renew them; those of a role are renewed automatically"
 _REFUSALS = (
     _Refusal(
         "authentication",
@@ -70,10 +70,10 @@ _REFUSALS = (
     _Refusal(
         "permission",
         frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}),
-        "grant its role what `strands-manga-memory permissions --print iam` lists",
+        "grant its role the permissions of `strands-manga-memory permissions --print iam`",
     ),
     _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), NO_TABLE),
-    _Refusal("table", frozenset({"ResourceInUseException"}), "the table is being made or deleted: wait until it is active"),
+    _Refusal("table", frozenset({"ResourceInUseException"}), "the table is being created or deleted: wait until it is active"),
 )
 _OF_THE_REQUEST = {
     "ItemCollectionSizeLimitExceededException",
@@ -84,7 +84,7 @@ _OF_THE_REQUEST = {
 
 
 def code_of(error: Exception) -> str:
-    """Return the error code; that of a cancelled transaction is the reason why it was cancelled."""
+    """Return the error code; for a cancelled transaction, the reason of the cancellation."""
     if not isinstance(error, ClientError):
         return ""
     reasons = [reason.get("Code", "") for reason in error.response.get("CancellationReasons", ())]
@@ -95,11 +95,11 @@ def code_of(error: Exception) -> str:
 
 
 def translated(error: Exception, where: str) -> StoreError:
-    """Return the error of this package that stands for one of the client, or of what gives it its credentials.
+    """Convert an error of the client, or of its credentials' source, to an error of this package.
 
     Args:
-        error: What was raised.
-        where: What was asked, for the message.
+        error: The raised error.
+        where: Description of the request, for the message.
     """
     what = f"{where} | {error}"
     if isinstance(error, ClientError):
@@ -110,11 +110,11 @@ def translated(error: Exception, where: str) -> StoreError:
         return StoreError(what)
     if isinstance(error, BotoCoreError):
         return StoreRefusedError(what, reason="authentication", remedy=_CREDENTIALS)
-    return StoreRefusedError(what, reason="client", remedy="the client, or what gives it its credentials, fails")
+    return StoreRefusedError(what, reason="client", remedy="the client or the source of its credentials fails")
 
 
 def may_pass(error: StoreError) -> bool:
-    """Tell whether what ``translated`` returned may be over within a moment."""
+    """Return whether a retry of a converted error may succeed within moments."""
     return isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError)
 
 
@@ -127,4 +127,4 @@ def _answered(error: ClientError, what: str) -> StoreError:
     for refusal in _REFUSALS:
         if code in refusal.codes:
             return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy)
-    return StoreRefusedError(what, reason=code or "request", remedy="its documentation says what this error code means")
+    return StoreRefusedError(what, reason=code or "request", remedy="see the AWS documentation of this error code")

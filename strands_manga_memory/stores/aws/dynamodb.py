@@ -1,4 +1,4 @@
-"""DynamoDBTable: durable records in Amazon DynamoDB."""
+"""Table in Amazon DynamoDB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
-_RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+_RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 _RANGES = {
     (): "",
     (":first",): " AND #s >= :first",
@@ -32,25 +32,25 @@ _RANGES = {
 
 
 class DynamoDBTable:
-    """A ``Table`` in Amazon DynamoDB.
+    """``Table`` in Amazon DynamoDB.
 
-    The client must not retry by itself (``dynamodb_client`` makes such a one): tries are repeated here, with jitter, when the
-    table throttles, a server fails or a connection breaks. A conditional write whose answer was lost and whose second try finds
-    the condition no longer met returns False, although the first try may have written: the caller compares what is stored. A
-    ``transact`` is safe to repeat, DynamoDB knows it by its token.
+    The client must not retry (see ``dynamodb_client``): requests are retried here, with jitter, after throttling,
+    server errors and broken connections. If the answer to a conditional write is lost and its retry finds the condition
+    no longer met, the write returns False although the first attempt may have written; the caller compares the stored
+    record. ``transact`` is idempotent by its token.
 
-    Numbers come back as ``int`` if they are whole, else as ``float``; a set that something else has stored, as a list.
+    Numbers are returned as ``int`` if they are whole, else as ``float``; sets written by other clients, as lists.
 
     Args:
-        client: ``boto3.client("dynamodb")``. Its own timeouts bound one try.
+        client: ``boto3.client("dynamodb")``. Its timeouts limit one attempt.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
-        deadline: Seconds after the start of a request in which a failed try is repeated. A batch is one request for each
-            100 reads or 25 writes, and its deadline starts anew when a part of it succeeds. Default 1.
-        create_deadline: Seconds ``create_if_missing`` waits for a new table. Default 120.
+        deadline: Seconds after the start of a request in which failed attempts are retried. A batch is one request per
+            100 reads or 25 writes, and its deadline restarts after partial success. Default 1.
+        create_deadline: Seconds that ``create_if_missing`` waits for a new table. Default 120.
         clock: Seconds, for the deadlines. Default ``time.monotonic``.
         sleep: Waits some seconds. Default ``time.sleep``.
-        rand: A number from 0 to 1. Default a generator of its own.
+        rand: Returns a number from 0 to 1. Default: a separate generator.
 
     Raises:
         ValueError: ``deadline`` or ``create_deadline`` is negative.
@@ -84,19 +84,19 @@ class DynamoDBTable:
 
     @property
     def client(self) -> DynamoDBClient:
-        """The boto3 client, for looking at the service itself."""
+        """The boto3 client."""
         return self._requests.client
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """Name of the table."""
         return self._name
 
     def create_if_missing(self) -> None:
-        """Create the table (on-demand) with its indexes if it is missing, wait until it is there, and switch its TTL on.
+        """Create a missing table (on-demand) with its indexes, wait until it is active, and enable its TTL.
 
         Raises:
-            StoreError: TTL is on already, for another attribute.
+            StoreError: TTL is enabled already, for another attribute.
             StoreUnavailableError: The table is not ready within ``create_deadline``.
         """
         status = self._status()
@@ -121,7 +121,7 @@ class DynamoDBTable:
         return item_of(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the records that exist among ``keys``, 100 a request."""
+        """Return the existing records among ``keys``, 100 per request."""
         places = [self._place(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
         for start in range(0, len(places), _GETS):
@@ -132,17 +132,17 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a record whole; return False, and write nothing, if ``when`` is not met."""
+        """Write a whole record; return False without writing if ``when`` is not met."""
         request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
         return self._requests.call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record; return False, and delete nothing, if ``when`` is not met. An absent record is no error."""
+        """Delete a record; return False without deleting if ``when`` is not met. An absent record is no error."""
         request = {"TableName": self._name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
         return self._requests.call("delete_item", expected=NOT_MET, **request) is not None
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions, 25 a request; of two puts of one record the last counts.
+        """Write and delete many records without conditions, 25 per request. Of two puts of one record, the last counts.
 
         Raises:
             ValueError: A key is both in ``puts`` and in ``deletes``.
@@ -167,19 +167,19 @@ class DynamoDBTable:
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition whose sort value is from ``first`` to ``last``; see ``Table.query``.
+        """Yield the records of a partition with a sort value from ``first`` to ``last``; see ``Table.query``.
 
-        Pages are read as they are needed.
+        Pages are read on demand.
 
         Raises:
-            ValueError: There is no such index, or ``limit`` is negative.
+            ValueError: The index does not exist, or ``limit`` is negative.
         """
         check_limit(limit)
         keys = self.schema if index is None else checked_index(self.schema, index)
         bounds: dict[str, Any] = {
             ":first": None if first == "" else first,
             ":last": last,
-        }  # DynamoDB takes no empty key, nothing is below it
+        }  # DynamoDB rejects an empty key, and no key sorts before it
         bounds = {mark: bound for mark, bound in bounds.items() if bound is not None}
         if last == "" or (len(bounds) == 2 and bounds[":first"] > bounds[":last"]):
             return iter(())
@@ -199,10 +199,10 @@ class DynamoDBTable:
         return self._requests.pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Do all writes (at most 100, 4 MB) or none; return False if a condition is not met.
+        """Execute all writes (at most 100, 4 MB) or none; return False if a condition is not met.
 
         Raises:
-            ValueError: There are more than 100 writes, or two of the same record, or one that is no put, delete or check.
+            ValueError: There are more than 100 writes, two of the same record, or one that is no put, delete or check.
         """
         check_transaction(self.schema, writes)
         if not writes:
@@ -223,7 +223,7 @@ class DynamoDBTable:
         self.close()
 
     def close(self) -> None:
-        """Close the connections of the client. The table can still be used: it opens new ones."""
+        """Close the connections of the client. The table remains usable and opens new ones."""
         self._requests.client.close()
 
     def _status(self) -> str:
@@ -242,7 +242,7 @@ class DynamoDBTable:
             self._requests.call("update_time_to_live", expected="ValidationException", **request) is None
             and not self._has_ttl()
         ):
-            raise StoreError(f"table=<{self._name}> | its TTL cannot be switched on now; was it just switched off?")
+            raise StoreError(f"table=<{self._name}> | its TTL cannot be enabled now; was it just disabled?")
 
     def _has_ttl(self) -> bool:
         ttl = self._requests.ask("describe_time_to_live", TableName=self._name)["TimeToLiveDescription"]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
-    """Return a client as this package wants it: no retries, timeouts of 2 s and 1 s, up to 50 connections.
+    """Return a client for ``DynamoDBTable``: no retries, timeouts of 2 s and 1 s, up to 50 connections.
 
     Its user agent names this package.
 
@@ -25,7 +25,7 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
         connect_timeout=2,
         read_timeout=1,
         tcp_keepalive=True,
-        parameter_validation=False,  # DynamoDB validates as well, and this package makes every request itself
+        parameter_validation=False,  # DynamoDB validates as well, and all requests are built by this package
         max_pool_connections=50,
         user_agent_extra="strands-manga-memory",
     )

@@ -1,4 +1,4 @@
-"""DynamoDBRequests: requests to a table of DynamoDB, tried again, with jitter, until a deadline."""
+"""Requests to a DynamoDB table, with retries and jitter until a deadline."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from strands_manga_memory.stores.table import Item
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-_TOLD_BY_THE_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
-"""Operations that have an answer beside their success."""
+_HAS_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
+"""Operations whose answer has a body."""
 
 
 class DynamoDBRequests:
-    """Makes the requests of one table.
+    """Sends the requests of one table.
 
     Args:
-        client: The boto3 client; it must not retry by itself.
+        client: The boto3 client, which must not retry.
         table: Name of the table.
-        deadline: Seconds after the start of a request in which a failed try is repeated.
+        deadline: Seconds after the start of a request in which failed attempts are retried.
         clock: Seconds.
         sleep: Waits some seconds.
-        rand: A number from 0 to 1.
+        rand: Returns a number from 0 to 1.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class DynamoDBRequests:
             limit = None if limit is None else limit - len(answer["Items"])
 
     def batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        """Yield the answers to a batch, asked again for what was left undone.
+        """Yield the answers to a batch; unprocessed entries are requested again.
 
         Raises:
-            StoreUnavailableError: Nothing more of it was done within the deadline.
+            StoreUnavailableError: No further entry was processed within the deadline.
         """
         reads = operation == "batch_get_item"
         left = "UnprocessedKeys" if reads else "UnprocessedItems"
@@ -83,29 +83,29 @@ class DynamoDBRequests:
                 self._sleep(pause)
 
     def ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Return the answer to a request that has no expected error; see ``call``."""
+        """Return the answer to a request without an expected error; see ``call``."""
         answer = self.call(operation, **request)
         assert answer is not None  # noqa: S101 - no error was expected
         return answer
 
     def call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
-        """Return the answer, or None if it is the ``expected`` error; try again while that may help.
+        """Return the answer, or None for the ``expected`` error; retry temporary errors.
 
         Raises:
-            StoreError: It failed otherwise.
+            StoreError: The request failed for another reason.
         """
         pauses = self._pauses()
         while True:
             problem: StoreError
             try:
                 answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
-            except Exception as error:  # noqa: BLE001 - what gives it its credentials raises what it likes
+            except Exception as error:  # noqa: BLE001 - a source of credentials may raise anything
                 if expected and code_of(error) == expected:
                     return None
                 problem = translated(error, f"table=<{self._table}>")
                 problem.__cause__ = error
             else:
-                if operation not in _TOLD_BY_THE_BODY or _is_whole(answer):
+                if operation not in _HAS_BODY or _is_whole(answer):
                     return answer
                 problem = StoreUnavailableError(f"table=<{self._table}> | the answer was cut off")
             pause = next(pauses, None) if may_pass(problem) else None
@@ -123,12 +123,12 @@ class DynamoDBRequests:
 
 
 def _is_whole(answer: Mapping[str, Any]) -> bool:
-    """Tell whether an answer came with its body: where a connection ends within the headers, botocore finds an empty one.
+    """Return whether an answer has its body. If a connection ends within the headers, botocore returns an empty answer.
 
-    It would pass for "there is no such record". DynamoDB never sends an empty body.
+    An empty answer would look like a missing record. DynamoDB never sends an empty body.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
-    if headers is None:  # not by HTTP
+    if headers is None:  # the client does not use HTTP
         return True
     length = headers.get("content-length", "")
     return headers.get("transfer-encoding") == "chunked" or (length.isdigit() and int(length) > 0)

@@ -1,4 +1,4 @@
-"""table_definition: the arguments of DynamoDB's CreateTable. Pure."""
+"""Arguments of DynamoDB's CreateTable. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translates values and conditions into DynamoDB's form and back. Pure."""
+"""Conversion of values and conditions to DynamoDB's format and back. Pure."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from strands_manga_memory.stores.table import Condition, Item
 
 
 def attributes_of(item: Item) -> dict[str, Any]:
-    """Return a record as DynamoDB stores it.
+    """Return a record in DynamoDB's format.
 
     Raises:
         ValueError: A number is not finite.
-        TypeError: A value is none of those an ``Item`` may hold.
+        TypeError: A value has a type that an ``Item`` may not contain.
     """
     return {name: value_of(value) for name, value in item.items()}
 
 
 def item_of(stored: Mapping[str, Any]) -> Item:
-    """Return a record as it was put: a whole number is an ``int``, any other a ``float``; a set is a list."""
+    """Return a record from DynamoDB's format. Whole numbers become ``int``, others ``float``; sets become lists."""
     return {name: _plain(value) for name, value in stored.items()}
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return the request arguments that make a write depend on ``when``; ``partition`` is an attribute every record has."""
+    """Return the request arguments for the condition ``when``; ``partition`` is an attribute that every record has."""
     if when is None:
         return {}
     names: dict[str, str] = {}
     values: dict[str, Any] = {}
     terms: list[str] = []
 
-    def told(name: str, alias: str) -> str:
-        if len(name) == 1:  # no reserved word
+    def named(name: str, alias: str) -> str:
+        if len(name) == 1:  # never a reserved word
             return name
         names[alias] = name
         return alias
 
     for number, (name, value) in enumerate(when.equals.items()):
         values[f":e{number}"] = value_of(value)
-        attribute = told(name, f"#e{number}")
+        attribute = named(name, f"#e{number}")
         equals = f"{attribute} = :e{number}"
         terms.append(f"(attribute_not_exists({attribute}) OR {equals})" if value is None else equals)
     for number, (name, limit) in enumerate(when.below.items()):
         values[f":b{number}"] = value_of(limit)
-        terms.append(f"{told(name, f'#b{number}')} < :b{number}")
-    if not values:  # no record that is there meets it
+        terms.append(f"{named(name, f'#b{number}')} < :b{number}")
+    if not values:  # no existing record meets the condition
         terms.append("attribute_not_exists(#key)")
-    if not when.below and all(value is None for value in when.equals.values()):  # else it says so that the record is there
+    if not when.below and all(value is None for value in when.equals.values()):  # otherwise a value implies existence
         terms.append("attribute_exists(#key)")
     text = " AND ".join(terms)
     if when.absent:
@@ -57,11 +57,11 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
     if "#key" in text:
         names["#key"] = partition
     expression = {"ConditionExpression": text, "ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
-    return {part: told for part, told in expression.items() if told}
+    return {part: value for part, value in expression.items() if value}
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Return one value as DynamoDB stores it; raises as ``attributes_of`` does."""
+    """Return a value in DynamoDB's format. Raises the errors of ``attributes_of``."""
     if value is None:
         return {"NULL": True}
     if isinstance(value, str):

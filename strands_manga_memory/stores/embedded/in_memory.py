@@ -1,4 +1,4 @@
-"""InMemoryHotStore: conversations in use, kept in this process."""
+"""Hot store in the memory of this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from strands_manga_memory.stores.hot import (
 
 @dataclass(frozen=True)
 class _Conversation:
-    """Replaced as a whole, never changed, so that a fork in the middle of a write copies the old one or the new one."""
+    """Immutable conversation, replaced as a whole, so that a fork during a write copies a consistent state."""
 
     epoch: int
     version: int
@@ -63,15 +63,15 @@ _Perishable = TypeVar("_Perishable", _Conversation, _Lease, _Value)
 
 
 class InMemoryHotStore:
-    """A ``HotStore`` in the memory of this process: fast, thread-safe, and gone with the process.
+    """``HotStore`` in the memory of this process: fast, thread-safe, lost with the process.
 
-    A conversation is removed ``grace`` after its logical expiry: when it is next asked for, or when the number of
-    conversations has doubled since the last clean-up. So memory is bounded by twice what is alive. A forked child goes on
-    with a copy of its own.
+    A conversation is removed ``grace`` seconds after its logical expiry: at its next use, or when the number of
+    conversations has doubled since the last clean-up. So memory is limited to twice the live conversations. A forked
+    child continues with its own copy.
 
     Args:
-        clock: Seconds since some fixed moment. Default ``time.time``.
-        grace: Seconds a conversation stays readable after its logical expiry. Default 3,600.
+        clock: Seconds since a fixed moment. Default ``time.time``.
+        grace: Seconds that a conversation stays readable after its logical expiry. Default 3,600.
 
     Raises:
         ValueError: ``grace`` is negative.
@@ -99,7 +99,7 @@ class InMemoryHotStore:
         self._lock = threading.Lock()
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation's ``fields`` and the messages and bodies its window lists; see ``HotStore.load``."""
+        """Return a conversation's ``fields``, and the messages and bodies of its window; see ``HotStore.load``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -112,13 +112,13 @@ class InMemoryHotStore:
         return kept.record(now, {name: kept.fields[name] for name in (*fields, *listed) if name in kept.fields})
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return those of ``fields`` that exist; see ``HotStore.read``."""
+        """Return the existing ``fields``; see ``HotStore.read``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else {name: kept.fields[name] for name in fields if name in kept.fields}
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Compare and write in one atomic step; see ``HotStore.write``."""
+        """Compare and write atomically; see ``HotStore.write``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -166,7 +166,7 @@ class InMemoryHotStore:
         yield from names[:limit]
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Turn an expired conversation into a closing one; see ``HotStore.claim``."""
+        """Mark an expired conversation as closing; see ``HotStore.claim``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -188,7 +188,7 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Take or prolong the advisory lease; see ``HotStore.acquire_lease``."""
+        """Acquire or extend the advisory lease; see ``HotStore.acquire_lease``."""
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -199,7 +199,7 @@ class InMemoryHotStore:
         return True
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Give the lease back; see ``HotStore.release_lease``."""
+        """Release the lease; see ``HotStore.release_lease``."""
         with self._lock:
             held = self._alive(self._leases, conversation, self._clock())
             if held is None or held.owner != owner:
@@ -208,13 +208,13 @@ class InMemoryHotStore:
         return True
 
     def get_value(self, name: str) -> bytes | None:
-        """Return what is kept under ``name``; see ``HotStore.get_value``."""
+        """Return the value stored under ``name``; see ``HotStore.get_value``."""
         with self._lock:
             kept = self._alive(self._values, name, self._clock())
         return None if kept is None else kept.data
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Keep a value for ``ttl`` seconds; see ``HotStore.put_value``."""
+        """Store a value for ``ttl`` seconds; see ``HotStore.put_value``."""
         now = self._clock()
         with self._lock:
             self._values[name] = _Value(bytes(value), now + ttl)

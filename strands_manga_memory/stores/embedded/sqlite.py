@@ -1,4 +1,4 @@
-"""SQLiteTable: durable records in a local file."""
+"""Table in a local SQLite file."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _PAGE = 64
 
 
 class SQLiteTable(WritingTable):
-    """A ``Table`` in a SQLite file, safe with several processes and threads.
+    """``Table`` in a SQLite file, safe with several processes and threads.
 
-    The file is in WAL mode with ``synchronous=NORMAL``: a crash of the process loses nothing; a power cut may lose the last
-    writes, but never damages the file. One connection per process, opened on first use and closed around a fork, because a
-    connection must not be carried over one. What a write deletes or replaces is overwritten in the file, and taken out of the
-    write-ahead log, before it returns. Several schemas can live in one file. Records stay when their TTL attribute
-    has passed, as they may in DynamoDB: readers look at the attribute.
+    The file is in WAL mode with ``synchronous=NORMAL``: a crash of the process loses no data; a power failure may lose
+    the last writes, but never damages the file. Each process has one connection, opened at the first use and closed
+    around a fork, because connections must not be inherited. Deleted and replaced data is overwritten in the file, and
+    removed from the write-ahead log, before a write returns. Several schemas can share one file. Records stay after
+    their TTL attribute has passed, as they may in DynamoDB: readers check the attribute.
 
     Args:
         path: The file. Missing folders are created for the owner only (0700), as is the file (0600).
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
-        deadline: Seconds an operation waits for other threads, and again for other processes. Default 5.
+        deadline: Seconds that an operation waits for other threads, and again for other processes. Default 5.
 
     Raises:
         ValueError: ``path`` is empty or ``:memory:``, or ``deadline`` is not above 0.
@@ -57,11 +57,11 @@ class SQLiteTable(WritingTable):
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the file."""
         return self._file.path
 
     def create_if_missing(self) -> None:
-        """Create the file, the table and its indexes, as far as they are missing."""
+        """Create the file, the table and its indexes if they are missing."""
         with self._file.connected(create=True) as connection:
             self._create(connection)
 
@@ -85,17 +85,17 @@ class SQLiteTable(WritingTable):
         return None if row is None else loaded(row[0], (partition, sort), self.schema)
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the records that exist among ``keys``."""
+        """Return the existing records among ``keys``."""
         with self._file.connected() as connection:
             rows = {key: connection.execute(self._select, key).fetchone() for key in keys}
         return {key: loaded(row[0], key, self.schema) for key, row in rows.items() if row is not None}
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a record whole; return False, and write nothing, if ``when`` is not met; see ``Table.put``."""
+        """Write a whole record; return False without writing if ``when`` is not met; see ``Table.put``."""
         if when != ABSENT or self.schema.indexes:
             return self._write([Write(item=item, when=when)], scrub=scrub)
         key, data = target_of(self.schema, Write(item=item)), dump(normal(item))
-        with self._file.connected() as connection:  # one statement is a transaction of its own
+        with self._file.connected() as connection:  # one statement is a transaction
             return bool(connection.execute(self._insert, (*key, data)).rowcount)
 
     def query(
@@ -109,10 +109,10 @@ class SQLiteTable(WritingTable):
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition whose sort value is from ``first`` to ``last``; see ``Table.query``.
+        """Yield the records of a partition with a sort value from ``first`` to ``last``; see ``Table.query``.
 
         Raises:
-            ValueError: There is no such index, or ``limit`` is negative.
+            ValueError: The index does not exist, or ``limit`` is negative.
         """
         check_limit(limit)
         if index is None:
@@ -138,7 +138,7 @@ class SQLiteTable(WritingTable):
         seen: tuple[Any, ...] = ()
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)
-            with self._file.connected() as connection:  # never held while the caller looks at a record
+            with self._file.connected() as connection:  # released before the caller processes a record
                 rows = connection.execute(resume if seen else start, (*values, *seen, count)).fetchall()
             for row in rows:
                 key = {self.schema.partition: row[1], self.schema.sort: row[-1]}
@@ -150,7 +150,7 @@ class SQLiteTable(WritingTable):
             limit = None if limit is None else limit - count
 
     def close(self) -> None:
-        """Close the connection. The table can still be used: it opens a new one."""
+        """Close the connection. The table remains usable and opens a new one."""
         self._file.close()
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
@@ -188,7 +188,10 @@ class SQLiteTable(WritingTable):
         try:
             stored = read[key] if key in read else self._stored(connection, key)
             listed = [place_in(index, stored) for index in self.schema.indexes]
-        except (CorruptRecordError, ValueError):  # it can be replaced and deleted, but does not say where it is listed
+        except (
+            CorruptRecordError,
+            ValueError,
+        ):  # a damaged record, whose index entries are unknown
             listed = [None] * len(self.schema.indexes)
             for index in self.schema.indexes:
                 connection.execute(f"DELETE FROM {self._index(index)} WHERE partition = ? AND sort = ?", key)  # noqa: S608

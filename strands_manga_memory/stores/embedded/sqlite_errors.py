@@ -1,4 +1,4 @@
-"""translated: what sqlite3 raises, as an error of this package that names the cause and what mends it."""
+"""Conversion of sqlite3's errors to errors of this package, with cause and remedy."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _PASSING = {
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,
 }
-_DAMAGED = "damaged", "the file is damaged, or is none of SQLite's: restore it from a backup, or from `sqlite3 FILE .recover`"
+_DAMAGED = "damaged", "the file is damaged or not a SQLite file: restore it from a backup, or from `sqlite3 FILE .recover`"
 _REFUSED = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_FULL: ("disk", "its disk is full: make room"),
-    sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: mend the permissions, or its mount"),
-    sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: mend the permissions"),
-    sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: mend the permissions"),
+    sqlite3.SQLITE_FULL: ("disk", "the disk is full: free some space"),
+    sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: correct the permissions or the mount"),
+    sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: correct the permissions"),
+    sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: correct the permissions"),
 }
 
 
 def translated(error: sqlite3.Error | OSError, table: str) -> StoreError:
-    """Return an error of sqlite3, or of the file system, as one of this package."""
+    """Convert an error of sqlite3 or the file system to an error of this package."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     what = f"table=<{table}> | {error}"
     if code in _PASSING or isinstance(error, OSError):

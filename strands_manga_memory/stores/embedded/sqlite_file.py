@@ -1,4 +1,4 @@
-"""SQLiteFile: the one connection of a process to a SQLite file, for one thread at a time, and never carried over a fork."""
+"""Connection of a process to a SQLite file, used by one thread at a time and never inherited by a fork."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from strands_manga_memory.stores.embedded.sqlite_errors import translated
 logger = logging.getLogger(__name__)
 
 FILE_VERSION = 1
-"""``PRAGMA user_version`` of the files written here. A file of a newer version is refused and left as it is."""
+"""``PRAGMA user_version`` of the files written by this version. Files of newer versions are rejected and not changed."""
 
 _MOST_SCRUB_SECONDS = 1.0
 
 
 class SQLiteFile:
-    """The connection of a process to a SQLite file.
+    """Connection of a process to a SQLite file.
 
     Args:
         path: The file. Missing folders are created with it, for the owner only (0700), as is the file (0600).
-        table: The table it is opened for; errors name it.
-        deadline: Seconds an operation waits for other threads, and again for other processes.
-        create: Makes the table, where the file was replaced by one without it.
+        table: Name of the table, for errors.
+        deadline: Seconds that an operation waits for other threads, and again for other processes.
+        create: Creates the table if the file was replaced by one without it.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class SQLiteFile:
 
     @contextmanager
     def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Give the connection to one thread; open it if need be, and finish a scrub that is due.
+        """Lend the connection to one thread; open it if necessary, and finish a pending scrub.
 
         Args:
-            create: Whether a file that was never there is made: whoever only looks leaves no file behind.
+            create: Whether to create a missing file. Readers do not, so that they leave no file behind.
 
         Raises:
-            StoreError: The file cannot be used; other threads keep it busy; it was deleted or replaced.
+            StoreError: The file cannot be used, other threads keep it busy, or it was deleted or replaced.
         """
         if not self._lock.acquire(timeout=self._deadline):
             raise StoreUnavailableError(f"table=<{self._table}> | other threads kept it busy for {self._deadline} s")
@@ -74,9 +74,9 @@ class SQLiteFile:
                     what = f"table=<{self._table}> | there is no file {self.path}"
                     raise StoreRefusedError(what, reason="table", remedy=NO_TABLE)
                 self.connection = self._opened()
-            elif self._identity() != self._file:  # what is written to a file without a name is lost with the process
+            elif self._identity() != self._file:  # writes to a deleted file are lost with the process
                 self._close()
-                remedy = "it is opened anew; put back what is to be kept while nobody uses it"
+                remedy = "the file is opened again; restore data while no process uses it"
                 raise StoreRefusedError(f"file=<{self.path}> | deleted or replaced while in use", reason="file", remedy=remedy)
             if self._is_scrub_due:
                 self.scrub(self.connection, wait=0)
@@ -99,9 +99,9 @@ class SQLiteFile:
                 self.path.chmod(0o600)
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA secure_delete = ON")  # some builds of SQLite leave what was redacted in free pages
+            connection.execute("PRAGMA secure_delete = ON")  # some builds of SQLite leave deleted data in free pages
             connection.execute("PRAGMA temp_store = MEMORY")
-            self.scrub(connection)  # a process that was killed may have left what it was about to erase
+            self.scrub(connection)  # a killed process may have left data that it was about to erase
             known, self._file = self._file, self._identity()
             if known is not None and not self._is_created(connection):
                 self._create(connection)
@@ -135,13 +135,13 @@ class SQLiteFile:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
-            except sqlite3.OperationalError:  # SQLite does not wait for another process that does the same
+            except sqlite3.OperationalError:  # SQLite does not wait for another process that switches the mode
                 if time.monotonic() >= end:
                     raise
                 time.sleep(0.005)
 
     def close(self) -> None:
-        """Close the connection. The file can still be used: it is opened anew."""
+        """Close the connection. The file remains usable and is opened again."""
         with self._lock:
             self._close()
 
@@ -153,17 +153,17 @@ class SQLiteFile:
             connection.close()
 
     def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
-        """Empty the write-ahead log, which has what was deleted or replaced; while it is in use, try with each use."""
+        """Empty the write-ahead log, which contains deleted and replaced data. If it is in use, retry at each use."""
         was_due = self._is_scrub_due
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")
         try:
             self._is_scrub_due = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
-        except sqlite3.OperationalError:  # SQLite calls it locked while another connection of this process is at it
+        except sqlite3.OperationalError:  # another connection of this process runs a checkpoint
             self._is_scrub_due = True
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
         if self._is_scrub_due and not was_due:
-            logger.warning("table=<%s> | what was erased stays in the write-ahead log while others read it", self._table)
+            logger.warning("table=<%s> | erased data stays in the write-ahead log while other processes read it", self._table)
 
 
 _files: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()

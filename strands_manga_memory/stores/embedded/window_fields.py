@@ -1,4 +1,4 @@
-"""window_fields: the fields of a conversation that its window names. Pure."""
+"""Fields of a conversation that its window lists. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strands_manga_memory.stores.hot import (
 )
 
 MAX_WINDOW = 100_000
-"""A window that lists more messages than this is damaged, whatever else it says."""
+"""Most messages of a window; a longer one is damaged."""
 
 _WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
 
@@ -20,7 +20,7 @@ def window_fields(window: bytes, conversation: str) -> list[str]:
     """Return the fields of the messages that a window lists, in its order.
 
     Raises:
-        CorruptRecordError: It is no window, or lists more than ``MAX_WINDOW`` messages.
+        CorruptRecordError: The text is not a window, or lists more than ``MAX_WINDOW`` messages.
     """
     names: list[str] = []
     for part in window.split(b",") if window else ():

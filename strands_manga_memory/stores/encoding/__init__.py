@@ -1,1 +1,1 @@
-"""How a value becomes stored bytes, packed and encrypted, and comes back."""
+"""Encoding of values to stored bytes: serialization, compression and encryption."""

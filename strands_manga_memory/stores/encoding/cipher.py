@@ -1,4 +1,4 @@
-"""AesGcmCipher and TenantCipher: encrypt stored values on the client. Need the ``encryption`` extra."""
+"""Client-side encryption of stored values. Needs the ``encryption`` extra."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _KEY_BYTES = (16, 24, 32)
 
 
 class AesGcmCipher:
-    """AES-GCM with a fresh nonce for every value and the value's place as associated data.
+    """AES-GCM with a random nonce per value and the value's place as associated data.
 
-    One set of keys for all tenants; ``TenantCipher`` has a key for each. Values name their key, so keys can be rotated: new
-    values use ``current``, old ones are read as long as their key is given.
+    One set of keys for all tenants; ``TenantCipher`` has keys per tenant. Values contain the name of their key, so keys
+    can be rotated: new values use ``current``, old ones are readable as long as their key is given.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes by name (1 to 255 bytes of UTF-8).
-        current: The name of the key that encrypts.
+        current: Name of the key that encrypts.
 
     Raises:
         ValueError: A key has another size, or there is none named ``current``.
@@ -44,7 +44,7 @@ class AesGcmCipher:
         self._current = current
 
     def __repr__(self) -> str:
-        """Return the names of the keys, and no key."""
+        """Return the names of the keys, without the keys."""
         return f"AesGcmCipher({sorted(self._keys)}, current={self._current!r})"
 
     def encrypt(self, data: bytes, place: str) -> bytes:
@@ -52,10 +52,10 @@ class AesGcmCipher:
         return _sealed(self._current, self._keys[self._current], data, place.encode())
 
     def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return what ``encrypt`` was given.
+        """Return the plain text of an encrypted value.
 
         Raises:
-            ValueError: The value is damaged, or comes from another place.
+            ValueError: The value is damaged, or belongs to another place.
             KeyMissingError: Its key was not given.
         """
         name, rest = _named(data)
@@ -67,13 +67,13 @@ class AesGcmCipher:
 class TenantCipher:
     """AES-256-GCM with keys of the tenant whose data is at the value's place.
 
-    What is authenticated with a value is ``context``, its key's name and its place: in which table it is, under which key, of
-    which tenant, user, session and agent. So one that was copied anywhere else is refused.
+    ``context``, the name of the key and the place are authenticated with a value: table, record key, tenant, user,
+    session and agent. A value that was copied elsewhere is rejected.
 
     Args:
-        keys: Hands out the keys: ``TenantKeys``, or your own.
-        context: A name of the deployment, such as ``"prod"``: values of another one are refused even if it has the same keys.
-            Default none, so that a table can be restored under another name anywhere.
+        keys: Provider of the keys: ``TenantKeys``, or your own.
+        context: Name of the deployment, such as ``"prod"``. Values of another deployment are rejected even with the
+            same keys. Default: none, so that a table can be restored under another name.
 
     Raises:
         ImportError: ``cryptography`` is not installed.
@@ -85,7 +85,7 @@ class TenantCipher:
         self._context = context
 
     def __repr__(self) -> str:
-        """Return the provider's, and no key."""
+        """Return the provider's representation, without keys."""
         return f"TenantCipher({self._keys!r}, context={self._context!r})"
 
     def encrypt(self, data: bytes, place: str) -> bytes:
@@ -104,10 +104,10 @@ class TenantCipher:
         return _sealed(id_, _aead(key), data, self._bound(id_, place))
 
     def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return what ``encrypt`` was given.
+        """Return the plain text of an encrypted value.
 
         Raises:
-            ValueError: The value is damaged, or comes from another place.
+            ValueError: The value is damaged, or belongs to another place.
             KeyMissingError: Its key was not given, or is destroyed.
         """
         tenant, (id_, rest) = tenant_of(place), _named(data)
@@ -138,7 +138,7 @@ def _sealed(name: str, aead: AESGCM, data: bytes, bound: bytes) -> bytes:
 
 
 def _named(data: bytes) -> tuple[str, bytes]:
-    """Return the name of the key of a value, and the rest of it."""
+    """Return the name of a value's key, and the rest of the value."""
     length = data[0] if data else 0
     return data[1 : 1 + length].decode("utf-8", "replace"), data[1 + length :]
 

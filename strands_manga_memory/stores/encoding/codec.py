@@ -1,4 +1,4 @@
-"""Codec: the one way a value becomes stored bytes and comes back unharmed."""
+"""Codec: conversion of values to stored bytes and back, with integrity checks."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from strands_manga_memory.stores.encoding.packing import packed, unpacked
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper, nodes_of, value_of
 
 VERSION = 3
-"""Version of the stored form. A record of another one is refused, never guessed at."""
+"""Version of the stored form. Records of other versions are rejected."""
 
 _MAGIC = 0xB7
 _COMPRESSED, _ENCRYPTED = 1, 2
 
 
 class Cipher(Protocol):
-    """Encrypts stored values on the client; ``place`` is authenticated with them, so a value moved elsewhere is refused."""
+    """Client-side cipher of stored values. ``place`` is authenticated, so a value that was moved is rejected."""
 
     def encrypt(self, data: bytes, place: str) -> bytes:
         """Return ``data`` encrypted for ``place``."""
 
     def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return what ``encrypt`` was given; raise ``ValueError`` if ``data`` or ``place`` differ, or ``KeyMissingError``."""
+        """Return the plain text; raise ``ValueError`` if ``data`` or ``place`` differ, or ``KeyMissingError``."""
 
 
 class Codec:
-    """Compress, encrypt, checksum.
+    """Compresses, encrypts and checksums values.
 
-    A sealed value is one magic byte, one byte of version, one of flags, four of CRC-32 over version, flags, place and payload,
-    then the payload. So a flipped bit, a cut value and a value copied to another place are all noticed.
+    A sealed value consists of one magic byte, one byte of version, one of flags, four of CRC-32 over version, flags,
+    place and payload, and the payload. Flipped bits, truncated values and values copied to another place are detected.
 
     Args:
-        cipher: Encrypts each value; None stores them in the clear.
-        compress_from: Values of at least this many bytes are compressed with zlib. Default 1,024:
-            smaller ones can be read in the store.
-        allow_plain: With a cipher, read values that are not encrypted too: while an application that had none changes over.
-            Default False: they are refused, as anybody who can write to the store could have put them there.
+        cipher: Encrypts each value; None stores clear text.
+        compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024, so that smaller ones
+            are readable in the store.
+        allow_plain: With a cipher, whether to read unencrypted values, during the introduction of encryption. Default
+            False: they are rejected, because anyone with write access could have stored them.
     """
 
     def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False) -> None:
@@ -55,18 +55,18 @@ class Codec:
 
     @property
     def allows_plain(self) -> bool:
-        """Whether values that are not encrypted are read."""
+        """Whether unencrypted values are read."""
         return self._cipher is None or self._allow_plain
 
     def check_plain(self, place: str) -> None:
-        """Raise ``CorruptRecordError`` naming ``place`` if values that are not encrypted are refused."""
+        """Raise ``CorruptRecordError`` naming ``place`` if unencrypted values are rejected."""
         if not self.allows_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
 
     @property
     def cipher(self) -> Cipher | None:
-        """What encrypts each value, if anything does."""
+        """Cipher of the values, or None."""
         return self._cipher
 
     @property
@@ -75,11 +75,11 @@ class Codec:
         return self.cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
-        """Return the stored form of what ``dump`` returned.
+        """Return the stored form of a dumped value.
 
         Args:
-            dumped: Bytes of a dumped value.
-            place: Where the value will be stored; opening it from anywhere else fails.
+            dumped: Result of ``dump``.
+            place: Key under which the value is stored; it can be opened only with the same key.
         """
         payload, flags = dumped, 0
         smaller = packed(payload) if len(payload) >= self._compress_from else None
@@ -90,11 +90,12 @@ class Codec:
         return bytes((_MAGIC, VERSION, flags)) + _checksum(VERSION, flags, place, payload) + payload
 
     def unseal(self, data: object, place: str) -> bytes:
-        """Return what ``seal`` was given.
+        """Return the dumped value of a stored form.
 
         Raises:
-            CorruptRecordError: The bytes are damaged, come from another place, or a newer version wrote them. Names ``place``.
-            KeyMissingError: They are encrypted, and there is no cipher, or it has no such key.
+            CorruptRecordError: The bytes are damaged, belong to another place, or are of a newer version. Names
+                ``place``.
+            KeyMissingError: The value is encrypted, and there is no cipher, or it lacks the key.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
             raise CorruptRecordError(f"record={place!r} is damaged: it has no valid header", record=place)
@@ -120,14 +121,14 @@ class Codec:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
 
     def seal_each(self, dumped: Iterable[tuple[bytes, str]]) -> list[bytes]:
-        """Return the stored forms of values, each with the place where it will be stored: those of one write."""
+        """Return the stored forms of the values of one write, given with their places."""
         return [self.seal(value, place) for value, place in dumped]
 
     def unseal_each(self, sealed: Iterable[tuple[object, str]]) -> list[bytes | CorruptRecordError]:
-        """Return what was sealed, of values with their places: those of one read. One that is damaged is its error.
+        """Return the dumped values of one read, given with their places. A damaged one is replaced by its error.
 
         Raises:
-            KeyMissingError: As :meth:`unseal` does.
+            KeyMissingError: See :meth:`unseal`.
         """
         found: list[bytes | CorruptRecordError] = []
         for data, place in sealed:
@@ -140,19 +141,19 @@ class Codec:
         return found
 
     def encode(self, value: Any, place: str) -> bytes:
-        """Return the stored form of a value: ``seal`` of its ``dump``."""
+        """Return the stored form of a value: ``dump``, then ``seal``."""
         return self.seal(dump(value), place)
 
     def decode(self, data: object, place: str) -> Any:
-        """Return what ``encode`` was given; raise ``CorruptRecordError`` as ``unseal`` does."""
+        """Return the value of a stored form; raise ``CorruptRecordError`` as ``unseal`` does."""
         return load_stored(self.unseal(data, place), place)
 
 
 def dump(value: Any) -> bytes:
-    """Return a value as compact bytes; ``load`` returns its equal, of the same types, however deeply it is nested.
+    """Serialize a value as compact bytes; ``load`` returns an equal value of the same types, at any depth.
 
-    What JSON has is stored as JSON, all else in the form of ``stores.encoding.values``. What that has no form for is stored as
-    its ``str()``, with a warning: a tool that returns such a thing must not end the turn.
+    JSON values are stored as JSON, others in the format of ``stores.encoding.values``. A value without a format is
+    stored as its ``str()``, with a warning, because such a tool result must not fail the turn.
 
     Raises:
         ValueError: The value contains itself.
@@ -161,7 +162,7 @@ def dump(value: Any) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """Return what ``dump`` was given; raise ``ValueError`` for JSON of more levels than it writes."""
+    """Return the value that ``dump`` serialized; raise ``ValueError`` for JSON with more levels than it writes."""
     if data[:1] == _AS_NODES:
         return value_of(json_value(data[1:]))
     value = json_value(data)
@@ -171,10 +172,10 @@ def load(data: bytes) -> Any:
 
 
 def load_stored(data: bytes, record: object) -> Any:
-    """Return what ``dump`` was given, when it comes from a store.
+    """Return the value that ``dump`` serialized, from stored bytes.
 
     Raises:
-        CorruptRecordError: It is nothing that ``dump`` makes. Names ``record``, by its ``str()``.
+        CorruptRecordError: The bytes are invalid. Names ``record``, by its ``str()``.
     """
     try:
         return load(data)
@@ -182,11 +183,11 @@ def load_stored(data: bytes, record: object) -> Any:
         raise damaged(record, error) from error
 
 
-class trusted:  # noqa: N801 - used as ``with trusted(name):``, for every record: a generator takes four times as long
-    """Turns what a malformed record makes the code that reads it raise into ``CorruptRecordError``, naming ``record``.
+class trusted:  # noqa: N801 - used as ``with trusted(name):`` for every record; faster than a generator
+    """Context manager that converts errors of parsing a malformed record to ``CorruptRecordError``, naming ``record``.
 
     Args:
-        record: Its name, or what has that as its ``str()``: it is made when something is wrong.
+        record: Name of the record, or an object whose ``str()`` is the name.
     """
 
     __slots__ = ("_record",)
@@ -204,30 +205,30 @@ class trusted:  # noqa: N801 - used as ``with trusted(name):``, for every record
 
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-"""What a malformed record makes the code that reads it raise."""
+"""Errors that parsing a malformed record may raise."""
 
 
 def damaged(record: object, error: Exception) -> CorruptRecordError:
-    """Return the error to raise for what reading a record raised."""
+    """Return the error for a record whose parsing raised ``error``."""
     name = str(record)
     return CorruptRecordError(f"record={name!r} is damaged: {type(error).__name__}: {error!s:.200}", record=name)
 
 
-_AS_NODES = b"V"  # JSON text never starts with it
+_AS_NODES = b"V"  # no JSON text starts with it
 
-_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: json.dumps makes one each time
+_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # created once; json.dumps creates one per call
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return compact JSON of a value that JSON has a form for."""
+    """Return a JSON value as compact JSON."""
     try:
-        return bytes(memoryview(orjson.dumps(value)))  # a copy: what orjson returns holds on to its whole buffer
-    except TypeError:  # half a character, which is no UTF-8
+        return bytes(memoryview(orjson.dumps(value)))  # a copy, because orjson's result holds its whole buffer
+    except TypeError:  # a lone surrogate, which UTF-8 lacks
         return _encoded(value).encode("utf-8", "surrogatepass")
 
 
 def json_value(text: bytes) -> Any:
-    """Return what :func:`json_bytes` was given; raise ``ValueError`` for what is no JSON."""
+    """Parse the result of :func:`json_bytes`; raise ``ValueError`` for invalid JSON."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,6 +1,6 @@
-"""Derived: the key of what is kept only to save time: whoever lacks it makes it anew, at the cost of that time."""
+"""Key of cached data that can be recomputed."""
 
 from __future__ import annotations
 
 DERIVED = "#derived"
-"""A conversation manager's state has it under this key. Where there is a hot tier, that alone keeps it."""
+"""Key in a conversation manager's state. If there is a hot tier, only the hot tier stores the data."""

@@ -1,4 +1,4 @@
-"""Keys of tenants: what hands them out, and the simplest thing that does."""
+"""Encryption keys of tenants."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import NamedTuple, Protocol
 from strands_manga_memory.scope import checked_id, encoded_id
 
 KEY_BYTES = 32
-"""Bytes of a key: AES-256."""
+"""Bytes of a key for AES-256."""
 
 
 class DataKey(NamedTuple):
-    """A key and its name. Its ``repr`` does not show it."""
+    """Key with its name. ``repr`` does not show the key."""
 
     id: str
     key: bytes
 
     def __repr__(self) -> str:
-        """Return the name alone."""
+        """Return the name only."""
         return f"DataKey(id={self.id!r})"
 
 
 class KeyProvider(Protocol):
-    """Hands out the keys of tenants; thread-safe. Tenants are escaped, as ``ConversationScope`` does it; ``""`` is none."""
+    """Provider of the tenants' keys; thread-safe. Tenants are encoded as in ``ConversationScope``; ``""`` means no tenant."""
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts now; raise ``KeyError`` if the tenant has none."""
+        """Return the key for encryption; raise ``KeyError`` if the tenant has none."""
         ...
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a key by its name; raise ``KeyError`` if it was never given, or is destroyed."""
+        """Return a key by its name; raise ``KeyError`` if it is unknown or destroyed."""
         ...
 
 
 class TenantKeys:
-    """Keys that the application has, such as from a secret store.
+    """Keys held by the application, for example from a secret store.
 
     Args:
-        keys: For each tenant (None: whoever has none) its keys of 32 bytes by name; the last one encrypts.
+        keys: Keys of 32 bytes by name, for each tenant (None: data without a tenant); the last key encrypts.
 
     Raises:
         ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no key.
@@ -55,14 +55,14 @@ class TenantKeys:
                 self.rotate(tenant, id_, key)
 
     def __repr__(self) -> str:
-        """Return how many tenants have keys, and no key."""
+        """Return the number of tenants, without keys."""
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def rotate(self, tenant: str | None, key_id: str, key: bytes) -> None:
-        """Encrypt with this key from now on; what earlier keys encrypted stays readable.
+        """Encrypt with this key from now on; values of earlier keys stay readable.
 
         Raises:
-            ValueError: The key has another size than 32 bytes, or its name is empty or over 255 bytes.
+            ValueError: The key does not have 32 bytes, or its name is empty or over 255 bytes.
         """
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:
             raise ValueError(f"key {key_id!r:.80} must be {KEY_BYTES} bytes, got {len(key)} of {type(key).__name__}")
@@ -74,7 +74,7 @@ class TenantKeys:
             named[key_id] = key
 
     def destroy(self, tenant: str | None) -> None:
-        """Forget every key of a tenant: nothing that it encrypted can be read, and nothing new be stored for it."""
+        """Delete every key of a tenant. Its stored values become unreadable, and no new ones can be stored."""
         with self._lock:
             self._keys.pop(escaped_tenant(tenant), None)
 
@@ -90,5 +90,5 @@ class TenantKeys:
 
 
 def escaped_tenant(tenant: str | None) -> str:
-    """Return a tenant as providers are asked for it; raise ``ValueError`` if the id is not allowed."""
+    """Return the encoded form of a tenant; raise ``ValueError`` if the id is invalid."""
     return "" if tenant is None else encoded_id(checked_id("tenant", tenant))

@@ -1,6 +1,6 @@
-"""Compression of large stored values, bounded against decompression bombs. Pure.
+"""Compression of large stored values, protected against decompression bombs. Pure.
 
-Compressed values have no header and no checksum of their own: the codec adds both.
+Compressed values have no header and no checksum; the codec adds both.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import zlib
 
 MOST_UNPACKED = 64 * 1024 * 1024
-"""Largest value that is compressed, in bytes. A larger result of decompression was made to fill the memory of its reader."""
+"""Largest value that is compressed, in bytes. A larger decompressed size indicates a decompression bomb."""
 
 _MOST_TIMES, _SMALLEST = 16, 1024
-"""A compressed value holds at most 16 times its bytes, or 1 KiB if that is more."""
+"""Most decompressed bytes: 16 times the compressed ones, or 1 KiB if that is more."""
 
 _MOST_ELEMENTS, _FEWEST = 2, 256
-"""Its JSON has at most two elements a byte, or 256 if that is more: each takes a hundred times its text in memory."""
+"""Most JSON elements: two per byte, or 256 if that is more, because each element takes much memory."""
 
 _LEVEL = 6
 
 
 def packed(payload: bytes) -> bytes | None:
-    """Return a value compressed; None if that does not make it smaller, or it is too large to be decompressed.
+    """Compress a value; return None if it does not become smaller, or is too large.
 
-    A value that would pass for a decompression bomb is padded with zeros.
+    A value that would exceed the limits of decompression is padded with zeros.
     """
     if len(payload) > MOST_UNPACKED:
         return None
@@ -35,10 +35,10 @@ def packed(payload: bytes) -> bytes | None:
 
 
 def unpacked(payload: bytes) -> bytes:
-    """Return a compressed value as it was. Memory and time are bounded by the size of the stored bytes.
+    """Decompress a value. Memory and time are limited by the size of the stored bytes.
 
     Raises:
-        ValueError: The value is cut, or holds more than a compressed value may: it was made to fill the memory of its reader.
+        ValueError: The value is truncated, or exceeds the limits, as a decompression bomb does.
         zlib.error: The value is damaged.
     """
     unpacking = zlib.decompressobj(-15)
@@ -54,5 +54,5 @@ def unpacked(payload: bytes) -> bytes:
 
 
 def _elements(data: bytes) -> int:
-    """Return an upper bound of the elements of JSON text."""
+    """Return an upper bound of the number of elements in a JSON text."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")

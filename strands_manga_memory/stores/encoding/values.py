@@ -1,7 +1,7 @@
-"""Values: what JSON cannot say, or cannot say as deeply nested, written as a list of nodes, and back unharmed. Pure.
+"""Serialization of values that JSON cannot represent, or not at their depth, as a list of nodes. Pure.
 
-JSON is read and written by recursion, and its depth is bounded by whatever the stack has left. A list of nodes is of the same
-few levels whatever it stands for, so what could be written can be read.
+JSON is read and written recursively, so the stack limits its depth. A list of nodes has few levels regardless of the
+value, so every written value can be read.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from strands_manga_memory.messages import text_of
 logger = logging.getLogger(__name__)
 
 MOST_LEVELS = 100
-"""Levels up to which a value is JSON: far fewer than any stack has room for."""
+"""Most levels of a value that is stored as JSON; far fewer than the stack allows."""
 
 _MOST_BITS = 63
-"""Larger whole numbers are no JSON: readers of JSON take them for other ones."""
+"""Larger integers are not stored as JSON, because some JSON readers change them."""
 
 _KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
 
 
 def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
-    """Tell whether JSON text of these levels, and numbers of these bits and binary exponents, stands for exactly this value."""
+    """Return whether JSON represents a value exactly, within these levels, bits of integers and binary exponents."""
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):
-        held: dict[int, Any] = {}  # one that holds itself twice would grow
+        held: dict[int, Any] = {}  # by id, because a value that contains itself would grow
         for holder in level:
             if holder and not left:
                 return False
@@ -54,23 +54,23 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 
 
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
-    """Return ``value`` as JSON text; what JSON cannot hold is written as its type's name."""
+    """Return ``value`` as JSON text; values that JSON lacks are written as the name of their type."""
     try:
         return json.dumps(
             value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys
         )
-    except (TypeError, ValueError, RecursionError):  # a key of another type, a number of thousands of digits, very many levels
+    except (TypeError, ValueError, RecursionError):  # a key of another type, a very long number, or deep nesting
         return json.dumps(nodes_of(value), ensure_ascii=ensure_ascii)
 
 
 def is_nested_deeper(value: Any, levels: int) -> bool:
-    """Tell whether a value has more levels than these."""
+    """Return whether a value has more levels than ``levels``."""
     level = [value]
     for _ in range(levels + 1):
         held = [item.values() if isinstance(item, Mapping) else item for item in level if _holder_of(item)]
         if not held:
             return False
-        level = list({id(item): item for items in held for item in items}.values())  # one that holds itself twice would grow
+        level = list({id(item): item for items in held for item in items}.values())  # by id, against growth in cycles
     return True
 
 
@@ -84,7 +84,7 @@ _OPENED: dict[str, Callable[[Any], Any]] = {
     "time": time.fromisoformat,
     "Decimal": Decimal,
 }
-"""What becomes of what a leaf holds, by the name of its type."""
+"""Parsers of leaves, by name of type."""
 
 _HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
     "list": list,
@@ -93,14 +93,14 @@ _HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
     "frozenset": frozenset,
     "dict": lambda items: dict(zip(items[::2], items[1::2], strict=True)),
 }
-"""What becomes of the items of a container, by the name of its type."""
+"""Constructors of containers, by name of type."""
 
 
 def nodes_of(value: Any) -> list[Any]:
-    """Return a value as nodes, items before the container that holds them: the last one is the value.
+    """Return a value as nodes, items before their container; the last node is the value.
 
-    A node is a string, number, boolean or None; ``[type, text]``; ``["json", value]`` of a container that is JSON; or ``[type,
-    index, index, ...]`` of the items of one that is not, those of a dict being its keys and values in turn.
+    A node is a string, number, boolean or None; ``[type, text]``; ``["json", value]`` for a container that is JSON; or
+    ``[type, index, index, ...]`` with the items of another container, alternating keys and values for a dict.
 
     Raises:
         ValueError: The value contains itself.
@@ -110,7 +110,7 @@ def nodes_of(value: Any) -> list[Any]:
     work: list[tuple[Any, str, Iterator[Any], list[Any]]] = []
 
     def entered(item: Any) -> bool:
-        """Append a leaf's node; open a container instead, and tell so."""
+        """Append the node of a leaf and return False, or open a container and return True."""
         name = _holder_of(item)
         if not name or is_json(item):
             nodes.append(["json", item] if name else _leaf(item))
@@ -141,9 +141,9 @@ def value_of(nodes: Any) -> Any:
     """Return the value of ``nodes_of``.
 
     Raises:
-        ValueError: They are no such nodes, or it is none of a stored value to use an item twice.
-        LookupError: As above.
-        TypeError: As above.
+        ValueError: The nodes are invalid, or use an item twice, which stored values never do.
+        LookupError: The nodes are invalid.
+        TypeError: The nodes are invalid.
     """
     values: list[Any] = []
     taken = 0
@@ -158,18 +158,18 @@ def value_of(nodes: Any) -> Any:
         items = []
         for index in rest:
             items.append(values[index])
-            values[index] = _Taken  # an item that two containers share would grow with every level
+            values[index] = _Taken  # a shared item would grow with every level
         if any(item is _Taken for item in items):
-            raise ValueError("an item is in two places")
+            raise ValueError("an item belongs to two containers")
         taken += len(items)
         values.append(_HOLDERS[name](items))
     if taken != len(values) - 1:
-        raise ValueError("there are items that nothing holds")
+        raise ValueError("an item belongs to no container")
     return values[-1]
 
 
 class _Taken:
-    """In place of an item that a container has."""
+    """Placeholder for an item that belongs to a container already."""
 
 
 def _holder_of(item: Any) -> str:
@@ -187,7 +187,7 @@ def _items(holder: Any) -> Iterator[Any]:
 
 
 def _hashable(item: Any) -> Any:
-    """Return a key or an item of a set; its text if what comes back of it has no hash, such as of a list that has one."""
+    """Return a key or an item of a set; its text if the restored value would not be hashable."""
     level = [item]
     while level:
         names = set(map(_holder_of, level))
@@ -220,7 +220,7 @@ def _written(item: Any) -> str:
 
 
 def _comes_back(name: str, text: str) -> bool:
-    """Tell whether a leaf's text stands for it: a subclass may write what its type does not read."""
+    """Return whether a leaf's text restores it. A subclass may write a text that its type cannot parse."""
     try:
         return _written(_OPENED[name](text)) == text
     except (ValueError, TypeError, ArithmeticError):

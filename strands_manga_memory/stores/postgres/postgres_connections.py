@@ -1,4 +1,4 @@
-"""Connection pool of a PostgreSQL table: with deadlines, safe behind transaction poolers, and renewed after a fork."""
+"""Connection pool of a PostgreSQL table: with deadlines, compatible with transaction poolers, and renewed after a fork."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from strands_manga_memory.forks import renew_in_child
 _MOST_CONNECTIONS = 16
 _LEAST_CONNECT_SECONDS = 2
 _TRUSTED_SECONDS = 1.0
-"""A connection that was used so recently is not checked with a round trip."""
+"""Connections that were used within this time are not checked with a round trip."""
 _CHECK_SECONDS, _CHECK_SHARE = 0.5, 0.25
-"""The check of an idle connection takes at most so long, and at most this share of the deadline."""
+"""Most seconds for the check of an idle connection, and most share of the deadline."""
 _POLL_SECONDS = 0.05
-"""The pool does not report a failed connection attempt to its waiting clients; they look for one this often."""
+"""Interval in which waiting clients check for a failed connection attempt, which the pool does not report to them."""
 
 
 class Connection(psycopg.Connection[Any]):
@@ -34,7 +34,7 @@ class Connection(psycopg.Connection[Any]):
     used_at: float = -math.inf
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run ``gen`` to its end, and stop waiting for the server at the deadline."""
+        """Run ``gen`` to its end, but wait for the server only until the deadline."""
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:
@@ -45,7 +45,7 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def is_alive(self, seconds: float) -> bool:
-        """Return whether the server still answers; a connection that idled for over a second is asked, for ``seconds``."""
+        """Return whether the server answers. A connection that idled for over a second is checked for at most ``seconds``."""
         if self._has_input():  # the server reports the end of the connection without being asked
             return False
         if time.monotonic() - self.used_at < _TRUSTED_SECONDS:
@@ -64,11 +64,11 @@ class Connection(psycopg.Connection[Any]):
 
 
 class Connections:
-    """Pool of up to 16 connections, opened when they are needed; thread-safe, usable after a fork.
+    """Pool of up to 16 connections, opened on demand; thread-safe, usable after a fork.
 
     Args:
         conninfo: A URL or connection string of libpq.
-        deadline: Seconds that an operation on a connection may take. To get a connection takes as long, or 2 if that is more.
+        deadline: Seconds that an operation on a connection may take, and to get a connection, but then at least 2.
     """
 
     def __init__(self, conninfo: str, deadline: float) -> None:
@@ -84,7 +84,7 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
-        """Lend a connection; one that comes back within a transaction is closed."""
+        """Lend a connection. It is closed if it is returned within a transaction."""
         pool, connection = self._usable()
         connection.until = time.monotonic() + self._deadline
         try:
@@ -94,7 +94,7 @@ class Connections:
             _give_back(pool, connection, is_sound=connection.info.transaction_status == TransactionStatus.IDLE)
 
     def close(self) -> None:
-        """Close the pool. The next operation opens another."""
+        """Close the pool. The next operation opens another one."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -118,8 +118,8 @@ class Connections:
                 raise psycopg.OperationalError("no connection within the deadline: the server does not answer") from error
             if connection.is_alive(min(_CHECK_SECONDS, _CHECK_SHARE * self._deadline)):
                 return pool, connection
-            # Whatever ended this connection has probably ended those that idled as long. A failed ``check`` of the pool would
-            # only replace this one, after a pause of a second.
+            # Connections that idled as long have probably ended, too. A failed ``check`` of the pool would replace only this
+            # one, after a pause of a second.
             _give_back(pool, connection, is_sound=False)
             pool.drain()
 
@@ -132,22 +132,22 @@ class Connections:
                     kwargs={
                         "autocommit": True,
                         "connect_timeout": max(_LEAST_CONNECT_SECONDS, math.ceil(self._deadline)),
-                        "prepare_threshold": None,  # PgBouncer gives each transaction to another server connection
+                        "prepare_threshold": None,  # PgBouncer may use another server connection per transaction
                     },
                     min_size=0,
                     max_size=_MOST_CONNECTIONS,
-                    reconnect_timeout=0,  # the next operation tries again
+                    reconnect_timeout=0,  # the next operation retries
                     num_workers=2,
                     open=True,
                 )
             return self._pool
 
     def note_failure(self, error: psycopg.Error) -> None:
-        """Record why a connection could not be opened, for the clients that wait for it."""
+        """Record the error of a failed connection attempt, for waiting clients."""
         self._failure = time.monotonic(), error
 
     def renew_after_fork(self) -> None:
-        """Start without a pool in a forked process; the parent's stays referenced, as to close it would end it there."""
+        """Start without a pool in a forked process. The parent's pool stays referenced: closing it would affect the parent."""
         _inherited.append(self._pool)
         self._lock, self._pool = threading.Lock(), None
 

@@ -1,4 +1,4 @@
-"""Translates errors of psycopg into errors of this package."""
+"""Conversion of psycopg's errors to errors of this package, with cause and remedy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from strands_manga_memory.exceptions import NO_TABLE, StoreError, StoreRefusedEr
 _REFUSED: dict[type[psycopg.Error], tuple[str, str]] = {
     errors.UndefinedTable: ("table", NO_TABLE),
     errors.InsufficientPrivilege: ("permission", "grant SELECT, INSERT, UPDATE and DELETE on the table to this user"),
-    errors.InvalidPassword: ("permission", "mend the user's password"),
-    errors.InvalidAuthorizationSpecification: ("permission", "mend the user's name, or the server's pg_hba.conf"),
+    errors.InvalidPassword: ("permission", "correct the user's password"),
+    errors.InvalidAuthorizationSpecification: ("permission", "correct the user's name, or the server's pg_hba.conf"),
     errors.InvalidCatalogName: ("database", "there is no such database: create it"),
-    errors.DiskFull: ("disk", "its disk is full: make room"),
+    errors.DiskFull: ("disk", "the disk is full: free some space"),
     errors.ReadOnlySqlTransaction: ("read-only", "connect to the primary server: target_session_attrs=read-write"),
 }
 _REFUSED_LOGINS = (
@@ -22,7 +22,7 @@ _REFUSED_LOGINS = (
     ("role ", errors.InvalidAuthorizationSpecification),
     ("database ", errors.InvalidCatalogName),
 )
-"""Of a login that is refused the driver knows the server's text alone: what it has in it behind ``FATAL:``, in English."""
+"""Parts of the server's English text after ``FATAL:``, the only information about a rejected login."""
 
 _PASSING = (
     errors.QueryCanceled,
@@ -37,8 +37,8 @@ _PASSING = (
 
 
 def translated(error: psycopg.Error | OSError, table: str) -> StoreError:
-    """Return what is raised in place of an error of the driver; ``raise ... from`` keeps that."""
-    # The text of the server's answer without its details, which may quote the record.
+    """Convert an error of the driver to an error of this package."""
+    # Without the details of the server's answer, which may quote the record.
     text = (error.diag.message_primary if isinstance(error, psycopg.Error) else None) or str(error).strip()
     what = f"table=<{table}> | {type(error).__name__}: {text}"
     _, refused, why = str(error).partition("FATAL:")

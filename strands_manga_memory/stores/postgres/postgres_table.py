@@ -1,4 +1,4 @@
-"""PostgresTable: durable records in a table of a PostgreSQL server."""
+"""Table on a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ _TRIES = 20
 _Row = tuple[bytes, ...]
 
 
-class _Changed(Exception):  # noqa: N818 - no error: somebody else was faster, and the writes are judged again
+class _Changed(Exception):  # noqa: N818 - no error: after a write conflict the conditions are checked again
     pass
 
 
 class PostgresTable(WritingTable):
-    """A ``Table`` on a PostgreSQL server, of version 13 or later; needs psycopg 3 (extra ``postgres``).
+    """``Table`` on a PostgreSQL server, version 13 or later; needs psycopg 3 (extra ``postgres``).
 
-    Records are rows of one table: partition and sort value as UTF-8, which sorts them as DynamoDB does, and the record. Each
-    index of the schema is a table of its own beside it, written in the same transaction. A pool opens up to 16 connections; a
-    forked process opens its own. PgBouncer may stand before the server in session or transaction mode. A connection
-    that idled for over a second is checked before its next use, as gateways drop idle connections without notice. Records
-    stay when their TTL attribute has passed, until the sweeper deletes them.
+    Records are rows of one table: partition and sort value as UTF-8, which sorts as in DynamoDB, and the record. Each
+    index of the schema is a separate table, written in the same transaction. A pool opens up to 16 connections; a
+    forked process opens its own. PgBouncer is supported in session and transaction mode. A connection that idled for
+    over a second is checked before its next use, because gateways drop idle connections without notice. Records stay
+    after their TTL attribute has passed, until the sweeper deletes them.
 
     Args:
-        conninfo: A URL or connection string of libpq: ``postgresql://user:password@host:5432/database?sslmode=require``.
+        conninfo: A URL or connection string of libpq:
+            ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
         deadline: Seconds that an operation may take. Default 2; for a new connection at least 2.
 
     Raises:
-        ValueError: ``conninfo`` is not understood, or ``deadline`` is not above 0.
+        ValueError: ``conninfo`` is invalid, or ``deadline`` is not above 0.
     """
 
     def __init__(self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: float = 2.0) -> None:
@@ -51,7 +52,7 @@ class PostgresTable(WritingTable):
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.Error:
-            raise ValueError("conninfo is no URL or connection string of PostgreSQL") from None  # it may hold a password
+            raise ValueError("conninfo is not a URL or connection string of PostgreSQL") from None  # it may hold a password
         self.schema = schema
         self.conninfo = conninfo
         self._connections = Connections(conninfo, deadline)
@@ -62,7 +63,7 @@ class PostgresTable(WritingTable):
         return f"PostgresTable({known.get('host', '')}/{known.get('dbname', '')}, {self.schema.name!r})"
 
     def create_if_missing(self) -> None:
-        """Create the table and its indexes, as far as they are missing."""
+        """Create the table and its indexes if they are missing."""
         columns = "partition bytea NOT NULL, sort bytea NOT NULL"
         wanted = {self.schema.name: f"{columns}, item bytea NOT NULL, PRIMARY KEY (partition, sort)"}
         for index in self.schema.indexes:
@@ -76,7 +77,7 @@ class PostgresTable(WritingTable):
                     continue
                 try:
                     connection.execute(statement)
-                except (errors.UniqueViolation, errors.DuplicateTable):  # somebody else makes it just now
+                except (errors.UniqueViolation, errors.DuplicateTable):  # another process creates it at this moment
                     continue
 
     def get(self, partition: str, sort: str) -> Item | None:
@@ -84,7 +85,7 @@ class PostgresTable(WritingTable):
         return self.batch_get([(partition, sort)]).get((partition, sort))
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the records that exist among ``keys``, in one round trip."""
+        """Return the existing records among ``keys``, in one round trip."""
         if not keys:
             return {}
         wanted = [_bytes(key) for key in keys]
@@ -100,7 +101,7 @@ class PostgresTable(WritingTable):
         return {key: loaded(found[key], key, self.schema) for key in keys if key in found}
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a record whole; return False, and write nothing, if ``when`` is not met; see ``Table.put``."""
+        """Write a whole record; return False without writing if ``when`` is not met; see ``Table.put``."""
         return self._write([Write(item=item, when=when)])
 
     def query(
@@ -114,10 +115,10 @@ class PostgresTable(WritingTable):
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition whose sort value is from ``first`` to ``last``; see ``Table.query``.
+        """Yield the records of a partition with a sort value from ``first`` to ``last``; see ``Table.query``.
 
         Raises:
-            ValueError: There is no such index, or ``limit`` is negative.
+            ValueError: The index does not exist, or ``limit`` is negative.
         """
         check_limit(limit)
         if index is None:
@@ -140,7 +141,7 @@ class PostgresTable(WritingTable):
         return self._rows(start, resume, values, limit, None if attributes is None else set(attributes))
 
     def close(self) -> None:
-        """Close the idle connections. The table can still be used: it opens new ones."""
+        """Close the idle connections. The table remains usable and opens new ones."""
         self._connections.close()
 
     def _rows(
@@ -149,7 +150,7 @@ class PostgresTable(WritingTable):
         seen: tuple[Any, ...] = ()
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)
-            with self._connected() as connection:  # given back before the caller looks at a record
+            with self._connected() as connection:  # returned before the caller processes a record
                 rows = connection.execute(resume if seen else start, (*values, *seen, count), binary=True).fetchall()
             for data, *row in rows:
                 key = row[0].decode(), row[1].decode()
@@ -183,16 +184,16 @@ class PostgresTable(WritingTable):
                     return True
             except _Changed:
                 continue
-        raise StoreUnavailableError(f"table=<{self.schema.name}> | others were faster {_TRIES} times")
+        raise StoreUnavailableError(f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent writes")
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Return what is stored of a record, which nobody else changes until the transaction ends."""
+        """Return a stored record and lock it until the end of the transaction."""
         statement = self._sql("SELECT item FROM {} WHERE partition = %s AND sort = %s FOR UPDATE")
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
 
     def _replace(self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool) -> None:
-        """Write or delete a record; a row that was absent when its condition was judged could not be locked."""
+        """Write or delete a record. A row that was absent when its condition was checked could not be locked."""
         if data is None:
             connection.execute(self._sql("DELETE FROM {} WHERE partition = %s AND sort = %s"), _bytes(key))
             return
@@ -202,7 +203,7 @@ class PostgresTable(WritingTable):
             raise _Changed
 
     def _hold_absent(self, connection: Connection, key: Key, stored: bytes | None) -> None:
-        """Keep a record that is absent, and so could not be locked, absent until the transaction ends."""
+        """Keep an absent record, which cannot be locked, absent until the end of the transaction."""
         if stored is None:
             self._replace(connection, key, b"", was_absent=True)
             self._replace(connection, key, None, was_absent=True)
@@ -214,7 +215,7 @@ class PostgresTable(WritingTable):
                 delete = sql.SQL("DELETE FROM {} WHERE partition = %s AND sort = %s AND value = %s AND position = %s")
                 try:
                     before = place_in(index, loaded(stored, key, self.schema))
-                except (CorruptRecordError, ValueError):  # it does not say where it is listed
+                except (CorruptRecordError, ValueError):  # its index entries are unknown
                     connection.execute(sql.SQL("DELETE FROM {} WHERE partition = %s AND sort = %s").format(name), _bytes(key))
                 else:
                     if before is not None:
@@ -242,7 +243,7 @@ class PostgresTable(WritingTable):
 
 
 def _text(text: str) -> sql.SQL:
-    """Return SQL of this module; values never come into it."""
+    """Return SQL text of this module; it never contains values."""
     return sql.SQL(text)
 
 
@@ -251,7 +252,7 @@ def _bytes(key: Key) -> tuple[bytes, bytes]:
 
 
 def _position(value: str | float) -> bytes:
-    """Return bytes that sort as texts, or as numbers, do."""
+    """Return bytes with the sort order of the text or number."""
     if isinstance(value, str):
         return value.encode()
     data = struct.pack(">d", value + 0.0)

@@ -1,4 +1,4 @@
-"""redis_client: clients of redis-py as this package wants them, for a server, a cluster or sentinels."""
+"""Clients of redis-py for a server, a cluster or sentinels."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 def redis_client(
     hosts: Sequence[tuple[str, int]], *, kind: str = "", tls: bool = False, service: str = "", **options: Any
 ) -> redis.Redis | RedisCluster:
-    """Return a client as this package wants it: 50 connections, timeouts of 2 s and 1 s, no retries.
+    """Return a client for ``RedisHotStore``: 50 connections, timeouts of 2 s and 1 s, no retries.
 
     Args:
-        hosts: Hosts and ports: of the server, of nodes of the cluster, or of the sentinels.
+        hosts: Hosts and ports of the server, of cluster nodes, or of the sentinels.
         kind: ``""``, ``"cluster"`` or ``"sentinel"``.
         tls: Whether the connections are encrypted.
         service: Name of the service that the sentinels monitor.
         options: Further arguments of the client's connections; ``sentinel_username`` and ``sentinel_password``.
 
     Raises:
-        StoreUnavailableError: No node of the cluster answers.
+        StoreUnavailableError: No node of the cluster is available.
     """
     login = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     settings: dict[str, Any] = {"max_connections": 50, "socket_connect_timeout": 2.0, "socket_timeout": 1.0, **options}

@@ -1,4 +1,4 @@
-"""translated: what redis-py raises, as an error of this package that names the cause and what mends it."""
+"""Conversion of redis-py's errors to errors of this package, with cause and remedy."""
 
 from __future__ import annotations
 
@@ -30,68 +30,68 @@ from strands_manga_memory.exceptions import StoreError, StoreRefusedError, Store
 
 
 class _Refusal(NamedTuple):
-    """A cause, the errors that redis-py has for it, the server's words for it where it has none, and what mends it."""
+    """Cause of a refusal: redis-py's error types, patterns of the server's text for other types, and the remedy."""
 
     reason: str
     kinds: tuple[type[Exception], ...]
     words: str
     remedy: str
     passes: bool = False
-    """Whether it may be over within a moment, as while a replica takes over."""
+    """Whether a retry may succeed within moments, for example during a failover."""
 
 
-# The first that fits counts. redis-py, or a script, may wrap what the server says: then only its words tell.
+# The first match counts. redis-py or a script may wrap the server's error, so that only the text identifies it.
 _REFUSALS = (
     _Refusal(
         "authentication",
         (AuthenticationError, AuthenticationWrongNumberOfArgsError, AuthorizationError, ExternalAuthProviderError),
         r"WRONGPASS|NOAUTH|invalid username-password pair",
-        "its user or password is not, or no longer, right: give the client the present one",
+        "user or password are wrong or outdated: configure the current ones",
     ),
     _Refusal(
         "permission",
         (NoPermissionError,),
         r"NOPERM|ACL failure",
-        "grant its user what `strands-manga-memory permissions --print acl` lists",
+        "grant the user the permissions of `strands-manga-memory permissions --print acl`",
     ),
-    _Refusal("read-only", (ReadOnlyError,), r"READONLY", "it is a replica: connect to the primary", passes=True),
-    _Refusal("loading", (BusyLoadingError,), r"LOADING", "it reads its data from disk: wait until it has", passes=True),
-    _Refusal("primary", (MasterDownError,), r"MASTERDOWN", "the replica has lost its primary: bring that back", passes=True),
-    _Refusal("cluster", (ClusterDownError,), r"CLUSTERDOWN", "it is not whole: CLUSTER INFO says why", passes=True),
+    _Refusal("read-only", (ReadOnlyError,), r"READONLY", "the server is a replica: connect to the primary", passes=True),
+    _Refusal("loading", (BusyLoadingError,), r"LOADING", "the server loads its data: wait until it is ready", passes=True),
+    _Refusal("primary", (MasterDownError,), r"MASTERDOWN", "the replica lost its primary: restore that", passes=True),
+    _Refusal("cluster", (ClusterDownError,), r"CLUSTERDOWN", "the cluster is incomplete: see CLUSTER INFO", passes=True),
     _Refusal(
         "cluster",
         (AskError, ClusterCrossSlotError),
         r"MOVED|CROSSSLOT",
-        "it is a node of a cluster: open it with redis+cluster://",
+        "the server is a node of a cluster: use redis+cluster://",
     ),
     _Refusal(
         "memory",
         (OutOfMemoryError,),
         r"OOM",
-        "it is full: raise maxmemory, or let it evict with maxmemory-policy volatile-ttl",
+        "the memory is full: raise maxmemory, or set maxmemory-policy volatile-ttl",
         passes=True,
     ),
-    _Refusal("clients", (), r"max number of clients", "it has too many clients: raise maxclients", passes=True),
-    _Refusal("disk", (), r"MISCONF", "it cannot write to its disk: its log says why", passes=True),
-    _Refusal("replicas", (), r"NOREPLICAS", "it has too few replicas in touch for a write: bring them back", passes=True),
-    _Refusal("script", (), r"BUSY", "a script of somebody keeps it busy: SCRIPT KILL ends that", passes=True),
+    _Refusal("clients", (), r"max number of clients", "the server has too many clients: raise maxclients", passes=True),
+    _Refusal("disk", (), r"MISCONF", "the server cannot write to its disk: see its log", passes=True),
+    _Refusal("replicas", (), r"NOREPLICAS", "too few replicas are connected for a write: restore them", passes=True),
+    _Refusal("script", (), r"BUSY", "another script blocks the server: run SCRIPT KILL", passes=True),
 )
 _PASSING = (ClusterError, ConnectionError, RedisClusterException, TimeoutError, TryAgainError, OSError)
-_MOVING = "access a non local key"  # what a script says whose slot is on its way to another node
+_MOVING = "access a non local key"  # error of a script whose slot is migrating to another node
 _WRONG_TYPE = "WRONGTYPE"
 
 
 def translated(error: Exception, key: str = "") -> StoreError:
-    """Return the error of this package that stands for one of the client, or of what gives it its credentials.
+    """Convert an error of the client, or of its credentials' source, to an error of this package.
 
     Args:
-        error: What was raised.
-        key: The key that was asked for, if it was one.
+        error: The raised error.
+        key: Requested key, if there is one.
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"
     if re.search(rf"\b{_WRONG_TYPE}\b", text):
-        remedy = "somebody else's value is in its place: DEL it"
+        remedy = "the key holds a value of another application: delete it"
         return StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key)
     refusal = _refusal_of(error, text)
     if refusal is not None:
@@ -99,12 +99,12 @@ def translated(error: Exception, key: str = "") -> StoreError:
     if isinstance(error, _PASSING) or _MOVING in text:
         return StoreUnavailableError(what)
     if isinstance(error, ResponseError):
-        return StoreRefusedError(what, reason="request", remedy="its log, or what stands between it and us, says why")
-    return StoreRefusedError(what, reason="client", remedy="the client, or what gives it its credentials, fails")
+        return StoreRefusedError(what, reason="request", remedy="see the log of the server or of the proxy before it")
+    return StoreRefusedError(what, reason="client", remedy="the client or the source of its credentials fails")
 
 
 def may_pass(error: Exception) -> bool:
-    """Tell whether what the client raised may be over within a moment."""
+    """Return whether a retry after the client's error may succeed within moments."""
     text = str(error)
     refusal = _refusal_of(error, text)
     return refusal.passes if refusal is not None else isinstance(error, _PASSING) or _MOVING in text

@@ -1,4 +1,4 @@
-"""RedisHotStore: conversations in use, in Redis or Valkey."""
+"""Hot store in Redis or Valkey."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteS
 from strands_manga_memory.stores.redis import redis_scripts as scripts
 from strands_manga_memory.stores.redis.redis_errors import may_pass, translated
 
-_RANDOM = random.Random()  # noqa: S311 - jitter; of its own, so that nobody's seeded numbers change
+_RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 BUCKETS = 1024
-"""Conversations are spread over this many hash tags, each with an expiry index of its own."""
+"""Number of hash tags over which conversations are spread; each has its own expiry index."""
 
 _BUCKETS_A_TRIP = 64
 _Answer = TypeVar("_Answer")
 
 
 class RedisHotStore:
-    """A ``HotStore`` in Redis or Valkey, through any synchronous redis-py client: standalone, Sentinel or Cluster.
+    """``HotStore`` in Redis or Valkey, with any synchronous redis-py client: standalone, Sentinel or Cluster.
 
     Keys are ``prefix:{bNNNN}:c:conversation`` (a hash), ``prefix:{bNNNN}:x`` (the bucket's expiry index),
-    ``prefix:{bNNNN}:l:conversation`` (a lease) and ``prefix:{bNNNN}:v:name`` (a value); NNNN is the CRC-32 of the name modulo
-    1,024. So a conversation and its index
-    share a slot, and every method but ``expired`` is one atomic round trip. Time is the server's.
+    ``prefix:{bNNNN}:l:conversation`` (a lease) and ``prefix:{bNNNN}:v:name`` (a value); NNNN is the CRC-32 of the name
+    modulo 1,024. So a conversation and its index share a slot, and every method except ``expired`` is one atomic round
+    trip. Times are those of the server.
 
-    The client should not retry by itself: its second try of a write cannot be told from the first. Here a try that failed
-    is repeated, with jitter, where repeating is harmless: a repeated ``write`` finds what it wrote, a repeated ``bury``
-    only raises the epoch. ``claim``, ``drop`` and ``release_lease`` are tried once.
+    The client should not retry, because its second attempt of a write cannot be distinguished from the first. Failed
+    attempts of idempotent operations are retried here, with jitter; ``claim``, ``drop`` and ``release_lease`` are
+    attempted once.
 
     Args:
-        client: ``redis.Redis`` (also that of ``Sentinel.master_for``) or ``redis.cluster.RedisCluster``, with
-            ``decode_responses`` off. Its socket timeout bounds one try.
+        client: ``redis.Redis`` (also from ``Sentinel.master_for``) or ``redis.cluster.RedisCluster``, with
+            ``decode_responses`` off. Its socket timeout limits one attempt.
         prefix: First part of every key. Default ``"smm"``.
-        deadline: Seconds after the start of an operation in which a failed try is repeated. Default 0.05.
-        grace: Seconds a conversation stays readable after its logical expiry. Default 3,600; less is for tests.
+        deadline: Seconds after the start of an operation in which failed attempts are retried. Default 0.05.
+        grace: Seconds that a conversation stays readable after its logical expiry. Default 3,600; lower only for tests.
         clock: Seconds, for the deadline. Default ``time.monotonic``.
         sleep: Waits some seconds. Default ``time.sleep``.
-        rand: A number from 0 to 1. Default a generator of its own.
+        rand: Returns a number from 0 to 1. Default: a separate generator.
 
     Raises:
-        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or holds a brace, or ``deadline`` or
-            ``grace`` is negative.
+        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains a brace, or
+            ``deadline`` or ``grace`` is negative.
     """
 
     survives_process = True
@@ -73,7 +73,7 @@ class RedisHotStore:
                 f"client must be synchronous, got {type(client).__module__}.{type(client).__name__}; pass redis.Redis"
             )
         if client.get_connection_kwargs().get("decode_responses"):
-            raise ValueError("client must keep bytes as they are, got decode_responses=True; pass decode_responses=False")
+            raise ValueError("client must return bytes, got decode_responses=True; pass decode_responses=False")
         if not prefix or set(prefix) & set("{}"):
             raise ValueError(f"prefix must be a non-empty string without braces, got {prefix!r:.80}")
         if deadline < 0:
@@ -93,15 +93,15 @@ class RedisHotStore:
 
     @property
     def client(self) -> Any:
-        """The redis-py client, for looking at the server itself."""
+        """The redis-py client."""
         return self._client
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation's ``fields`` and the messages and bodies its window lists; see ``HotStore.load``."""
+        """Return a conversation's ``fields``, and the messages and bodies of its window; see ``HotStore.load``."""
         return self._record(conversation, scripts.LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return those of ``fields`` that exist; see ``HotStore.read``."""
+        """Return the existing ``fields``; see ``HotStore.read``."""
         if not fields:
             return {}
         key = self._key(conversation, "c")
@@ -123,9 +123,9 @@ class RedisHotStore:
         return int(buried)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of expired conversations, from a random bucket on; see ``HotStore.expired``.
+        """Yield the names of expired conversations, starting at a random bucket; see ``HotStore.expired``.
 
-        Reads 64 buckets a round trip; what it yields may be used again in the meantime, ``claim`` decides.
+        Reads 64 buckets per round trip. A conversation may become active again meanwhile; ``claim`` decides.
         """
         start = int(self._rand() * BUCKETS) % BUCKETS
         now = int(self._evaluated(scripts.NOW, [self._index(start)], ()))
@@ -140,40 +140,41 @@ class RedisHotStore:
                     yield name
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Turn an expired conversation into a closing one; see ``HotStore.claim``.
+        """Mark an expired conversation as closing; see ``HotStore.claim``.
 
-        Tried once: if the answer is lost the claim may stand, and the conversation can be claimed again after ``lease``.
+        Attempted once: if the answer is lost, the claim may exist, and the conversation can be claimed again after
+        ``lease``.
         """
         return self._record(conversation, scripts.CLAIM, _milliseconds(lease), int(expired_only), again=False)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation; see ``HotStore.drop``. Tried once."""
+        """Remove a closing conversation; see ``HotStore.drop``. Attempted once."""
         return bool(self._run(conversation, scripts.DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Take or prolong the advisory lease; see ``HotStore.acquire_lease``."""
+        """Acquire or extend the advisory lease; see ``HotStore.acquire_lease``."""
         key = self._key(conversation, "l")
         return bool(self._evaluated(scripts.ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Give the lease back; see ``HotStore.release_lease``. Tried once."""
+        """Release the lease; see ``HotStore.release_lease``. Attempted once."""
         return bool(self._evaluated(scripts.RELEASE, [self._key(conversation, "l")], (owner,), again=False))
 
     def get_value(self, name: str) -> bytes | None:
-        """Return what is kept under ``name``; see ``HotStore.get_value``."""
+        """Return the value stored under ``name``; see ``HotStore.get_value``."""
         key = self._key(name, "v")
         found: bytes | None = self._tried(lambda: self._client.get(key), key=key)
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Keep a value for ``ttl`` seconds; see ``HotStore.put_value``."""
+        """Store a value for ``ttl`` seconds; see ``HotStore.put_value``."""
         key = self._key(name, "v")
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
     def close(self) -> None:
-        """Close the connections of the client. The store can still be used: it opens new ones."""
+        """Close the connections of the client. The store remains usable and opens new ones."""
         if isinstance(self._client, RedisCluster):
-            # Its close() would leave it without a default node.
+            # RedisCluster.close() would remove the default node.
             self._client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
         else:
             self._client.close()
@@ -213,14 +214,14 @@ class RedisHotStore:
         key = self._key(conversation, "c")
         answer = self._evaluated(script, [key, self._index(_bucket(conversation))], arguments, again=again)
         if answer is not None and answer[0] == b"corrupt":
-            raise CorruptRecordError(f"record={key!r} is damaged: field {answer[1].decode()!r} makes no sense", record=key)
+            raise CorruptRecordError(f"record={key!r} is damaged: field {answer[1].decode()!r} is invalid", record=key)
         return answer
 
     def _evaluated(self, script: scripts.Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True) -> Any:
         def call() -> Any:
             try:
                 return self._client.evalsha(script.sha, len(keys), *keys, *arguments)
-            except NoScriptError:  # a new server, a flush or a failover: EVAL teaches it the script again
+            except NoScriptError:  # a new server, a flush or a failover: EVAL loads the script again
                 return self._client.eval(script.text, len(keys), *keys, *arguments)
 
         return self._tried(call, key=keys[0], again=again)

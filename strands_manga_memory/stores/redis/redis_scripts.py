@@ -1,10 +1,10 @@
-"""The Lua scripts of ``RedisHotStore``: each is one atomic step on one conversation and its bucket's expiry index.
+"""Lua scripts of ``RedisHotStore``. Each is one atomic step on one conversation and its bucket's expiry index.
 
-A conversation is a hash. Its control fields are ``e`` epoch, ``v`` version, ``s`` state, ``t`` time to live,
-``x`` logical expiry and ``k`` time of the claim: whole numbers, times in milliseconds by the server's clock. A time ends with
-two check digits, its remainder by 97, so that a damaged one never passes for an expiry. The caller's fields stand behind
-``f:``. A control field or window that makes no sense is answered with ``{'corrupt', which}``, before anything is written; only
-a tombstone may be put over it.
+A conversation is a hash. Its control fields are ``e`` epoch, ``v`` version, ``s`` state, ``t`` TTL, ``x`` logical
+expiry and ``k`` time of the claim: integers, times in milliseconds of the server's clock. A time ends with two check
+digits, its remainder by 97, so that a damaged one is detected. The caller's fields have the prefix ``f:``. For an
+invalid control field or window, scripts return ``{'corrupt', field}`` before any write; only a tombstone may replace
+such a conversation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strands_manga_memory.stores.embedded.window_fields import MAX_WINDOW
 
 @dataclass(frozen=True)
 class Script:
-    """A script's text and the SHA-1 the server knows it by."""
+    """Text of a script, and its SHA-1, by which the server identifies it."""
 
     text: str
     sha: str = field(init=False)
@@ -170,7 +170,7 @@ redis.call('ZADD', index, text(expiry), member)
 return {ok = 'ok'}
 """
 )
-"""The index loses the entries of conversations whose hash has expired, so it stays bounded where nobody sweeps."""
+"""Removes index entries of expired hashes, so that the index stays bounded without a sweeper."""
 
 BURY = Script(
     _PARSING
@@ -185,7 +185,7 @@ redis.call('ZREM', index, member)
 return {'ok', text(epoch)}
 """
 )
-"""To delete is the way out for a conversation that is damaged, so only its epoch is looked at."""
+"""Checks only the epoch, because deletion must work for damaged conversations."""
 
 CLAIM = Script(
     _CONVERSATION

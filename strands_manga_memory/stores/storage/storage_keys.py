@@ -1,4 +1,4 @@
-"""The keys of a storage, as Strands' own storages have them, and the records they stand for (pure)."""
+"""Keys of a storage, compatible with Strands' storages, and the records that store them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_SORT = 900
 
 
 def normal(key: str) -> str:
-    """Return a key or a prefix with runs of ``/`` as one; raise ``StorageError`` for one that is not allowed."""
+    """Return a key or prefix with runs of ``/`` collapsed; raise ``StorageError`` if it is invalid."""
     if "\\" in key:
         raise StorageError(f"key {key!r} must not hold a backslash")
     if ".." in key.split("/"):
@@ -26,7 +26,7 @@ def normal(key: str) -> str:
 
 
 def checked(key: str) -> str:
-    """Return a key without slashes around it; raise ``StorageError`` for one that is empty, or not allowed."""
+    """Return a key without surrounding slashes; raise ``StorageError`` if it is empty or invalid."""
     found = normal(key).strip("/")
     if not found:
         raise StorageError(f"key must not be empty, got {key!r}")
@@ -34,17 +34,17 @@ def checked(key: str) -> str:
 
 
 def digest(key: str) -> str:
-    """Return what stands for a key in other records."""
+    """Return the digest of a key, used in other records."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def cut(key: str) -> str:
-    """Return as much of a key as is in the sort value of its record."""
+    """Return the part of a key that the sort value of its record contains."""
     return key.encode()[: _LONGEST_SORT - 70].decode(errors="ignore")
 
 
 def sort_of(key: str) -> str:
-    """Return the sort value of a key's record; that of a long key ends in its digest."""
+    """Return the sort value of a key's record; for a long key it ends in the digest."""
     return f"k/{key}" if len(key.encode()) <= _LONGEST_SORT - 70 else f"k/{cut(key)}!{digest(key)}"
 
 

@@ -1,4 +1,4 @@
-"""TieredStorage: Strands' ``Storage`` of one user, in the durable tier, with large values read through the hot one."""
+"""Strands' ``Storage`` of one user in the durable tier, with the hot tier as a cache for large values."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _INLINE = 8_192
-"""Stored bytes up to which a value is in the record of its key; a longer one is in parts, and in the hot tier."""
+"""Most stored bytes of a value in the record of its key; larger values are stored in parts, and in the hot tier."""
 
 _PART = 350_000
-"""Most bytes of a part; a record of DynamoDB holds 400,000."""
+"""Most bytes of a part; a DynamoDB record holds 400,000."""
 
 _LARGEST_HOT = 8 * 1024 * 1024
 _LAST = "\U0010ffff"
@@ -40,28 +40,28 @@ _NO_HOT_FOR, _TRIES = 5.0, 8
 
 
 class TieredStorage(Storage):
-    """Keeps values of any size under keys, for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash and offloaders.
+    """Stores values of any size, for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash and offloaders.
 
-    A value is in the durable tier when ``write`` returns. Which version of it holds is always asked there; a value over 8 KiB
-    is then read from the hot tier if that has this version, so what is read is never out of date. One that no record of
-    DynamoDB holds is in several.
+    A value is in the durable tier when ``write`` returns. Reads always get the current version from there. A value over
+    8 KiB is then read from the hot tier if that has the same version, so reads are never stale. Values above DynamoDB's
+    record size are stored in several records.
 
-    Keys are those of Strands' own storages: runs of ``/`` count as one, ``..`` and backslashes are refused. Each user has keys
-    of his own.
+    Keys follow Strands' own storages: runs of ``/`` are collapsed, ``..`` and backslashes are rejected. Users have
+    separate keys.
 
     Args:
         durable: The durable tier, or its URL.
         hot: The hot tier, or its URL.
-        user_id: Whose values they are.
+        user_id: The user who owns the values.
         tenant: The user's tenant.
-        codec: How values are compressed, encrypted and checksummed. Keys are in the clear.
+        codec: Codec of the values. Keys are stored in clear text.
         hot_ttl: Seconds that a value stays in the hot tier. Default 1,800.
-        search_strategy: Is told of each value written, and answers ``search``. Default: words are looked for in all values.
+        search_strategy: Indexes each written value, and answers ``search``. Default: a text search in all values.
         clock: Seconds since 1970.
 
     Raises:
-        ValueError: An id is not allowed, or ``hot_ttl`` is not above 0. From the other methods, ``StorageError``: a tier does
-            not answer, the key is not allowed, or what is stored cannot be trusted.
+        ValueError: An id is invalid, or ``hot_ttl`` is not above 0. The other methods raise ``StorageError`` if a tier
+            is unavailable, a key is invalid, or a value is damaged.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class TieredStorage(Storage):
         return f"TieredStorage(durable={durable}, hot={hot}, hot_ttl={self._hot_ttl})"
 
     async def write(self, key: str, data: bytes) -> None:
-        """Store a value, in place of the one there is."""
+        """Store a value, replacing an existing one."""
         stored = checked(key)
         await self._do(self._write, self._prefix + stored, bytes(data))
         if self._search is not None:
             try:
                 await self._search.index(self, stored, data)
             except Exception as error:
-                raise StorageError(f"key={key!r} is written, but the search strategy did not take it") from error
+                raise StorageError(f"key={key!r} is written, but the search strategy failed to index it") from error
 
     async def read(self, key: str) -> bytes | None:
         """Return a value, or None."""
@@ -108,7 +108,7 @@ class TieredStorage(Storage):
         return found
 
     async def delete(self, key: str) -> None:
-        """Delete a value in both tiers, if there is one."""
+        """Delete a value in both tiers, if it exists."""
         await self._do(self._delete, self._prefix + checked(key))
 
     async def list(self, query: str = "") -> builtins.list[str]:
@@ -117,13 +117,13 @@ class TieredStorage(Storage):
         return [key[len(self._prefix) :] for key in keys]
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
-        """Return the keys whose values fit ``query``, best first."""
+        """Return the keys of values that match ``query``, best first."""
         if self._search is not None:
             return await self._search.search(self, query)
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a view of the keys below ``prefix``, which it leaves out."""
+        """Return a view of the keys with ``prefix``, without the prefix."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         inner = normal(prefix).strip("/")
@@ -136,7 +136,7 @@ class TieredStorage(Storage):
         except MangaMemoryError as error:
             raise StorageError(f"key={key!r}: {error}") from error
 
-    # What follows waits for the stores
+    # Blocking methods
 
     def _write(self, key: str, data: bytes) -> None:
         stamp = int(self._clock() * 1_000_000)
@@ -148,7 +148,7 @@ class TieredStorage(Storage):
                 item["data"] = sealed
             else:
                 self._put_parts(item, sealed)
-            # Versions of a key only grow, so parts of an older one belong to nobody who could still finish.
+            # Versions of a key only grow, so no writer of an older version can still finish.
             if self._table.put(item, when=Condition(absent=True, below={"stamp": stamp})):
                 if not inline:
                     self._warm(item, sealed)
@@ -156,7 +156,7 @@ class TieredStorage(Storage):
                 return
             found = self._table.get(self._partition, sort_of(key))
             stamp = max(stamp, int(found["stamp"]) if found else 0) + 1
-        raise StoreError(f"key={key!r} is written by others all the time; {_TRIES} tries failed")
+        raise StoreError(f"key={key!r} is written concurrently; {_TRIES} attempts failed")
 
     def _read(self, key: str) -> bytes | None:
         seen = ""
@@ -173,7 +173,7 @@ class TieredStorage(Storage):
                 return value
             if item["version"] == seen:
                 raise CorruptRecordError(f"record={self._place(item)!r} is damaged: parts of it are missing", record=key)
-            seen = str(item["version"])  # else it was replaced while it was read
+            seen = str(item["version"])  # a new version means that it was replaced during the read
         return None
 
     def _delete(self, key: str) -> None:
@@ -184,18 +184,18 @@ class TieredStorage(Storage):
             self._hot_do(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
-        """Return the user's keys that begin with ``prefix``, sorted, without their values; it waits for the durable tier.
+        """Return the user's keys with ``prefix``, sorted, without values. Blocks.
 
         Raises:
-            StoreUnavailableError: The tier does not answer.
+            StoreUnavailableError: The tier is unavailable.
         """
         return sorted(key for item in self._heads(prefix, ["key"]) if (key := str(item["key"])).startswith(prefix))
 
     def erase(self) -> int:
-        """Delete every value of the user in both tiers; return how many there were.
+        """Delete all values of the user in both tiers; return their number.
 
         Raises:
-            StoreUnavailableError: A tier does not answer.
+            StoreUnavailableError: A tier is unavailable.
         """
         found = list(self._heads("", ["key", "version", "parts"]))
         for item in found:
@@ -208,8 +208,8 @@ class TieredStorage(Storage):
         """Yield every key of the user with its value.
 
         Raises:
-            StoreUnavailableError: A tier does not answer.
-            CorruptRecordError: A value cannot be trusted.
+            StoreUnavailableError: A tier is unavailable.
+            CorruptRecordError: A value is damaged.
         """
         for key in self.keys():
             if (value := self._read(key)) is not None:
@@ -255,7 +255,7 @@ class TieredStorage(Storage):
         try:
             return self._codec.unseal(sealed, place) if sealed else None
         except MangaMemoryError as error:
-            logger.warning("error=<%s> | a value of the hot tier is not used", type(error).__name__)
+            logger.warning("error=<%s> | ignored an invalid value of the hot tier", type(error).__name__)
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
@@ -269,5 +269,5 @@ class TieredStorage(Storage):
             return work(self._hot)
         except StoreError as error:
             self._no_hot_until = time.monotonic() + _NO_HOT_FOR
-            logger.warning("error=<%s> | the hot tier is left out for a while", cause_of(error))
+            logger.warning("error=<%s> | the hot tier is not used for a while", cause_of(error))
             return None
