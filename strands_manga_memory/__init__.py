@@ -12,7 +12,7 @@ from strands_manga_memory.lazy_imports import lazy_names
 if TYPE_CHECKING:
     from strands_manga_memory.assembly.facade import MangaMemory
     from strands_manga_memory.assembly.finalizer import SessionFinalizer
-    from strands_manga_memory.assembly.settings import MangaMemorySettings
+    from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
     from strands_manga_memory.conversation import (
         HistoryRecall,
         ImportanceWeightedConversationManager,
@@ -72,7 +72,7 @@ _NAMES = {
     "prompt": "InstructionFiles PromptCacheMonitor",
     "scope": "ConversationScope",
     "session": "SessionSweeper TieredSessionManager TtlPolicy",
-    "assembly.settings": "MangaMemorySettings",
+    "assembly.settings": "MangaMemorySettings SettingsError",
     "state": "DialogueSlot Environment EnvironmentSource StateCoordinator",
     "stores": (
         "AesGcmCipher Codec DynamoDBTable HotStore InMemoryHotStore RedisHotStore SESSIONS SQLiteTable Table "
@@ -111,6 +111,7 @@ __all__ = [
     "SQLiteTable",
     "SessionFinalizer",
     "SessionSweeper",
+    "SettingsError",
     "StateCoordinator",
     "StateError",
     "StoreError",

@@ -68,8 +68,7 @@ _Opened = TypeVar("_Opened")
 class MangaMemory:
     """The stores of a process, and the agents that are built on them.
 
-    ``with MangaMemory.open() as memory`` and ``async with`` close it. Every part also works alone; see ``TieredSessionManager``
-    and ``ImportanceWeightedConversationManager``.
+    ``with MangaMemory.open() as memory`` and ``async with`` close it. Every part also works alone, as in the quickstart.
 
     Args:
         hot: URL or store of the hot tier. Default ``memory://``, this process.
@@ -115,6 +114,7 @@ class MangaMemory:
         **settings: Unpack[SessionSettings],
     ) -> None:
         check_options(settings, similar=STORE_OPTIONS)
+        of_kind("create_tables", create_tables, bool, "True or False")
         self.settings = of_kind("defaults", defaults or MangaMemorySettings(), MangaMemorySettings)
         self._session_settings: dict[str, Any] = dict(settings)
         self._memory_codec: Codec | None = settings.get("codec")  # without one, memories can be read with plain boto3
@@ -258,6 +258,7 @@ class MangaMemory:
             ValueError: An id or a setting is not allowed.
         """
         settings, own = split_options(options)
+        of_kind("session", session, bool, "True or False")
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         plan = HistoryPlan(wanted, summary_schedule)
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)

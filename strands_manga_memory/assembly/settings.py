@@ -52,6 +52,10 @@ _HOT_SCHEMES = (
 _DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
 
 
+_TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+"""Texts that variables accept for booleans. Arguments accept True and False alone: ``recall="no"`` is a mistake."""
+
+
 class SettingsError(ValueError):
     """Settings that are not allowed, by the name under which each was given.
 
@@ -93,10 +97,14 @@ class MangaMemorySettings(BaseModel):
         None,
         description="Known about users, as `open_table` takes it; `true`: beside the durable tier; unset, `none`: nothing",
     )
-    create_tables: bool = Field(default=True, description="Create missing tables and their TTL setting when they are opened")
+    create_tables: bool = Field(
+        default=True, strict=True, description="Create missing tables and their TTL setting when they are opened"
+    )
     flush_every: Turns = Field(5, ge=1, le=1000, description="Turns between flushes to the durable tier")
     refresh: Refresh = Field("never", description="Whether each turn reads first what other devices saved")
-    resume_cold: bool = Field(default=True, description="Whether a conversation that left the hot tier is taken up again")
+    resume_cold: bool = Field(
+        default=True, strict=True, description="Whether a conversation that left the hot tier is taken up again"
+    )
     hot_deadline: Seconds = Field(0.05, gt=0, le=60, description="Longest that a turn waits for the hot tier")
     durable_deadline: Seconds = Field(
         2.0, gt=0, le=60, description="Longest that a turn waits for the durable tier, where no other survives the process"
@@ -136,12 +144,14 @@ class MangaMemorySettings(BaseModel):
     summary_trigger_turns: Turns = Field(20, ge=1, le=10_000, description="Turns since the last summary that are summarized")
     summary_keep_turns: Turns = Field(3, ge=1, le=1000, description="Last turns that a summary leaves whole")
     recall: bool = Field(
-        default=False, description="Whether agents bring back what left the window, unless `agent_kwargs` says"
+        default=False, strict=True, description="Whether agents bring back what left the window, unless `agent_kwargs` says"
     )
     recall_tokens: Tokens | None = Field(
         None, ge=1, le=10_000_000, description="Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's"
     )
-    task_state: bool = Field(default=False, description="Whether agents keep where the task stands, unless `agent_kwargs` says")
+    task_state: bool = Field(
+        default=False, strict=True, description="Whether agents keep where the task stands, unless `agent_kwargs` says"
+    )
     pii_actions: PiiActions | None = Field(
         None, description="What becomes of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
     )
@@ -152,7 +162,9 @@ class MangaMemorySettings(BaseModel):
     breaker_reset_after: Seconds = Field(30.0, gt=0, le=600, description="Time that a breaker stays open")
     breaker_users: Users = Field(2, ge=1, le=1000, description="Users who must see a tool fail until its breaker opens")
     breaker_timeout: Seconds = Field(2.0, gt=0, le=3600, description="Longest that a call of a guarded tool may take")
-    telemetry: bool = Field(default=True, description="Whether anything is told to OpenTelemetry and kept for `stats()`")
+    telemetry: bool = Field(
+        default=True, strict=True, description="Whether anything is told to OpenTelemetry and kept for `stats()`"
+    )
 
     @field_validator("hot_url", "durable_url", "users_url")
     @classmethod
@@ -187,7 +199,10 @@ class MangaMemorySettings(BaseModel):
             ValueError: A value is not allowed. The message names its variable, and what it takes.
         """
         environ = os.environ if environ is None else environ
-        given = {name: environ[variable(name)] for name in cls.model_fields if environ.get(variable(name))}
+        given: dict[str, Any] = {name: environ[variable(name)] for name in cls.model_fields if environ.get(variable(name))}
+        given |= {
+            name: _TRUTH.get(text.lower(), text) for name, text in given.items() if cls.model_fields[name].annotation is bool
+        }
         for name in sorted(environ):
             if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in cls.model_fields:
                 close = difflib.get_close_matches(name, map(variable, cls.model_fields), n=1)

@@ -17,7 +17,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import function, positive
+from strands_manga_memory.arguments import function, of_kind, positive
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
     ArchiveIndexer,
@@ -148,7 +148,7 @@ class HistoryRecall(Plugin):
         self._quotes = QuoteFormatter(tokens, self.counter)
         self._indexer = ArchiveIndexer(self.retriever, history, self._quotes.count_ahead)
         self._clock = clock
-        if not offer_tool:
+        if not of_kind("offer_tool", offer_tool, bool, "True or False"):
             self._tools = []
         self._agent: weakref.ref[Agent] | None = None
         self._turn, self._text = "", ""

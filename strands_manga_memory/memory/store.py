@@ -10,6 +10,7 @@ from typing import Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.search import Embed
@@ -107,7 +108,7 @@ class UserMemoryStore(MemoryStore):
         self.name = name
         self.description = description
         self.max_search_results = max_search_results
-        self.writable = writable
+        self.writable = of_kind("writable", writable, bool, "True or False")
         self.extraction = extraction
         self.owner = Owner(user_id, tenant)
         copy = None if hot is None else MemoryCache(hot, self.owner, codec=codec)

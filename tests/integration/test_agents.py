@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from strands.plugins import Plugin
 from strands.session import FileSessionManager
 
 from strands_manga_memory import (
+    Codec,
+    HistoryRecall,
     ImportanceWeightedConversationManager,
     InstructionFiles,
     MangaMemory,
@@ -123,6 +126,26 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
 def test_a_part_that_cannot_be_is_refused(memory: MangaMemory, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         memory.agent_kwargs(user_id="u", session_id="s", **given)
+    memory.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("recall", lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", recall=text)),
+        ("session", lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", session=text)),
+        ("create_tables", lambda memory, text: MangaMemory(create_tables=text)),
+        ("telemetry", lambda memory, text: MangaMemorySettings(telemetry=text)),
+        ("task_state", lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", task_state=text)),
+        ("allow_plain", lambda memory, text: Codec(allow_plain=text)),
+        ("offer_tool", lambda memory, text: HistoryRecall(offer_tool=text)),
+    ],
+)
+def test_text_for_a_boolean_is_refused(memory: MangaMemory, name: str, build: Callable[..., object]) -> None:
+    for text in ("no", "false", "yes"):
+        with pytest.raises(ValueError, match=rf"^{name} must be (?i:true)( or|, ).*, got '{text}'"):
+            build(memory, text)
+    assert MangaMemorySettings.from_env({"MANGA_MEMORY_RECALL": "YES"}).recall is True
     memory.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.resources
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,17 @@ def test_the_facade_loads_what_opens_stores_and_not_yet_what_agents_are_built_of
     rooms = {name.partition(".")[2] for name in _loaded("from strands_manga_memory import MangaMemory", parts=3)}
     assert {"assembly.facade", "session.sync", "stores.urls"} <= rooms
     assert not {name for name in rooms if name.startswith(("conversation.", "mcp.", "state.", "user_data."))}
+
+
+def test_classes_that_pages_import_are_importable_from_where_the_page_says() -> None:
+    root = Path(package.__path__[0])
+    imported = re.compile(r"^from (strands_manga_memory[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+    found = [
+        (module, name)
+        for page in [root.parent / "README.md", *root.rglob("*.md")]
+        for module, names in imported.findall(page.read_text(encoding="utf-8"))
+        for name in re.findall(r"\w+", names.partition("#")[0])
+    ]
+    assert len(found) > 20
+    assert [each for each in found if not hasattr(importlib.import_module(each[0]), each[1])] == []
+    assert package.SettingsError.__base__ is ValueError

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
 from strands_manga_memory.stores.encoding.packing import packed, unpacked
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper, nodes_of, value_of
@@ -48,7 +49,7 @@ class Codec:
     def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False) -> None:
         self._cipher = cipher
         self._compress_from = compress_from
-        self._allow_plain = allow_plain
+        self._allow_plain = of_kind("allow_plain", allow_plain, bool, "True or False")
 
     def __repr__(self) -> str:
         return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"
