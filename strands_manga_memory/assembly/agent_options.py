@@ -10,7 +10,7 @@ from strands import Agent
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError, unknown_setting
 from strands_manga_memory.session import TtlPolicy
-from strands_manga_memory.session.basis.tiers import Refresh
+from strands_manga_memory.session.tiers import Refresh
 from strands_manga_memory.stores import Codec
 
 

@@ -40,8 +40,8 @@ from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import SessionSweeper, TieredSessionManager, TtlPolicy
-from strands_manga_memory.session.basis.returns import gaps_of
-from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores import (
     Codec,
     HotStore,

@@ -16,13 +16,11 @@ from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.basis.place import Place
-from strands_manga_memory.session.basis.tiers import Tiers
-from strands_manga_memory.session.basis.ttl import TtlPolicy
-from strands_manga_memory.session.replicas.hot import GRAVES, living
-from strands_manga_memory.session.sync.conversation import Conversation
-from strands_manga_memory.session.upkeep.ended import earlier_transcripts, ended_transcript
-from strands_manga_memory.session.upkeep.ended_conversation import EndedConversation
+from strands_manga_memory.session import TtlPolicy
+from strands_manga_memory.session.places import Place
+from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
+from strands_manga_memory.session.session_sweeper import EndedConversation
+from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
@@ -111,17 +109,9 @@ class SessionFinalizer:
             retention=retention,
         )
 
-    def __call__(self, conversation: Conversation | EndedConversation) -> None:
+    def __call__(self, conversation: EndedConversation) -> None:
         """Finalize a conversation that a sweeper has claimed and flushed."""
-        if isinstance(conversation, EndedConversation):
-            for ended in conversation.transcripts():
-                self._finalized(ended)
-            return
-        place, ids = conversation.place, conversation.own.ids
-        for earlier in earlier_transcripts(place, self._tiers, ids=ids):
-            self._finalized(earlier)
-        transcript = ended_transcript(place, self._tiers, ids=ids)
-        if transcript is not None:
+        for transcript in conversation.transcripts():
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
@@ -151,15 +141,20 @@ class SessionFinalizer:
             lease = 0.0 if claim.is_ours else _CLAIM_SECONDS
             claimed = self._tiers.hot.claim(place.conversation, lease=lease, expired_only=False)
             claim.is_ours = claim.is_ours or claimed is not None
-            if claimed is None and living(self._tiers.hot, place.conversation) is not None:
+            if claimed is None and hot_copy_of(self._tiers.hot, place.conversation) is not None:
                 raise ConflictError("the conversation is being finalized by someone else")
-        conversation = Conversation(place, self._tiers, base={})
-        if claimed is not None:
-            conversation.flush_claimed()
-        transcript = ended_transcript(place, self._tiers)
-        stored = None if transcript is None else self._finalized(transcript)
-        if claimed is not None and self._tiers.hot is not None and self._tiers.durable is not None:
-            self._tiers.hot.drop(place.conversation, expect=(claimed.epoch, claimed.version))
+        conversation = EndedConversation(place, self._tiers)
+        is_flushed = claimed is not None and conversation.flush(claimed=(claimed.epoch, claimed.version))
+        if not is_flushed:
+            conversation.read()
+        stored = None
+        for transcript in conversation.present_transcript():
+            stored = self._finalized(transcript)
+        if self._tiers.hot is not None and claimed is not None and self._tiers.durable is not None:
+            if is_flushed:
+                conversation.hold.empty_hot()
+            else:  # an empty record, or a tombstone
+                self._tiers.hot.drop(place.conversation, expect=(claimed.epoch, claimed.version))
         return stored
 
     def _finalized(self, transcript: Transcript) -> MemoryRecord | None:
@@ -180,5 +175,7 @@ class SessionFinalizer:
         if self._tiers.hot is None:
             return False
         name = Place.of(scope.storage_session_id, "A", scope.agent_id).conversation
-        record = self._tiers.hot.load(name, [GRAVES], touch=True)
-        return record is not None and record.state == ACTIVE and GRAVES not in record.fields
+        if hot_copy_of(self._tiers.hot, name) is None:
+            return False
+        record = self._tiers.hot.load(name, [], touch=True)
+        return record is not None and record.state == ACTIVE

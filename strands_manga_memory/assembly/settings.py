@@ -26,8 +26,8 @@ from strands_manga_memory.assembly.setting_kinds import (
 )
 from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
 from strands_manga_memory.memory.records import DAY
-from strands_manga_memory.session.basis.tiers import Refresh
-from strands_manga_memory.session.basis.ttl import Mode, Tier, TtlPolicy
+from strands_manga_memory.session.tiers import Refresh
+from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.stores.urls import NO_USERS, split_url, without_password
 

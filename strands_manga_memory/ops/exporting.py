@@ -16,7 +16,7 @@ from strands.types.session import encode_bytes_values
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.basis.place import member_ids
+from strands_manga_memory.session.places import member_ids
 
 _OF_STRANDS = ("NullConversationManager", "SlidingWindowConversationManager", "SummarizingConversationManager")
 

@@ -10,21 +10,22 @@ from typing import Any
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.scoring import message_act
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id
-from strands_manga_memory.session.basis.facts import facts_of
-from strands_manga_memory.session.basis.place import Place, members
-from strands_manga_memory.session.basis.tiers import Tiers
-from strands_manga_memory.session.basis.ttl import TtlPolicy
-from strands_manga_memory.session.replicas.durable import DurableReplica
-from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session import TtlPolicy
+from strands_manga_memory.session.agent_conversation import AgentConversation
+from strands_manga_memory.session.places import Place, members
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.hot_tier import HotTier
+from strands_manga_memory.session.protocol.record import Record
+from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
-from strands_manga_memory.stores.writer import shared_writer
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,10 @@ def inspect(
     types: EntityTypes = SHOP,
     clock: Callable[[], float] = time.time,
 ) -> Inspection | None:
-    """Return what is stored of a conversation, or None if there is nothing. No time to live is touched.
+    """Return the stored content of a conversation, or None if there is nothing. No time to live is touched.
 
     Args:
-        place: Where it is kept; ``places`` finds it.
+        place: The conversation; ``places`` finds it.
         hot: The hot tier, if there is one.
         durable: The durable tier, if there is one.
         codec: The codec of the session managers.
@@ -133,65 +134,58 @@ def inspect(
         clock: Seconds since 1970.
 
     Raises:
-        StoreUnavailableError: What is stored cannot be read.
-        CorruptRecordError: What is stored cannot be trusted.
+        StoreUnavailableError: A tier does not answer.
+        CorruptRecordError: A record cannot be trusted.
     """
-    if hot is not None and durable is not None and not hot.survives_process:
-        hot = None
-    writer = shared_writer(hot, durable)
-    tiers = Tiers(
-        hot=hot,
-        durable=durable,
-        writer=writer,
-        codec=codec or Codec(),
-        clock=clock,
-        ttl=ttl or TtlPolicy(),
-        hot_health=writer.hot_health,
-        durable_health=writer.durable_health,
-    )
-    conversation = Conversation(place, tiers, base={})
+    tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl)
+    conversation = AgentConversation(place, tiers, ids={})
     window = conversation.open(inspect=True)
-    record = None if hot is None else hot.load(place.conversation, [], touch=False)
-    replica = conversation.pair.durable
-    if window is None and record is None and (replica is None or replica.version is None):
+    hold = conversation.hold
+    hot_state = None if hold.hot is None else _hot_state(hold.hot, tiers, place)
+    head = hold.durable.record if hold.durable is not None else None
+    if window is None and hot_state is None and head is None:
         return None
-    logged = [(one.seq, one.turn, one.message) for one in conversation.history()] if window is not None else []
+    logged = [(entry.seq, entry.turn, entry.message) for entry in conversation.history()] if window is not None else []
     scorer = ImportanceWeightedConversationManager()
-    facts = conversation.own.facts
+    base = hold.local.base
     return Inspection(
         conversation=place.conversation,
-        hot=None
-        if record is None
-        else {
-            "state": record.state,
-            "version": record.version,
-            "expires_in": record.expires_in,
-            "ttl": record.ttl,
-        },
-        durable=None if replica is None or replica.version is None else _durable(replica, place, tiers),
-        turns=facts.turns,
-        created=facts.created,
-        last_activity=facts.active,
-        metadata=conversation.own.meta,
-        messages=messages_in(logged, window or [], scorer),
+        hot=hot_state,
+        durable=None if head is None or hold.durable is None else _durable_state(head, base, hold.durable, tiers),
+        turns=base.turn_count,
+        created=base.created,
+        last_activity=base.last_used,
+        metadata=conversation.meta,
+        messages=_messages(logged, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
         entities={entity.type: entity.value for _, _, message in logged for entity in types.find(message_text(message))},
-        tools=tools_in([message for _, _, message in logged], breakers),
+        tools=_tools([message for _, _, message in logged], breakers),
     )
 
 
-def _durable(replica: DurableReplica, place: Place, tiers: Tiers) -> dict[str, Any]:
-    facts = facts_of(replica.copy, place.conversation)
+def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
+    assert tiers.hot is not None  # noqa: S101 - the tier has a store
+    if not tier.is_known:
+        raise StoreUnavailableError("the hot tier does not answer")
+    found = tiers.hot.load(place.conversation, [], touch=False)
+    if found is None or tier.record is None:
+        return None
+    state = DELETED if tier.record.is_empty else found.state
+    return {"state": state, "version": found.version, "expires_in": found.expires_in, "ttl": found.ttl}
+
+
+def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
+    is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
     return {
-        "state": ACTIVE if replica.copy.has_begun else DELETED,
-        "version": replica.version,
-        "turns": facts.turns,
-        "ahead": facts.is_ahead,
-        "expired": facts.active + tiers.ttl.session <= tiers.clock(),
+        "state": DELETED if head.is_empty else ACTIVE,
+        "version": tier.head_version,
+        "turns": head.turn_count,
+        "ahead": tier.may_have_hot_copy and is_behind,
+        "expired": head.last_used + tiers.ttl.session <= tiers.clock(),
     }
 
 
-def messages_in(
+def _messages(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: ImportanceWeightedConversationManager
 ) -> list[InspectedMessage]:
     """Return the messages of log and window with their outcome, in the order of speech."""
@@ -231,7 +225,7 @@ def _text(message: Any) -> str:
     return " ".join(part for part in parts if part)
 
 
-def tools_in(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
+def _tools(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
     """Return the number of calls and errors of each tool, and the state of its breaker."""
     names: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}

@@ -1,24 +1,24 @@
-"""StoredSession: what a session keeps, to be looked at, added to, carried elsewhere and deleted, with or without an agent."""
+"""Content of a stored session: read, extended, corrected, transferred and deleted, with or without an agent."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TypedDict
 
+from strands import Agent
 from strands.types.content import Message
+from strands.types.session import SessionMessage
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.scope import ConversationScope, checked_id
-from strands_manga_memory.session.agents.waiting import wait_for
-from strands_manga_memory.session.basis.place import Kind
-from strands_manga_memory.session.basis.tiers import Tiers
-from strands_manga_memory.session.members import Members
-from strands_manga_memory.session.repository import LogRepository
-from strands_manga_memory.session.stats import SessionStats, stats_of
-from strands_manga_memory.session.transfer import (
+from strands_manga_memory.session.agent_conversation import AgentConversation
+from strands_manga_memory.session.conversation_saver import wait_anywhere, wait_for
+from strands_manga_memory.session.conversation_transfer import (
     Standing,
     TransferredConversation,
     TransferredOrchestrator,
@@ -27,7 +27,151 @@ from strands_manga_memory.session.transfer import (
     store,
     taken_out,
 )
+from strands_manga_memory.session.places import Kind
+from strands_manga_memory.session.session_members import SessionMembers
+from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper
+from strands_manga_memory.stores.health import TierHealth
+
+
+class SessionStats(TypedDict):
+    """What a session manager knows of one conversation.
+
+    Attributes:
+        turns: User requests so far.
+        messages: Messages logged so far.
+        window_messages: Messages in the agent's history.
+        left_messages: Messages of the log that the history does not hold as they were said.
+        unsaved_messages: Messages that no tier has confirmed.
+        dropped_messages: Unsaved messages of a conversation that was deleted meanwhile.
+        possible_loss: True if the hot tier may have held turns that were gone when the conversation was restored.
+        hot: ``up``, ``down`` or ``none``.
+        hot_error: Why it is down: the cause of a refusal and what mends it, else the text of the error; else empty.
+        hot_failures: How often it did not answer, or refused, in this process.
+        durable: ``up``, ``down`` or ``none``.
+        durable_error: As ``hot_error``.
+        durable_failures: As ``hot_failures``.
+        tokens: Tokens of the history, if the conversation manager counts them; else None.
+        budget: Its budget; else None.
+        left: What is left of it; else None.
+        age: Seconds since the conversation began.
+        oldest_turn_age: Seconds since the oldest message of the history was logged; None if it is empty.
+    """
+
+    turns: int
+    messages: int
+    window_messages: int
+    left_messages: int
+    unsaved_messages: int
+    dropped_messages: int
+    possible_loss: bool
+    hot: str
+    hot_error: str
+    hot_failures: int
+    durable: str
+    durable_error: str
+    durable_failures: int
+    tokens: int | None
+    budget: int | None
+    left: int | None
+    age: float
+    oldest_turn_age: float | None
+
+
+def stats_of(conversation: AgentConversation, agent: Agent | None) -> SessionStats:
+    """Return what is known of a conversation, and of its agent's history if the agent is alive."""
+    usage = getattr(agent.conversation_manager, "usage", None) if agent else None
+    used = usage(agent) if callable(usage) else {}
+    now, saver, local = conversation.tiers.clock(), conversation.saver, conversation.local
+    hot, hot_error, hot_failures = _standing(None if conversation.hold.hot is None else saver.hot_health)
+    durable, durable_error, durable_failures = _standing(None if conversation.hold.durable is None else saver.durable_health)
+    with conversation.lock:
+        window, base = local.window, local.base
+        as_said = [slot for slot in window if slot.key is not None and slot.body is None]
+        times = (local.time(slot) for slot in as_said)
+        messages = conversation.message_count
+        return SessionStats(
+            turns=conversation.turn_count,
+            messages=messages,
+            window_messages=len(agent.messages) if agent else len(window),
+            left_messages=max(0, messages - len(as_said)),
+            unsaved_messages=local.unsaved_messages,
+            dropped_messages=local.dropped,
+            possible_loss=conversation.possible_loss,
+            hot=hot,
+            hot_error=hot_error,
+            hot_failures=hot_failures,
+            durable=durable,
+            durable_error=durable_error,
+            durable_failures=durable_failures,
+            tokens=used.get("tokens"),
+            budget=used.get("budget"),
+            left=used.get("left"),
+            age=max(0.0, now - base.created) if base.created else 0.0,
+            oldest_turn_age=next((max(0.0, now - at) for at in times if at is not None), None),
+        )
+
+
+def _standing(health: TierHealth | None) -> tuple[str, str, int]:
+    return ("none", "", 0) if health is None else ("up" if health.is_up else "down", health.error, health.failures)
+
+
+class LogRepository:
+    """What others ask of a session manager's ``session_repository``, such as AG-UI for the results of tools in a browser.
+
+    Args:
+        session_id: The session.
+        members: Its agents.
+        tiers: Where it is kept.
+    """
+
+    def __init__(self, session_id: str, members: SessionMembers, tiers: Tiers) -> None:
+        self._session_id, self._members, self._tiers = session_id, members, tiers
+
+    def list_messages(
+        self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
+    ) -> list[SessionMessage]:
+        """Return messages of the log in order; ``message_id`` is the sequence number.
+
+        Raises:
+            ValueError: It is another session.
+            StoreUnavailableError: What is stored cannot be read.
+        """
+        self._check(session_id)
+        slots = itertools.islice(self._members.log(agent_id), offset, None if limit is None else offset + limit)
+        return [
+            SessionMessage(message=slot.message, message_id=slot.seq, created_at=_text(slot.at), updated_at=_text(slot.at))
+            for slot in slots
+        ]
+
+    def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
+        """Put a message in place of the one that has its ``message_id``, in log and window; it keeps its ``tracking_id``.
+
+        Raises:
+            ValueError: It is another session, or there is no such message.
+            StoreUnavailableError: What is stored cannot be read.
+        """
+        self._check(session_id)
+        seq = session_message.message_id
+        logged = next(self._members.log(agent_id, after=seq - 1), None)
+        if logged is None or logged.seq != seq:
+            raise ValueError(f"message_id {seq!r:.80} is not in the log of agent_id {agent_id!r:.80}")
+        message: Message = {**session_message.to_message()}
+        if logged.message.get("tracking_id"):
+            message["tracking_id"] = logged.message["tracking_id"]
+        self._members.redacted(logged.message)
+        wait_anywhere(self._members.known_or_looked_at(agent_id).request_correction(logged, message), self._tiers)
+
+    def _check(self, session_id: str) -> None:
+        if session_id != self._session_id:
+            raise ValueError(
+                f"session_id {session_id!r:.80} is not the session of this session manager, {self._session_id!r:.80}"
+            )
+
+
+def _text(at: float) -> str:
+    return datetime.fromtimestamp(at, tz=UTC).isoformat()
+
 
 COUNTERS = ("turn_count", "created", "last_activity")
 """What ``metadata`` tells of a conversation beside what ``set_metadata`` stored."""
@@ -37,7 +181,7 @@ class StoredSession:
     """What a ``TieredSessionManager`` is asked of what its session keeps."""
 
     def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
-        self._tiers, self._members = tiers, Members(session_id, tiers)
+        self._tiers, self._members = tiers, SessionMembers(session_id, tiers)
         self.scope = self._members.scope
         self.session_id = session_id if isinstance(session_id, str) else session_id.storage_session_id
 
@@ -141,11 +285,12 @@ class StoredSession:
         conversation = members.known_or_looked_at(id_)
         with conversation.lock:
             for message in messages:
-                conversation.own.say({**message, "tracking_id": str(uuid.uuid4())}, at=self._tiers.clock())
+                conversation.add({**message, "tracking_id": str(uuid.uuid4())})
+            conversation.local.end_turn()
             if keep is not None:
-                conversation.own.evict(keep=keep)
+                conversation.evict(keep=keep)
         members.conversations["A", id_] = conversation
-        wait_for(conversation.commits.request(), self._tiers, must=True)
+        wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
         """Return what is stored of an agent's conversation, to be stored elsewhere; None if there is nothing.
@@ -208,9 +353,10 @@ class StoredSession:
         if not conversation.is_dirty:
             conversation = self._members.looked_at(agent_id)
         with conversation.lock:
-            facts = conversation.own.facts
-            counters = dict(zip(COUNTERS, (facts.turns, facts.created, facts.active), strict=True))
-            return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.own.meta, **counters}
+            base, now = conversation.local.base, self._tiers.clock()
+            values = conversation.turn_count, base.created or now, base.last_used or now
+            counters = dict(zip(COUNTERS, values, strict=True))
+            return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.meta, **counters}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
         """Store metadata beside an agent's conversation, such as locale, active intent or cart items, and wait for it.
@@ -225,9 +371,8 @@ class StoredSession:
             if is_nested_deeper(value, MOST_LEVELS) or not is_json(value, bits=1 << 20):
                 raise ValueError(f"{name} must be a JSON value of at most {MOST_LEVELS} levels, got {type(value).__name__}")
         conversation = self._members.known_or_looked_at(agent_id)
-        with conversation.lock:
-            conversation.own.set_meta(fields)
-        wait_for(conversation.commits.request(), self._tiers, must=True)
+        conversation.set_meta(fields)
+        wait_for(conversation.saver.request(), self._tiers, must=True)
 
     @property
     def session_repository(self) -> LogRepository:

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.places import Place
 from strands_manga_memory.squad.waits import CircularWaitError, Key, Waits
 from strands_manga_memory.stores import HotStore
 from strands_manga_memory.telemetry import STUCK_WAIT

@@ -14,12 +14,21 @@ from strands_manga_memory.memory.preferences.hot_profile import HotProfile, cach
 from strands_manga_memory.memory.preferences.preference_outbox import ENTRY, HEAD, LEASE, bucket_of
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.basis.expiry import ExpiryIndex, due_key, finalized_key
-from strands_manga_memory.session.basis.place import GRAVE, Place, dig, directory_key, member_ids
-from strands_manga_memory.session.basis.ttl import TtlPolicy
-from strands_manga_memory.session.manager import TieredSessionManager
-from strands_manga_memory.session.replicas.hot import living
-from strands_manga_memory.session.upkeep.directory import listings, unseen_copies
+from strands_manga_memory.session import TieredSessionManager, TtlPolicy
+from strands_manga_memory.session.places import (
+    TOMBSTONE,
+    ExpiryIndex,
+    Place,
+    directory_key,
+    due_key,
+    finalized_key,
+    listings,
+    member_ids,
+    tombstone_key,
+    unseen_copies,
+)
+from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
+from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
@@ -100,17 +109,17 @@ def forget_user(
     tombstones = 0
     sessions: set[str] = set()
     if memories is not None:  # first, so that concurrent finalizers store nothing from now on
-        _mark_erased(memories, owner, clock(), clock() + policy.graves)
+        _mark_erased(memories, owner, clock(), clock() + policy.tombstone_seconds)
         tombstones += 1
     if hot is not None:  # live agents read the profile before each model call
         profile = HotProfile(hot, owner)
         record = hot.load(profile.name, [], touch=False)
         counts["cache"] += record is not None and record.state != DELETED
-        profile.bury(ttl=policy.graves)
+        profile.bury(ttl=policy.tombstone_seconds)
         tombstones += 1
     directory = directory_key("", {"user": user_id, "tenant": tenant})
     assert directory is not None  # noqa: S101 - an owner has a user
-    dig(durable, directory[0], until=clock() + policy.graves)
+    put_group_tombstone(durable, tombstone_key(directory[0]), now=clock(), until=clock() + policy.tombstone_seconds)
     tombstones += 1
     for _ in range(_MOST_ROUNDS):
         listed = [one.scope for one in listings(durable, user_id, tenant)[0]]
@@ -157,7 +166,7 @@ def _forget_session(
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     for kind, agent_id in members:
         name = Place.of(session, kind, agent_id).conversation
-        counts["hot_conversations"] += hot is not None and living(hot, name) is not None
+        counts["hot_conversations"] += hot is not None and hot_copy_of(hot, name) is not None
     index = ExpiryIndex(durable)
     for kind, agent_id in members:
         place = Place.of(session, kind, agent_id)
@@ -173,7 +182,7 @@ def _forget_session(
     rest = [
         row
         for row in durable.query(session, attributes=["state"])
-        if not str(row["sk"]).endswith("#HEAD") and row["sk"] != GRAVE
+        if not str(row["sk"]).endswith("#HEAD") and row["sk"] != TOMBSTONE
     ]
     delete_rows(durable, rest)
     return len({*members, ("A", scope.agent_id)}) * (1 if hot is None else 2)
@@ -225,7 +234,7 @@ def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | 
                 yield f"{session}/{row['sk']}"
             elif hot is not None:
                 name = f"{session}/{str(row['sk']).removesuffix('#HEAD')}"
-                if living(hot, name) is not None:
+                if hot_copy_of(hot, name) is not None:
                     yield f"hot {name}"
     stored = TieredStorage(durable=durable, user_id=owner.user_id, tenant=owner.tenant).keys()
     yield from (f"stored value {key}" for key in stored)

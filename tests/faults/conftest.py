@@ -70,7 +70,7 @@ class Process:
     def lose(self) -> None:
         """Save nothing any more, as if it had been killed."""
         for conversation in self.manager._members.conversations.values():
-            conversation.commits.error = ConflictError("this process is gone")
+            conversation.saver.error = ConflictError("this process is gone")
 
     def settle(self) -> None:
         """Wait until the work that is due now is done."""

@@ -22,10 +22,7 @@ from strands_manga_memory.memory.preferences.hot_profile import cache_name
 from strands_manga_memory.memory.preferences.preference_outbox import bucket_of
 from strands_manga_memory.memory.records import Owner, place_of, preference_id
 from strands_manga_memory.scope import encoded_id, tenant_of
-from strands_manga_memory.session.basis.expiry import due_key
-from strands_manga_memory.session.basis.place import Place, directory_key
-from strands_manga_memory.session.core.identity import Segment
-from strands_manga_memory.session.replicas.segments import head_key, log_range, segment_key
+from strands_manga_memory.session.places import Place, directory_key, due_key
 from strands_manga_memory.stores.table import Key
 from tests import servers
 from tests.faults.hostile.world import World
@@ -114,9 +111,8 @@ def names(scope: ConversationScope) -> Names:
 
 
 def keys_of(place: Place) -> list[Key]:
-    """Return the keys of a conversation's head and of a segment of its log."""
-    segment = Segment("0" * 12, 1, "f" * 12, 1)
-    return [head_key(place.session, place.member), segment_key(place.session, place.member, segment)]
+    """Return the keys of a conversation's head and of a turn of its log."""
+    return [(place.session, f"{place.member}{suffix}") for suffix in ("#HEAD", f"#TURN#{1:012d}#{1:012d}-{'f' * 10}")]
 
 
 def collisions(rng: random.Random, count: int) -> Iterator[str]:
@@ -150,8 +146,8 @@ def sealed_places(scope: ConversationScope) -> list[str]:
 def outside_range(scope: ConversationScope) -> Iterator[str]:
     """Yield other agents' records that deleting the log of this scope's conversation would take: it deletes a range of keys."""
     place = Place.of(scope.storage_session_id, "A", scope.agent_id)
-    first, last = log_range(place.member)
-    for suffix in ("", "#", "~", "#HEAD", "#LOG#", ":", " ", "0", "%"):
+    first, last = f"{place.member}#TURN#", f"{place.member}#TURN#\U0010ffff"
+    for suffix in ("", "#", "~", "#HEAD", "#TURN#", ":", " ", "0", "%"):
         other = Place.of(scope.storage_session_id, "A", f"{scope.agent_id}{suffix}"[:1024])
         for key in keys_of(other) if other.member != place.member else ():
             if first <= key[1] <= last:

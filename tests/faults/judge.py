@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from strands_manga_memory.messages.placeholders import CUT_TEXT
 from tests.faults import talk
 from tests.faults.journal import Event
 from tests.faults.scenario import USERS, Scenario
@@ -70,6 +71,11 @@ def judged(scenario: Scenario, events: Sequence[Event], losses: Sequence[Loss], 
     verdict = Verdict()
     verdict.wrong += [f"worker {event['worker']}: {event['error']}\n{event['trace']}" for event in _of(events, "error")]
     verdict.wrong += [problem for event in _of(events, "measured") for problem in _unbounded(event)]
+    verdict.wrong += [
+        f"invalid: a request of worker {event['worker']}, {problem}"
+        for event in _of(events, "requests")
+        for problem in event["invalid"]
+    ]
     for user in range(USERS):
         own = [event for event in events if event.get("user") == user]
         _judge_user(verdict, scenario, user, own, losses, kept[user])
@@ -108,12 +114,14 @@ def _judge_user(
     for problem in _out_of_order(kept.log):
         wrong(problem)
 
-    refused = {event["tag"] for what in ("refused", "fails") for event in _of(events, what)}
     for name, messages in kept.windows.items():
-        for problem in _problems(messages, refused):
+        for problem in talk.request_problems(talk.next_request(messages)):
             wrong(f"invalid: restored from {name}, {problem}")
+    for name, messages in (("log", kept.log), *kept.windows.items()):
+        if any(CUT_TEXT in str(message) for message in messages):
+            wrong(f"synthesized: a closing message is in the {name}")
     for event in _of(events, "restored"):
-        for problem in _problems(event["window"], refused):
+        for problem in talk.request_problems(talk.next_request(event["window"])):
             wrong(f"invalid: worker {event['worker']} restored, {problem}")
         if any(count > 1 for count in talk.marks(event["window"]).values()):
             wrong(f"doubled: in what worker {event['worker']} restored")
@@ -131,11 +139,6 @@ def _judge_user(
             for word in words:
                 if re.search(re.escape(word.encode()) + rb"(?![0-9])", value):
                     wrong(f"{word} {what}: in {key}")
-
-
-def _problems(messages: Sequence[Any], refused: Collection[str]) -> list[str]:
-    """Return what is invalid; a turn that ended with an error stays as Strands has left it."""
-    return [problem for problem in talk.problems(messages) if not any(re.search(rf"{tag}[ -]", problem) for tag in refused)]
 
 
 def _may_be_lost(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -> bool:
@@ -178,19 +181,20 @@ def is_excused(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -> 
 def _deleted(events: Sequence[Event]) -> tuple[int, frozenset[str]]:
     """Return the last incarnation that may have been deleted, and the tags that must be gone.
 
-    A deletion that did not end well may have left its tombstone in one of the tiers: an epoch above the one it began with.
+    A deletion that did not end well may have left its tombstone in one of the tiers, with any number up to the highest one that
+    it may have drawn. A turn whose incarnation was not known when it was acknowledged may be younger than the deletion.
     """
     buried, gone = -1, set()
     for event in events:
         if event["what"] == "deleting":
-            buried = max(buried, event["epoch"] + 1)
-            own = (other for other in events if other["what"] == "deleted" and _same_worker(event, other))
-            deletion = next((other for other in own if other["at"] > event["at"]), None)
-            if deletion is not None:
-                ended = [other for other in events if other["what"] == "ack" and other["at"] < event["at"]]
-                gone |= {other["tag"] for other in ended if other["epoch"] <= deletion["buried"]}
-        if event["what"] == "deleted":
-            buried = max(buried, event["buried"])
+            own = [other for other in events if other["what"] in ("deleting", "deleted") and _same_worker(event, other)]
+            following = next((other for other in own if other["at"] > event["at"]), None)
+            if following is None or following["what"] == "deleting":
+                buried = max(buried, event["most"])
+                continue
+            buried = max(buried, following["buried"])
+            ended = [other for other in events if other["what"] == "ack" and other["at"] < event["at"]]
+            gone |= {other["tag"] for other in ended if 0 < other["epoch"] <= following["buried"]}
     return buried, frozenset(gone)
 
 

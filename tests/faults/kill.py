@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.agents import live_agent
+from strands_manga_memory.messages.placeholders import CUT_TEXT
+from strands_manga_memory.session import TieredSessionManager, session_agent
 from strands_manga_memory.stores import open_hot_store, open_table
 from tests import servers
 from tests.faults import talk
@@ -90,7 +90,7 @@ def _worker(stores: Stores, ledger: Ledger, seed: int, turns: int) -> Child:
 def _work(parent: Child, stores: Stores, ledger: Ledger, rng: random.Random, turns: int) -> None:
     logging.disable(logging.CRITICAL)
     # Often a turn is saved in its middle, as one of more than a second would be.
-    live_agent._PENDING_SECONDS = rng.choice([1.0, 0.02, 0.001])
+    session_agent._PENDING_SECONDS = rng.choice([1.0, 0.02, 0.001])
     sessions = stores.manager(ledger.session, flush_every=rng.choice([1, 2, 5]))
     window = ledger.window_size
     trimmer = SlidingWindowConversationManager(window, should_truncate_results=False) if window else None
@@ -105,7 +105,9 @@ def _work(parent: Child, stores: Stores, ledger: Ledger, rng: random.Random, tur
         parent.say(begin=[tag, kind])
         agent(f"{tag} {kind}")
         late = sessions.stats("librarian")["unsaved_messages"]
-        parent.say(done=[tag, kind], late=late, live=_digests(talk.plain(agent.messages)))
+        requests = [problem for request in agent.model.requests for problem in talk.request_problems(request.messages)]  # type: ignore[attr-defined]
+        agent.model.requests.clear()  # type: ignore[attr-defined]
+        parent.say(done=[tag, kind], late=late, live=_digests(talk.plain(agent.messages)), invalid=requests)
     sessions.close()
     parent.say(closed=True)
 
@@ -180,6 +182,9 @@ def _note(ledger: Ledger, report: Report, said: list[dict[str, Any]]) -> None:
             report.late += line["late"] > 0
             ledger.turns.append(tuple(line["done"]))
             ledger.live = line["live"]
+            report.invalid += [
+                f"round {report.rounds}: the request of {line['done']}: {problem}" for problem in line["invalid"]
+            ]
             ledger.begun = None
         elif "error" in line:
             report.invalid.append(f"round {report.rounds}: {line['error']}")
@@ -187,8 +192,10 @@ def _note(ledger: Ledger, report: Report, said: list[dict[str, Any]]) -> None:
 
 def _compare(ledger: Ledger, report: Report, window: list[Any], log: list[Any]) -> None:
     where = f"round {report.rounds}, session {ledger.session}"
-    report.invalid += [f"{where}: {problem}" for problem in talk.problems(window)]
-    report.cut_turns += any("interrupted before" in text for message in window[-1:] for text in talk.texts(message))
+    request = talk.next_request(window)
+    report.invalid += [f"{where}: {problem}" for problem in talk.request_problems(request)]
+    report.cut_turns += bool(window) and (window[-1]["role"] == "user" or bool(talk.use_ids(window[-1])))
+    report.invalid += [f"{where}: a closing message is stored" for message in log if CUT_TEXT in json.dumps(message)]
     for name, messages in (("window", window), ("log", log)):
         counted = talk.marks(messages)
         report.doubled += [f"{where}: {mark} in the {name} {n} times" for mark, n in counted.items() if n > 1]

@@ -13,6 +13,7 @@ from strands import Agent, tool
 from strands.agent.conversation_manager import ConversationManager, NullConversationManager
 from strands.types.content import Message
 
+from strands_manga_memory.messages import for_model
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.testing import ScriptedModel
 
@@ -120,6 +121,18 @@ def problems(messages: Sequence[Message]) -> list[str]:
     if messages and messages[-1]["role"] == "user":
         found.append(f"the last message is {_shown(messages[-1])}")
     return found
+
+
+def next_request(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages of the request for an agent's next turn: a turn that was cut is closed in it, not in the history."""
+    return for_model([*messages, {"role": "user", "content": [{"text": "next text"}]}])
+
+
+def request_problems(messages: Sequence[Message]) -> list[str]:
+    """Return why a provider would refuse these messages as a request; [] if it would not."""
+    if not messages or messages[-1]["role"] != "user":
+        return ["the last message is not the user's"]
+    return [problem for problem in problems(messages) if not problem.startswith("the last message is")]
 
 
 def marks(messages: Iterable[Message]) -> Counter[str]:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory.messages.placeholders import CUT_TEXT
+from tests.faults import talk
 from tests.faults.campaign import run
 from tests.faults.judge import Kept, Loss, is_excused, judged
 from tests.faults.scenario import Durable, Hot, Scenario
@@ -119,14 +121,21 @@ def test_what_a_killed_worker_left_waits_for_who_saves_next() -> None:
     assert is_excused(turns[0], [*turns, ack("c", 11.0, worker="1.0")], [forgot(8), *losses])
 
 
-@pytest.mark.parametrize(("what", "is_wrong"), [("begin", True), ("fails", False), ("refused", False)])
-def test_a_turn_that_ended_with_an_error_stays_as_it_is(what: str, is_wrong: bool) -> None:
-    window = [{"role": "user", "content": [{"text": "canary7user0w0.0n1 text"}]}]
-    events = [{"what": what, "at": 1.0, "worker": "0.0", "user": 0, "tag": "canary7user0w0.0n1"}]
-    events += [{"what": "closed", "at": 2.0, "worker": "1.0", "user": user, "window": window} for user in range(2)]
+@pytest.mark.parametrize(("text", "is_wrong"), [("canary7user0w0.0n1 text", False), (CUT_TEXT, True)])
+def test_a_turn_that_was_cut_stays_as_it_is(text: str, is_wrong: bool) -> None:
+    window = [{"role": "user", "content": [{"text": text}]}]
+    closed = [{"what": "closed", "at": 2.0, "worker": "1.0", "user": user, "window": window} for user in range(2)]
     kept = {0: Kept(window, {"the tiers": window}), 1: Kept([], {})}
-    verdict = judged(Scenario.drawn(7), events, [], kept)
-    assert any("invalid" in wrong for wrong in verdict.wrong) == is_wrong
+    verdict = judged(Scenario.drawn(7), closed, [], kept)
+    assert any(wrong.startswith("user 0: synthesized: ") for wrong in verdict.wrong) == is_wrong
+    assert not any("invalid" in wrong for wrong in verdict.wrong)
+
+
+def test_a_request_that_a_provider_would_refuse_is_found() -> None:
+    asked: list[Any] = [{"role": "user", "content": [{"text": text}]} for text in "ab"]
+    events = [{"what": "requests", "at": 1.0, "worker": "0.0", "invalid": talk.request_problems(asked)}]
+    verdict = judged(Scenario.drawn(7), events, [], {user: Kept([], {}) for user in range(2)})
+    assert any("invalid: a request of worker 0.0, messages 0 and 1 have one role" in wrong for wrong in verdict.wrong)
 
 
 def test_the_same_seed_draws_the_same_scenario() -> None:

@@ -10,7 +10,8 @@ import redis
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.core.records import DAMAGED_TEXT, framed, unframed
+from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
+from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.stores import SQLiteTable, open_table
 from strands_manga_memory.stores.encoding.codec import VERSION, Codec
 from tests import servers
@@ -61,7 +62,7 @@ def refused_or_exact(new_process: NewProcess, stores: Stores, wanted: Any, **set
     except CorruptRecordError as error:
         named = bool(error.record) and error.record.split("/")[-1].split("#")[0] in str(error)
         return not named
-    messages = [message for message in found[0] if DAMAGED_TEXT not in str(message)]
+    messages = [message for message in found[0] if UNREADABLE_TEXT not in str(message)]
     if len(messages) < len(found[0]):
         assert (all(message in wanted[0] for message in messages), found[1]) == (True, wanted[1])
         return False
@@ -110,16 +111,16 @@ def test_a_flipped_bit_in_any_attribute_of_the_durable_tier(new_process: NewProc
                 exact = refused_or_exact(new_process, cold, wanted, **looking)
                 is_head = str(row["sk"]).endswith("#HEAD")
                 if name == "data" or (is_head and name not in UNREAD):
-                    # A segment that no message of the window is in is not read.
+                    # A turn that no message of the window is in is not read.
                     assert not exact or not is_head, (row["sk"], name)
                 if name not in ("session_id", "sk"):
                     assert table.get(row["session_id"], row["sk"]) == {**row, name: flipped}
             table.put(row)
     assert restored(new_process, cold, **looking) == wanted
     for row in rows:
-        if str(row["sk"]).count("#LOG#") and row["data"]:
-            table.put({**row, "data": next(flips(row["data"]))})
-    assert DAMAGED_TEXT in str(list(new_process(cold, durable=table, agent={}).log()))
+        if "#TURN#" in str(row["sk"]):
+            table.put({**row, **{name: next(_flipped(row[name])) for name in ("data", "turn") if name in row}})
+    assert UNREADABLE_TEXT in str(list(new_process(cold, durable=table, agent={}).log()))
     table.close()
 
 
@@ -223,18 +224,15 @@ def test_a_damaged_conversation_can_be_deleted(new_process: NewProcess, services
     table.close()
 
 
-@pytest.mark.parametrize("what", ["codec", "head"])
-def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores, what: str) -> None:
+def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores) -> None:
     process = conversation(new_process, stores)
     process.lose()
     cold = Stores(None, stores.durable)
     table = open_table(stores.durable)
     row: Any = table.get(process.manager.session_id, "A:librarian#HEAD")
     name = f"{row['session_id']}/{row['sk']}"
-    if what == "codec":
-        newer = bytes([row["data"][0], VERSION + 1]) + row["data"][2:]
-    else:
-        newer = Codec().seal(b"[3" + Codec().unseal(row["data"], name).removeprefix(b"[2"), name)
+    sealed = Codec().seal(b"{}", name)
+    newer = bytes([sealed[0], VERSION + 1]) + sealed[2:]
     table.put({**row, "data": newer})
     with pytest.raises(CorruptRecordError, match="upgrade it") as caught:
         restored(new_process, cold, durable=table)
@@ -250,12 +248,12 @@ def test_what_a_later_release_has_added_is_kept(new_process: NewProcess, stores:
     table = open_table(stores.durable)
     row: Any = table.get(process.manager.session_id, "A:librarian#HEAD")
     name = f"{row['session_id']}/{row['sk']}"
-    header, cells = unframed(Codec().unseal(row["data"], name), name)
-    mood = framed(["mood", "a", [1], "good"])
-    table.put({**row, "data": Codec().seal(framed(header, [*cells, mood]), name)})
+    head = open_object(row["data"], name, Codec())
+    mood = {"name": "mood", "version": [1, "a", 0], "value": "good"}
+    table.put({**row, "data": seal_object({**head, "states": [*head.get("states", []), mood]}, name, Codec())})
     later = new_process(cold, durable=table)
     later.agent("t4 tool")
     later.manager.flush()
     row = table.get(row["session_id"], row["sk"])
-    assert mood in unframed(Codec().unseal(row["data"], name), name)[1]
+    assert mood in open_object(row["data"], name, Codec())["states"]
     table.close()

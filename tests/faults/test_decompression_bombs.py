@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory import ConversationScope, CorruptRecordError, MangaMemory
-from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.places import Place
 from strands_manga_memory.stores.encoding.codec import Codec, dump
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers

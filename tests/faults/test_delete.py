@@ -51,7 +51,7 @@ def test_nothing_comes_back(new_process: NewProcess, way: Way, flush_every: int,
     found = new_process(stores)
     assert sorted(talk.marks(found.agent.messages)) == sorted(talk.marks(found.log())) == wanted
     assert sorted(talk.marks(talking.agent.messages)) == wanted
-    assert all("#HEAD" in key or "#LOG#" in key for key in keys(stores, unique))
+    assert all("#HEAD" in key or "#TURN#" in key for key in keys(stores, unique))
 
 
 def test_a_late_writer_that_knows_nothing_of_it_leaves_no_orphan(new_process: NewProcess, stores: Stores, unique: str) -> None:

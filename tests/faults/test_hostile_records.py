@@ -18,10 +18,9 @@ from strands_manga_memory import (
     SQLiteTable,
 )
 from strands_manga_memory.ops.importing import import_user
-from strands_manga_memory.session.basis.expiry import ExpiryIndex
-from strands_manga_memory.session.basis.place import Place
-from strands_manga_memory.session.core.records import framed, unframed
-from strands_manga_memory.stores.encoding.codec import Codec, json_bytes, trusted
+from strands_manga_memory.session.places import ExpiryIndex, Place
+from strands_manga_memory.session.protocol.record_format import open_object, seal_object
+from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.encoding.packing import MOST_UNPACKED
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
@@ -84,17 +83,19 @@ def test_values_that_unpack_to_very_much_take_little_memory(world: World) -> Non
 def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> None:
     row = next(row for row in world.rows(world.durable) if row["sk"].endswith("#HEAD"))
     place = f"{row['session_id']}/{row['sk']}"
-    header, cells = unframed(CODEC.unseal(row["data"], place), place)
+    head = open_object(row["data"], place, CODEC)
     world.forget_hot()
     many = 99_999_999_999
-    for cell in (
-        framed([["v", "w", [many, 1, 0, 0, 0.0, 0]]]),
-        framed([["w", 0]], [json_bytes([9**9, "w", [["w", many, "k" * 1000, []]], 0, {}])]),
-        framed([["w", 0]], [json_bytes([9**9, "w", [], 0, {"w": [many, 1]}])]),
-        framed([["r", "w", many, 1]]),
-        framed([["s", "#open", "w", [9**9, "w", True]]], [f"[1, {many}]".encode()]),
+    key = head["seen"].split()[0].partition(":")[0]
+    for damage in (
+        {"window": [f"1-{many}"]},
+        {"window": [[1, 0, many]]},
+        {"seen": f"{key}:{many}", "window": ["1"]},
+        {"seen": f"{key}:{many}", "window": [[1, 0, 0]]},
+        {"unlogged": {key: many}},
+        {"message_count": many, "turn_count": many},
     ):
-        world.durable.put({**row, "data": CODEC.seal(framed(header, [*cells, cell]), place)})
+        world.durable.put({**row, "data": seal_object({**head, **damage}, place, CODEC)})
         tracemalloc.start()
         try:
             with suppress(CorruptRecordError):

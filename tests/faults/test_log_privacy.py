@@ -16,7 +16,7 @@ from strands_manga_memory import ImportanceWeightedConversationManager, MangaMem
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.exceptions import MangaMemoryError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.basis.place import directory_key
+from strands_manga_memory.session.places import directory_key
 from strands_manga_memory.stores import open_table
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -76,14 +76,14 @@ def test_damaged_records_of_both_tiers_are_logged_without_their_names(
         client.delete(key)
     table = open_table(f"sqlite:///{tmp_path}/sessions")
     for row in list(table.query(storage_id)):
-        if isinstance(row.get("data"), bytes):
-            table.put({**row, "data": row["data"][:-2] + b"\0\0"})
+        for name in {"data", "turn"} & row.keys():
+            table.put({**row, name: row[name][:-2]})
             _restore(valkey_server, tmp_path)
             with valkey_server.client() as client:
                 client.delete(key)
             table.put(row)
     table.close()
-    assert_private(records(), "tier=<hot>", "cells cannot be read", "segment cannot be read")
+    assert_private(records(), "tier=<hot>", "a turn cannot be read", "a turn of the log cannot be read")
 
 
 def _restore(valkey: servers.Valkey, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.agents import live_agent
+from strands_manga_memory.session import TieredSessionManager, session_agent
 from strands_manga_memory.stores import open_hot_store, open_table
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable
@@ -119,7 +118,7 @@ def test_timed_save_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
     worker: Callable[[], Worker], new_process: NewProcess, services: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages appended outside of a turn by two agents are both saved by their timers."""
-    monkeypatch.setattr(live_agent, "_PENDING_SECONDS", 0.3)
+    monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 0.3)
     process = worker()
     agents = [process.agent(), process.agent()]
     for number, agent in enumerate(agents):

@@ -13,7 +13,7 @@ import pytest
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.basis.ttl import TtlPolicy
+from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores import SQLiteTable, Table
 from strands_manga_memory.testing import FakeClock
 from tests import servers

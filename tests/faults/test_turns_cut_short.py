@@ -164,5 +164,5 @@ def test_a_turn_that_a_crash_cut_stays_closed_for_those_who_only_look(
     for _ in range(3):
         other = new_process(services)
         assert said(other.agent.messages) == ["user:t0 text", "assistant:t0 answer", "user:t1 text"]
-        assert talk.problems(other.agent.messages) == []
+        assert talk.request_problems(talk.next_request(other.agent.messages)) == []
         other.manager.close()

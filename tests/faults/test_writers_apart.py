@@ -13,7 +13,7 @@ from strands.hooks import BeforeModelCallEvent
 from strands.types.exceptions import EventLoopException
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.session.agents import live_agent
+from strands_manga_memory.session import session_agent
 from strands_manga_memory.stores import open_hot_store
 from strands_manga_memory.testing import FaultyHotStore
 from tests import servers
@@ -122,10 +122,10 @@ def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
 
 def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker is lost in the middle of its turn, after that was saved in part."""
-    monkeypatch.setattr(live_agent, "_PENDING_SECONDS", 0.001)
+    monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 0.001)
     for number, kind in enumerate(["text", "tool", "text", "sequential"]):
         process = new_process(way.stores)
-        assert talk.problems(process.agent.messages) == []
+        assert talk.request_problems(talk.next_request(process.agent.messages)) == []
 
         async def die(event: BeforeModelCallEvent, process: Process = process) -> None:
             if event.agent.messages[-1]["content"][0].get("text") is None or kind == "text":  # noqa: B023
@@ -139,7 +139,7 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkey
             process.agent(f"t{number} {kind}")
         process.settle()
     last = new_process(way.stores)
-    assert talk.problems(last.agent.messages) == []
+    assert talk.request_problems(talk.next_request(last.agent.messages)) == []
     assert [mark for mark in talk.marks(last.log()) if mark.startswith("user:")] == [
         "user:t0 text",
         "user:t1 tool",
@@ -147,14 +147,14 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkey
         "user:t3 sequential",
     ]
     last.agent("t4 parallel")
-    assert talk.problems(last.agent.messages) == []
+    assert not [problem for request in last.agent.model.requests for problem in talk.request_problems(request.messages)]
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_another_writer_comes_in_the_middle_of_a_turn(
     new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
-    monkeypatch.setattr(live_agent, "_PENDING_SECONDS", 0.001)
+    monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 0.001)
     one = new_process(way.stores)
     one.agent("a0 tool")
     calls: list[int] = []
@@ -166,7 +166,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
             saved = one.manager._members.conversations["A", "librarian"]
             await asyncio.to_thread(servers.wait_until, lambda: not saved.is_dirty, "the save in the middle")
             others.append(await asyncio.to_thread(new_process, way.stores))
-            assert talk.problems(others[0].agent.messages) == []
+            assert talk.request_problems(talk.next_request(others[0].agent.messages)) == []
             await asyncio.to_thread(others[0].agent, "b1 tool")
 
     one.agent.hooks.add_callback(BeforeModelCallEvent, come_in)

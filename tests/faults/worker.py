@@ -43,6 +43,7 @@ END_WITHIN = 40.0
 """Seconds in which a worker saves everything once nothing is wrong any more."""
 
 _AGENT = "librarian"
+_MOST_AHEAD = 4e4  # seconds by which a worker's clock is wrong at most
 
 # boto3 reads 3 MB of JSON for every session; workers are forked from a process that has read it.
 botocore.session.create_loader = functools.cache(botocore.session.create_loader)
@@ -85,10 +86,17 @@ class Orders:
 
 
 class GuardedModel(ScriptedModel):
-    """A model whose guardrail redacts what holds a secret, as Bedrock's does: at the end of the stream."""
+    """A model whose guardrail redacts what holds a secret, as Bedrock's does: at the end of the stream.
+
+    Attributes:
+        refused: Why a provider would have refused a request.
+    """
+
+    refused: list[str]
 
     async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
         """Answer, then redact."""
+        self.refused += talk.request_problems(messages)
         async for event in super().stream(messages, *arguments, **named):
             yield event
         said = talk.texts(messages[-1])[-1:]  # what was said before, and not answered, may stand in the same message
@@ -106,17 +114,11 @@ class Talker:
         self.text = ""
         self._fails = fails
         self.turn_epoch = 0
-        self.was_deleted = False
         agent.hooks.add_callback(BeforeModelCallEvent, self._note_epoch)
         agent.hooks.add_callback(AfterInvocationEvent, self._note_failure)
 
-    @property
-    def _author(self) -> Any:
-        return self.manager._members.conversations["A", _AGENT].own.author
-
     async def _note_epoch(self, _: BeforeModelCallEvent) -> None:
         self.turn_epoch = min(self.turn_epoch, self.epoch)
-        self.was_deleted = self.was_deleted or self._author.is_gone
 
     async def _note_failure(self, event: AfterInvocationEvent) -> None:
         """Tell of a turn that ends with an error before it is saved as ended: the worker may not live to see it."""
@@ -125,18 +127,22 @@ class Talker:
 
     @property
     def epoch(self) -> int:
-        """One more than the graves that this process knows; a deletion ends every life that knows fewer."""
-        return 1 + len(self._author.copy.graves)
+        """Number of the incarnation, 0 while nothing is known of one; a deletion ends every one with a lower number."""
+        incarnation: int = self.manager._members.conversations["A", _AGENT].local.base.incarnation
+        return incarnation
+
+    @property
+    def _dropped(self) -> int:
+        return self.manager.stats(_AGENT)["dropped_messages"]
 
     def turn(self, text: str) -> dict[str, Any]:
         """Make a turn and return what is known of it afterwards."""
-        self.turn_epoch, self.was_deleted, self.text = 1 << 62, False, text
+        self.turn_epoch, self.text, dropped_before = 1 << 62, text, self._dropped
         self.agent(text)
-        self.was_deleted = self.was_deleted or self._author.is_gone
         return {
             "unsaved": self.manager.stats(_AGENT)["unsaved_messages"],
-            "epoch": self.turn_epoch,
-            "dropped": self.was_deleted,
+            "epoch": self.turn_epoch or self.epoch,
+            "dropped": self._dropped > dropped_before,
         }
 
 
@@ -155,6 +161,7 @@ class Worker:
     ahead: float = 0.0
     threads: int = 0
     refusal: StoreUnavailableError | None = None
+    refused: list[str] = field(default_factory=list)
     redacted: list[str] = field(default_factory=list)
     deleted: dict[int, str] = field(default_factory=dict)
 
@@ -244,6 +251,7 @@ class Worker:
             **settings,
         )
         model = GuardedModel(talk.reply, delay=self.rng.choice([0.0, 0.002, 0.01]))
+        model.refused = self.refused
         agent = Agent(
             model=model,
             tools=[talk.lookup],
@@ -296,7 +304,7 @@ class Worker:
         return True
 
     def _clock_jumps(self) -> None:
-        self.ahead = self.rng.choice([0.0, self.rng.uniform(-5, 5), self.rng.uniform(-3600, 3600), self.rng.uniform(-4e4, 4e4)])
+        self.ahead = self.rng.choice([0.0, *(self.rng.uniform(-most, most) for most in (5.0, 3600.0, _MOST_AHEAD))])
 
     def _renewed(self, user: int, talker: Talker) -> None:
         """End in good order, and restore in the same process."""
@@ -307,13 +315,17 @@ class Worker:
         last = self.turn(user, talker, kind="text")
         if last is None:
             return
-        self.journal.note("deleting", user=user, epoch=talker.epoch)
+        self.journal.note("deleting", user=user, epoch=talker.epoch, most=self._highest_tombstone(talker))
         try:
             talker.manager.delete_session()
         except StoreUnavailableError:
             return
         self.journal.note("deleted", user=user, buried=talker.epoch - 1)
         self.deleted[user] = last
+
+    def _highest_tombstone(self, talker: Talker) -> int:
+        """Return the highest number that a deletion may give to the next incarnation: it grows with the time of all workers."""
+        return max(talker.epoch + 8, int(time.time() + _MOST_AHEAD + 60))
 
     # Ending
 
@@ -327,6 +339,7 @@ class Worker:
                 time.sleep(0.05)
         self._settled()
         writers = {id(talker.manager._tiers.writer): talker.manager._tiers.writer for talker in self.talkers.values()}
+        self.journal.note("requests", invalid=self.refused[:20])
         self.journal.note(
             "measured",
             threads=max(self.threads, threading.active_count()),

@@ -22,8 +22,7 @@ from strands_manga_memory.conversation import token_counter as tokens
 from strands_manga_memory.ops.doctor import Finding, Level, diagnose
 from strands_manga_memory.ops.doctor.durable_checks import check_durable
 from strands_manga_memory.ops.doctor.process_checks import check_versions
-from strands_manga_memory.session.basis.expiry import ExpiryIndex
-from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.places import ExpiryIndex, Place
 from strands_manga_memory.stores import DynamoDBTable
 from tests import servers
 

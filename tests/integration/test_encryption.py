@@ -34,8 +34,8 @@ from strands_manga_memory.cli.app import run
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory import MemoryType
 from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.session.core.records import DAMAGED_TEXT
-from strands_manga_memory.session.replicas.split import MOST_BYTES
+from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
+from strands_manga_memory.session.protocol.split import MOST_BYTES
 from strands_manga_memory.stores import TenantCipher, TenantKeys
 from strands_manga_memory.stores.encoding.keys import KeyProvider
 from strands_manga_memory.stores.writer import shared_writer
@@ -264,7 +264,7 @@ def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
                 except CorruptRecordError:
                     pass
                 else:
-                    assert repr(found) == wanted or (number.isdigit() and DAMAGED_TEXT in repr(found))
+                    assert repr(found) == wanted or (number.isdigit() and UNREADABLE_TEXT in repr(found))
                 refused += 1
             client.hset(key, field, value)
         assert refused >= 12

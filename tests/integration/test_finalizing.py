@@ -27,8 +27,8 @@ from strands_manga_memory.conversation import Summary
 from strands_manga_memory.memory import MemoryRollup
 from strands_manga_memory.memory.records import DAY
 from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.session.basis.expiry import FIRST_LOOK
-from strands_manga_memory.session.replicas.segments import Segments
+from strands_manga_memory.session.places import FIRST_LOOK
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 
 SURVIVING = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})
@@ -240,7 +240,7 @@ def test_an_incarnation_that_nobody_swept_before_the_user_came_back_and_said_not
         world.sweeper().run_once()
     (summary,) = world.summaries()
     assert "ord-41" in summary.content
-    assert not any("#LOG#" in row for row in world.durable_rows())
+    assert not any("#TURN#" in row for row in world.durable_rows())
 
 
 def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table, Table]) -> None:
@@ -249,9 +249,9 @@ def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table,
     world.clock.advance(0.5 * DAY)
     world.sweeper().run_once()
     world.clock.advance(DAY)
-    with mock.patch.object(Segments, "delete", side_effect=StoreUnavailableError("the worker died here")):
+    with mock.patch.object(DurableTier, "purge", side_effect=StoreUnavailableError("the worker died here")):
         world.sweeper().run_once()
-    assert any("#LOG#" in row for row in world.durable_rows())
+    assert any("#TURN#" in row for row in world.durable_rows())
     for _ in range(4):
         world.clock.advance(DAY)
         world.sweeper().run_once()
@@ -262,7 +262,7 @@ def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table,
 def test_what_came_late_of_a_deleted_session_goes_at_the_next_look(tables: tuple[Table, Table], begun_anew: bool) -> None:
     world = World(tables, hot=False)
     agent = world.talk("s1", "I want horror manga")
-    log = next(row.split(" ") for row in world.durable_rows() if "#LOG#" in row)
+    log = next(row.split(" ") for row in world.durable_rows() if "#TURN#" in row)
     segment = world.durable.get(*log)
     agent._session_manager.delete_session()
     world.durable.put(segment)  # by a process that dies before it learns of the deletion

@@ -10,14 +10,13 @@ from strands import Agent
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, SessionFinalizer, SQLiteTable, UserMemoryStore
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.ops.conversation_inspection import inspect_conversation
 from strands_manga_memory.ops.doctor.conversation_checks import check_conversations
-from strands_manga_memory.session.basis.expiry import Entry
-from strands_manga_memory.session.basis.place import Place
-from strands_manga_memory.session.basis.tiers import Tiers
-from strands_manga_memory.session.live.tiered_manager import TieredSessionManager
-from strands_manga_memory.session.upkeep.forking import fork, rewind
-from strands_manga_memory.session.upkeep.session_sweeper import SessionSweeper
+from strands_manga_memory.ops.inspection import inspect as inspect_conversation
+from strands_manga_memory.session.conversation_transfer import fork, rewind
+from strands_manga_memory.session.places import ExpiryEntry, Place
+from strands_manga_memory.session.session_sweeper import SessionSweeper
+from strands_manga_memory.session.tiered_manager import TieredSessionManager
+from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.telemetry import ObservedCodec
 from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -119,7 +118,7 @@ def test_deleted_session_has_no_summary(world: World) -> None:
         world.clock.advance(DAY)
         world.sweep()
     assert world.summaries() == []
-    assert [row for row in world.rows if not row.endswith("#GRAVE")] == []
+    assert [row for row in world.rows if not row.endswith("#TOMBSTONE")] == []
 
 
 def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: World) -> None:
@@ -167,7 +166,7 @@ def test_inspection_of_a_conversation_that_does_not_exist_is_none(world: World) 
 
 def checks(world: World, codec: Codec | None = None) -> list[tuple[str, str]]:
     """Return the status and check of each finding about the conversation."""
-    found = check_conversations(world.durable, [Entry(PLACE, 0, {})], codec, clock=world.clock)
+    found = check_conversations(world.durable, [ExpiryEntry(PLACE, 0, {})], codec, clock=world.clock)
     return [(one.level.value, one.check) for one in found]
 
 

@@ -13,7 +13,7 @@ from strands.hooks import AfterModelCallEvent
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, StoreUnavailableError
-from strands_manga_memory.session.basis.place import GRAVE
+from strands_manga_memory.session.places import TOMBSTONE
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
@@ -266,7 +266,7 @@ def test_large_values_go_with_all_their_parts(stores: Stores) -> None:
     check_gone(stores)
     if stores.durable is not None:
         rows = [str(row["sk"]) for row in stores.durable.query(stores.session)]
-        assert rows == [GRAVE, "A:default#HEAD"]
+        assert rows == [TOMBSTONE, "A:default#HEAD"]
 
 
 def test_only_the_session_of_the_scope_goes(both: Stores) -> None:
@@ -297,7 +297,7 @@ def test_pending_work_of_a_dead_process_is_no_resurrection(both: Stores) -> None
     held: list[Any] = []
 
     def put_later(item: Any, **named: Any) -> bool:
-        if "#LOG#" in str(item["sk"]) and not held:
+        if "#TURN#" in str(item["sk"]) and not held:
             held.append(True)
             other.manager().delete_session()
         return put(item, **named)

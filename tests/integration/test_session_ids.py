@@ -9,9 +9,7 @@ import pytest
 
 from strands_manga_memory import ConversationScope, CorruptRecordError
 from strands_manga_memory.scope import encoded_id
-from strands_manga_memory.session.basis.place import Place
-from strands_manga_memory.session.core.identity import Segment
-from strands_manga_memory.session.replicas.segments import head_key, log_range, segment_key
+from strands_manga_memory.session.places import Place
 from tests.unit.session.support import Stores, agent, texts
 
 NASTY = (
@@ -126,6 +124,14 @@ def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
     assert texts(first._session_manager.history()) == ["mine", "ok"]
 
 
+def turn_key(place: Place) -> str:
+    return f"{place.member}#TURN#{10**12 - 1:012d}#{10**12 - 1:012d}-{'f' * 10}"
+
+
+def log_range(place: Place) -> tuple[str, str]:
+    return f"{place.member}#TURN#", f"{place.member}#TURN#\U0010ffff"
+
+
 def test_places_are_injective() -> None:
     ids = [*NASTY, "a:A", "M:a", "A:a", "~", "a#LOG#000000000001"]
     places: dict[Any, Any] = {}
@@ -133,17 +139,16 @@ def test_places_are_injective() -> None:
         place = Place.of(encoded_id(session), kind, id_)
         assert places.setdefault(place.conversation, (session, kind, id_)) == (session, kind, id_)
         assert Place.named(place.conversation) == place
-        first, last = log_range(place.member)
-        key = segment_key(place.session, place.member, Segment("f" * 12, 10**12 - 1, "f" * 12, 1))[1]
-        assert first <= key < f"{key}~001.x" <= last
-        assert not first <= head_key(place.session, place.member)[1] <= last
+        first, last = log_range(place)
+        assert first <= turn_key(place) < f"{turn_key(place)}~001.x" <= last
+        assert not first <= f"{place.member}#HEAD" <= last
     one = Place.of("s", "A", "a")
     for id_ in ids:
         if id_ != "a":
             other = Place.of("s", "A", id_)
-            first, last = log_range(one.member)
-            assert not first <= head_key("s", other.member)[1] <= last
-            assert not first <= segment_key("s", other.member, Segment("0" * 12, 1, "0" * 12, 1))[1] <= last
+            first, last = log_range(one)
+            assert not first <= f"{other.member}#HEAD" <= last
+            assert not first <= turn_key(other) <= last
 
 
 @pytest.mark.parametrize("id_", ["", "  ", "x" * 1025, 7, None, b"a", "\ud800"])

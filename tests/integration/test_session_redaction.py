@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import AsyncIterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,6 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.session.sync.conversation import Conversation
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
@@ -225,34 +224,6 @@ def flush_soon(live: Agent) -> None:
         return False
 
     wait_until(everywhere, "the return of the tiers")
-
-
-def test_after_a_flush_that_stored_the_segment_and_not_the_head(both: Stores) -> None:
-    """The segment is stored, the head that makes it count is not: the next flush must not take the segment as it is."""
-    live = both.agent(GuardedModel())
-    conversation: Conversation = live._session_manager._members.conversations["A", "default"]
-    table = both.durable._store
-    put: Callable[..., bool] = table.put
-    failing = [True]
-
-    def fails_at_the_head(item: Any, **named: Any) -> bool:
-        if failing[0] and str(item["sk"]).endswith("HEAD"):
-            raise StoreUnavailableError("the head could not be stored")
-        return put(item, **named)
-
-    table.put = fails_at_the_head
-
-    def flush(event: BeforeModelCallEvent) -> None:
-        with pytest.raises(StoreUnavailableError):
-            conversation.commits.request_flush().result()
-        assert SECRET.encode() in everything_stored(both)
-        failing[0] = False
-
-    live.hooks.add_callback(BeforeModelCallEvent, flush)
-    live(f"my card is {SECRET}")
-    live.hooks._registered_callbacks[BeforeModelCallEvent].clear()
-    flush_soon(live)
-    check_gone(both, live)
 
 
 def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,6 @@ from strands.agent.conversation_manager import (
 )
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
 
-from strands_manga_memory.messages.placeholders import CUT_TEXT
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import (
     BLOCKS,
@@ -231,27 +231,21 @@ def test_a_failed_model_call_leaves_what_the_live_one_has(stores: Stores) -> Non
     assert texts(live._session_manager.history()) == ["one", "fine", "two", "three", "back"]
 
 
-def test_an_unfinished_turn_is_closed_in_the_window_and_not_in_the_log(stores: Stores) -> None:
-    class Died(BaseException):
-        pass
-
+def test_an_unfinished_turn_is_restored_as_it_was(stores: Stores) -> None:
     live = stores.agent(ScriptedModel([[tool_use("t", "find", title="x")], "never"]), tools=[find], flush_every=1)
     seen: list[list[str]] = []
 
     def look(event: MessageAddedEvent) -> None:
         """See what a new process would restore if this one died now."""
-        live._session_manager._members.conversations["A", "default"].commits.request_flush().result()
-        restored = stores.agent()
-        seen.append(texts(restored.messages))
-        roles = [message["role"] for message in restored.messages]
-        assert roles == ["user", "assistant"] * (len(roles) // 2)
+        live._session_manager.flush()
+        seen.append(texts(stores.agent().messages))
 
     live.hooks.add_callback(MessageAddedEvent, look, order=1000)
     live("start")
     assert seen == [
-        ["start", CUT_TEXT],
-        ["start", "toolUse", "toolResult", CUT_TEXT],
-        ["start", "toolUse", "toolResult", CUT_TEXT],
+        ["start"],
+        ["start", "toolUse"],
+        ["start", "toolUse", "toolResult"],
         ["start", "toolUse", "toolResult", "never"],
     ]
     assert texts(stores.manager().history()) == ["start", "toolUse", "toolResult", "never"]
@@ -262,15 +256,15 @@ def test_a_trailing_tool_call_without_interrupt_is_answered(stores: Stores) -> N
     live = stores.agent(messages=[user("use it"), assistant(tool_use("t", "find", title="x"))])
     live._session_manager.flush()
     restored = stores.agent(tools=[find])
-    assert texts(restored.messages) == ["use it", "toolUse", "toolResult", CUT_TEXT]
-    assert texts(stores.manager().history()) == ["use it", "toolUse"]
-    restored("go on")
+    assert texts(restored.messages) == ["use it", "toolUse"]
+    restored("go on")  # Strands answers the call before a prompt, with a message of its own
     check(stores, restored)
-    assert texts(stores.manager().history()) == ["use it", "toolUse", "go on", "ok"]
+    assert texts(stores.manager().history()) == ["use it", "toolUse", "toolResult", "go on", "ok"]
+    assert [message["role"] for message in restored.model.requests[-1].messages] == ["user", "assistant"] * 2 + ["user"]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["never", "too late"])
-def test_a_tool_call_in_the_middle_is_answered_in_the_window_and_not_in_the_log(late: bool, stores: Stores) -> None:
+def test_a_tool_call_in_the_middle_is_answered_in_requests_alone(late: bool, stores: Stores) -> None:
     result = user({"toolResult": {"toolUseId": "t", "status": "success", "content": [{"text": "found"}]}})
     seeds = [
         user("find it"),
@@ -283,26 +277,27 @@ def test_a_tool_call_in_the_middle_is_answered_in_the_window_and_not_in_the_log(
     live = stores.agent(messages=seeds)
     live("one")
     live._session_manager.flush()
-    answered = ["find it", "toolUse", "toolResult", CUT_TEXT, "no", "b", "one", "ok"]
     restored = stores.agent()
-    assert texts(restored.messages) == answered
-    assert restored.messages[2]["content"][0]["toolResult"]["toolUseId"] == "t"
-    assert restored.messages[2]["content"][0]["toolResult"]["status"] == "error"
+    assert texts(restored.messages) == log
     restored("two")
     check(stores, restored)
-    assert texts(restored.messages) == [*answered, "two", "ok"]
     assert texts(stores.manager().history()) == [*log, "two", "ok"]
+    sent = restored.model.requests[-1].messages
+    answer = sent[2]["content"][0]["toolResult"]
+    assert (answer["toolUseId"], answer["status"]) == ("t", "success" if late else "error")
+    assert all(one["role"] != other["role"] for one, other in itertools.pairwise(sent))
 
 
-def test_a_tool_call_that_somebody_put_into_the_middle_of_a_history_is_answered_at_a_restore(both: Stores) -> None:
+def test_a_tool_call_that_somebody_put_into_the_middle_of_a_history_is_answered_in_requests(both: Stores) -> None:
     live = both.agent()
     live("one")
     live.messages.insert(1, assistant(tool_use("gone", "find", title="x")))
     live._session_manager.flush()
     restored = both.agent()
-    assert texts(restored.messages) == ["one", "toolUse", "toolResult", "ok"]
+    assert texts(restored.messages) == ["one", "toolUse", "ok"]
     restored("two")
     check(both, restored)
+    assert restored.model.requests[-1].messages[2]["content"][0]["toolResult"]["toolUseId"] == "gone"
     assert texts(both.manager().history()) == ["one", "ok", "two", "ok"]
 
 

@@ -17,9 +17,11 @@ from strands_manga_memory import (
     StoreUnavailableError,
     TtlPolicy,
 )
-from strands_manga_memory.session.basis.place import Place
-from strands_manga_memory.session.sync.conversation import Conversation
+from strands_manga_memory.session.places import Place
+from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
+from strands_manga_memory.session.session_sweeper import EndedConversation
 from strands_manga_memory.stores import HotRecord, RedisHotStore
+from strands_manga_memory.stores.encoding.codec import load
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
@@ -55,7 +57,7 @@ class Timed(Stores):
 
     @property
     def record(self) -> HotRecord | None:
-        return self.hot.load(Place.of("s", "A", "default").conversation, [], touch=False)
+        return hot_copy_of(self.hot, Place.of("s", "A", "default").conversation)
 
     def settle(self) -> None:
         """Wait until what a turn left to the background is done: the clock is not to jump in the middle of it."""
@@ -283,10 +285,7 @@ def test_it_ends_as_one(hot: bool, durable: bool) -> None:
         assert manager.exists() == whole
         assert ("locale" in manager.metadata()) == whole
         assert (manager.stats()["turns"] == 7) == whole
-        built = stores.manager()
-        conversation = Conversation(Place.of("s", "A", "default"), built._tiers, base={})
-        messages = conversation.open(inspect=True)
-        assert (len(messages or []) == 14) == whole
+        assert (len(list(stores.manager().window_records())) == 14) == whole
     assert not whole
     fresh = stores.agent()
     assert (fresh.messages, fresh.state.get()) == ([], {})
@@ -379,8 +378,8 @@ def test_resume_cold_false_flushes_the_old_life_first(timed: Timed) -> None:
         live(f"question {number}")
     timed.clock.advance(1801)
     timed.agent(resume_cold=False)
-    rows = [key for key in timed.durable.rows if "#LOG#" in key[1]]
-    assert len(rows) == 2  # the first turn, and what only the hot tier had
+    rows = [key for key in timed.durable.rows if "#TURN#" in key[1]]
+    assert len(rows) == 3  # the first turn, and those that only the hot tier had
 
 
 def test_resume_cold_false_does_not_take_an_unreadable_hot_tier_for_a_cold_one(timed: Timed) -> None:
@@ -416,8 +415,8 @@ def test_the_sweeper_flushes_and_drops(timed: Timed) -> None:
     timed.clock.advance(1800)
     seen: list[list[str]] = []
 
-    def finalize(conversation: Conversation) -> None:
-        seen.append([slot.message["content"][0]["text"] for slot in conversation.history()])
+    def finalize(conversation: EndedConversation) -> None:
+        seen.append([load(data)["content"][0]["text"] for _, turn in conversation.hold.history() for data in turn.messages])
 
     assert timed.sweeper(finalize).run_once() == 1
     assert seen == [[text for number in range(4) for text in (f"question {number}", "ok")]]
@@ -444,7 +443,7 @@ def test_a_finalizer_that_raises_is_tried_again_and_stops_nobody_else(timed: Tim
     timed.clock.advance(1800)
     calls: list[str] = []
 
-    def finalize(conversation: Conversation) -> None:
+    def finalize(conversation: EndedConversation) -> None:
         calls.append(conversation.place.session)
         if conversation.place.session == "s2" and calls.count("s2") < 2:
             raise RuntimeError("the summary failed")
@@ -473,7 +472,7 @@ def test_a_turn_that_comes_in_wins(timed: Timed, when: str) -> None:
 
         def __getattr__(self, name: str) -> Any:
             method = getattr(hot, name)
-            if name != {"before the flush": "load", "before the drop": "drop"}[when]:
+            if name != {"before the flush": "load", "before the drop": "write"}[when]:
                 return method
 
             def call(*arguments: Any, **named: Any) -> Any:
@@ -533,7 +532,7 @@ def test_two_sweepers_at_once(request: pytest.FixtureRequest) -> None:
     finished: list[str] = []
     lock = threading.Lock()
 
-    def finalize(conversation: Conversation) -> None:
+    def finalize(conversation: EndedConversation) -> None:
         with lock:
             finished.append(conversation.place.session)
 
@@ -615,7 +614,7 @@ def test_a_reader_in_between_is_not_told_a_lie(timed: Timed) -> None:
     timed.clock.advance(1800)
     seen: list[Any] = []
 
-    def finalize(conversation: Conversation) -> None:
+    def finalize(conversation: EndedConversation) -> None:
         seen.append(list(timed.manager().history()))
 
     timed.sweeper(finalize).run_once()

@@ -17,7 +17,7 @@ from strands_manga_memory import (
 from strands_manga_memory.conversation import SummaryTrigger, budget_plan, thresholds
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.places import Place
 from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers

@@ -28,7 +28,7 @@ from strands_manga_memory import (
 from strands_manga_memory.ops.advice import ttl_advice
 from strands_manga_memory.ops.cost import CostModel, Workload
 from strands_manga_memory.ops.inspection import inspect, places
-from strands_manga_memory.session.basis.returns import stored_gaps
+from strands_manga_memory.session.ttl import stored_gaps
 from strands_manga_memory.squad import SessionStrandsAgent
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers

@@ -17,11 +17,12 @@ from typing import Any
 from strands import Agent, tool
 
 from strands_manga_memory import ConversationScope, ImportanceWeightedConversationManager, InMemoryHotStore, MangaMemory
-from strands_manga_memory.session.core.records import WRITES
 from strands_manga_memory.stores.hot import HotWrite, WriteStatus
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 FOLDER = Path(__file__).parent
+FORMAT = 3
+"""Number of the format that this release writes."""
 USER = "u-1"
 SESSIONS = ("whole", "trimmed", "redacted", "deleted")
 
@@ -130,7 +131,7 @@ def main() -> None:
         (folder / "again").mkdir()
         with opened(folder / "again", brought_back(stored, folder / "again", clock), clock) as memory:
             stored["told"] = told(memory)
-    path = FOLDER / f"format_{WRITES}.json"
+    path = FOLDER / f"format_{FORMAT}.json"
     path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(path.name, path.stat().st_size)
 

@@ -78,7 +78,7 @@ def test_the_whole_package_is_typed() -> None:
 
 def test_the_facade_loads_what_opens_stores_and_not_yet_what_agents_are_built_of() -> None:
     rooms = {name.partition(".")[2] for name in _loaded("from strands_manga_memory import MangaMemory", parts=3)}
-    assert {"assembly.facade", "session.sync", "stores.urls"} <= rooms
+    assert {"assembly.facade", "session.protocol", "stores.urls"} <= rooms
     assert not {name for name in rooms if name.startswith(("conversation.", "mcp.", "state.", "user_data."))}
 
 

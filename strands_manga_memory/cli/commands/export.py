@@ -14,7 +14,7 @@ from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Users, opened, settings_of, unnamed_hot_tier
 from strands_manga_memory.cli.output import messages, print_unchecked, write_private_file
 from strands_manga_memory.ops.exporting import export_snapshots
-from strands_manga_memory.session.upkeep.directory import listings, unseen_copies
+from strands_manga_memory.session.places import listings, unseen_copies
 
 
 def export(

@@ -10,7 +10,7 @@ import typer
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, opened, settings_of
 from strands_manga_memory.cli.output import messages, print_json, print_table
 from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.session.basis.expiry import ExpiryIndex
+from strands_manga_memory.session.places import ExpiryIndex
 from strands_manga_memory.user_data.erasure import sessions_of
 
 _ANY_TIME = 10.0**12

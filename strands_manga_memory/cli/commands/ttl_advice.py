@@ -15,7 +15,7 @@ from strands_manga_memory.cli.output import console, messages, print_json, print
 from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice, TtlChoice, synthetic_gaps
 from strands_manga_memory.ops.advice import ttl_advice as advised
 from strands_manga_memory.ops.cost import CostModel, Workload
-from strands_manga_memory.session.basis.returns import stored_gaps
+from strands_manga_memory.session.ttl import stored_gaps
 from strands_manga_memory.stores import open_table
 from strands_manga_memory.telemetry.histogram import LogHistogram
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 DAYS_A_MONTH = 30.0
-_COMPRESSED_FROM = 1_024  # bytes of a value, as in the codec
-_MAX_FIELD = 2_048  # bytes of a turn that are stored as one value
-_EVICTED_BUDGETS, _MAX_EVICTED_TOKENS = 3, 32_768  # evicted messages in the hot record, as multiples of the budget
+_COMPRESSED_FROM = 2_048  # bytes of a turn, as in the record format of sessions
+_WAITING_TURNS = 2.5  # turns that wait for a flush, on average
 _SECONDS_A_DAY = 86_400.0
 
 
@@ -124,8 +123,8 @@ class Measured:
     """Measured use of sessions. Triples hold the use per session, per turn and per KB of text.
 
     Measured with sessions of 4 to 25 turns, messages of 120 to 1,500 bytes of synthetic English, a flush every 5 turns,
-    finalized and swept (``python -m tests.benchmarks cost``). The hot record holds the history and evicted messages
-    that a selection may restore. For users with earlier sessions, finalizing rewrites patterns and roll-ups, and
+    finalized and swept (``python -m tests.benchmarks cost``). The hot record holds the history and
+    the turns that wait for a flush. For users with earlier sessions, finalizing rewrites patterns and roll-ups, and
     memories are read at the start and the end; measured with up to 20 earlier sessions, one every two days.
 
     Attributes:
@@ -140,7 +139,8 @@ class Measured:
         memory_by_known: Bytes that earlier sessions add per KB of the session's text.
         bytes_per_token: Bytes of text per token.
         tokens_per_message: Tokens of a message in addition to its text.
-        hot_bytes: Bytes of a hot record without messages, and the overhead of a user message and of an answer.
+        hot_bytes: Bytes of a hot record without turns.
+        bytes_in_a_turn: Bytes of a stored turn in addition to its text, uncompressed.
         compressed_to: Size of compressed text, as a share of the original.
         reads_by_restore: Read units of a restore per message; the memories are hot by then.
         copy_share: Bytes of a user's memories in the hot tier, as a share of the bytes a query reads.
@@ -151,7 +151,8 @@ class Measured:
     read_units: tuple[float, float, float]
     session_bytes: tuple[float, float, float]
     memory_bytes: tuple[float, float, float]
-    hot_bytes: tuple[float, float, float]
+    hot_bytes: float
+    bytes_in_a_turn: float
     known_share: float
     full_from: float
     months_from: tuple[float, float]
@@ -167,20 +168,21 @@ class Measured:
 
 MEASURED = Measured(
     date="2026-11-26",
-    write_units=(36.9, 1.47, 2.70),
-    read_units=(54.7, 0.34, 1.03),
-    session_bytes=(2_210.0, 217.5, 374.7),
+    write_units=(35.0, 0.10, 5.24),
+    read_units=(56.7, 0.50, 1.87),
+    session_bytes=(3_018.0, 334.7, 679.4),
     memory_bytes=(4_893.0, 10.8, 1_016.0),
-    hot_bytes=(1_276.0, 118.0, 388.0),
+    hot_bytes=1_541.7,
+    bytes_in_a_turn=423.3,
     known_share=0.345,
     full_from=4.0,
     months_from=(12.0, 20.0),
-    writes_by_known=(134.6, 20.5, 208.4),
-    reads_by_known=(2.16, 0.976),
+    writes_by_known=(130.0, 19.6, 215.0),
+    reads_by_known=(2.57, 0.948),
     memory_by_known=283.0,
     bytes_per_token=3.98,
     tokens_per_message=8.1,
-    compressed_to=0.602,
+    compressed_to=0.649,
     reads_by_restore=4.0,
     copy_share=0.6,
 )
@@ -191,7 +193,9 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
     """Return the use of one session."""
     turns, kilobytes = workload.turns_per_session, 2 * workload.turns_per_session * workload.bytes_per_message / 1000
 
-    def sized(numbers: tuple[float, float, float]) -> float:
+    stored = turns * _turn_bytes(workload, measured) / 1000
+
+    def sized(numbers: tuple[float, float, float], kilobytes: float) -> float:
         fixed, a_turn, a_kilobyte = numbers
         return fixed + a_turn * turns + a_kilobyte * kilobytes
 
@@ -201,27 +205,30 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
     months = min(1.0, max(0.0, (known - since) / (until - since)))
     most, by_kilobyte, by_months = measured.writes_by_known
     factor, power = measured.reads_by_known
-    memory_bytes = sized(measured.memory_bytes)
+    memory_bytes = sized(measured.memory_bytes, kilobytes)
     read = known * measured.known_share * memory_bytes
     restored = 0.0 if workload.keeps_agents else turns - 1.0
     return SessionUse(
-        write_units=sized(measured.write_units) + grown * min(most, by_kilobyte * kilobytes) + months * by_months,
-        read_units=sized(measured.read_units) + factor * (read / 1000) ** power + restored * measured.reads_by_restore,
-        session_bytes=sized(measured.session_bytes),
+        write_units=sized(measured.write_units, stored) + grown * min(most, by_kilobyte * kilobytes) + months * by_months,
+        read_units=sized(measured.read_units, stored) + factor * (read / 1000) ** power + restored * measured.reads_by_restore,
+        session_bytes=sized(measured.session_bytes, stored),
         memory_bytes=memory_bytes + grown * measured.memory_by_known * kilobytes,
         hot_bytes=_hot_bytes(workload, measured) + (0.0 if workload.keeps_agents else measured.copy_share * read),
     )
 
 
+def _turn_bytes(workload: Workload, measured: Measured) -> float:
+    """Return the bytes of a stored turn."""
+    size = 2 * workload.bytes_per_message + measured.bytes_in_a_turn
+    return size if size < _COMPRESSED_FROM else size * measured.compressed_to
+
+
 def _hot_bytes(workload: Workload, measured: Measured) -> float:
-    """Return the bytes of a session's hot record: its history, and evicted messages that a selection may restore."""
-    fixed, in_user_message, in_answer = measured.hot_bytes
-    question, answer = workload.bytes_per_message + in_user_message, workload.bytes_per_message + in_answer
-    fields = [question + answer] if question + answer < _MAX_FIELD else [question, answer]
-    a_turn = sum(size if size < _COMPRESSED_FROM else size * measured.compressed_to for size in fields)
+    """Return the bytes of a session's hot copy: the turns of its history, and those that wait for a flush."""
     tokens = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
-    evicted = min(_EVICTED_BUDGETS * workload.history_tokens, _MAX_EVICTED_TOKENS)
-    return fixed + a_turn * min(workload.turns_per_session, max(1.0, (workload.history_tokens + evicted) / tokens))
+    shown = max(1.0, workload.history_tokens / tokens)
+    turns = min(workload.turns_per_session, shown + _WAITING_TURNS)
+    return measured.hot_bytes + turns * _turn_bytes(workload, measured)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError, StoreUnavailableError
 from strands_manga_memory.ops.doctor.finding import Finding, ok, problem
-from strands_manga_memory.session.basis.expiry import Entry
-from strands_manga_memory.session.basis.tiers import Tiers
-from strands_manga_memory.session.protocol.opening import durable_tier
+from strands_manga_memory.session.places import ExpiryEntry
+from strands_manga_memory.session.tiers import Tiers, durable_tier
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Table
 
@@ -16,7 +15,7 @@ _RECORDS, _TURNS = "durable.records", "durable.turns"
 
 
 def check_conversations(
-    durable: Table, entries: Sequence[Entry], codec: Codec | None, *, clock: Callable[[], float]
+    durable: Table, entries: Sequence[ExpiryEntry], codec: Codec | None, *, clock: Callable[[], float]
 ) -> Iterator[Finding]:
     """Yield whether the heads and turns of some conversations can be read. Nothing is written.
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError, StoreUnavailableError
 from strands_manga_memory.memory.records import INTERNAL, Owner, record_of
+from strands_manga_memory.ops.doctor.conversation_checks import check_conversations
 from strands_manga_memory.ops.doctor.finding import Finding, ok, problem
-from strands_manga_memory.session.basis.expiry import Entry, ExpiryIndex
-from strands_manga_memory.session.replicas.durable import DurableReplica
+from strands_manga_memory.session.places import ExpiryIndex
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Table
 
@@ -31,11 +31,7 @@ def check_records(durable: Table, users: Table | None, codec: Codec | None, *, c
     """
     entries = list(islice(ExpiryIndex(durable).due(clock() + _EVER), _LOOKED_AT))
 
-    def look(entry: Entry) -> int:
-        copy = DurableReplica(durable, entry.place.session, entry.place.member, codec=codec or Codec()).load()
-        return int(copy.has_begun or bool(copy.graves))
-
-    yield _read("durable.records", "conversations", entries, look)
+    yield from check_conversations(durable, entries, codec, clock=clock)
     if users is not None:
         owners = {Owner(str(entry.ids["user"]), entry.ids.get("tenant")): entry for entry in entries if entry.ids.get("user")}
         yield _read("users.records", "memories", list(owners), lambda owner: _memories(users, owner, codec))

@@ -24,7 +24,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.transfer import TransferredConversation
+from strands_manga_memory.session.conversation_transfer import TransferredConversation
 
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
 

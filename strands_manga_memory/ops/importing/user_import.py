@@ -16,7 +16,7 @@ from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
 from strands_manga_memory.ops.importing.session_import import checked_message, distinct
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.transfer import Standing, TransferredConversation, TransferredOrchestrator
+from strands_manga_memory.session.conversation_transfer import Standing, TransferredConversation, TransferredOrchestrator
 from strands_manga_memory.stores.encoding.codec import dump, load_stored
 
 _COUNTERS = ("turn_count", "created", "last_activity")

@@ -7,6 +7,7 @@ from typing import Any
 
 from strands.types.content import Message
 
+from strands_manga_memory.messages import is_message
 from strands_manga_memory.session.protocol.record import Slot, TurnKey
 from strands_manga_memory.stores.encoding.codec import dump, load
 
@@ -31,20 +32,20 @@ def slots_of(messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored
         stored: Returns the message in a slot of the view.
     """
     places: dict[Any, list[tuple[Slot, bytes]]] = {}
-    absent: set[Slot] = set()
     for slot in view:
         data = stored(slot)
-        if data is None:
-            absent.add(slot)
-        else:
+        if data is not None:
             places.setdefault(_identity_of(load(data), data), []).append((slot, data))
-    return tuple(_slot_of(message, places, absent) for message in messages)
+    shown = {slot[:2]: slot for slot in view if slot.key is not None}
+    return tuple(_slot_of(message, places, shown) for message in messages)
 
 
-def _slot_of(message: Mapping[str, Any], places: Mapping[Any, list[tuple[Slot, bytes]]], absent: set[Slot]) -> Slot:
+def _slot_of(
+    message: Mapping[str, Any], places: Mapping[Any, list[tuple[Slot, bytes]]], shown: Mapping[tuple[Any, int], Slot]
+) -> Slot:
     unreadable = _unreadable_slot(message)
-    if unreadable is not None and unreadable in absent:
-        return unreadable
+    if unreadable is not None and unreadable[:2] in shown:
+        return shown[unreadable[:2]]  # its message may be readable again by now
     data = dump(message)
     found = places.get(_identity_of(message, data))
     if not found:
@@ -69,11 +70,15 @@ def messages_of(
     kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
     messages: list[Message] = []
     for slot in view:
-        message = kept.get(slot)
-        if message is None or _unreadable_slot(message) is not None:
-            data = stored(slot)
-            message = _placeholder(slot, messages) if data is None else load(data)
-        messages.append(message)
+        known = kept.get(slot)
+        if known is not None and _unreadable_slot(known) is None:
+            messages.append(known)
+            continue
+        data = stored(slot)
+        if data is not None and is_message(found := load(data)):
+            messages.append(found)
+        else:
+            messages.append(_placeholder(slot, messages))
     return messages
 
 
@@ -95,6 +100,8 @@ def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
     """Return the slot of a placeholder; None for any other message."""
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
+        return None
+    if message.get("content") != [{"text": UNREADABLE_TEXT}]:
         return None
     key, dash, number = identity.removeprefix(_UNREADABLE_ID).rpartition("-")
     try:

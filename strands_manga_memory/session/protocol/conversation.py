@@ -160,7 +160,9 @@ class Conversation:
             with self._hot_io:
                 if not self._hot().is_known:
                     self._hot().read(touch=False)
-                log = {**self._hot().read_archive(), **base.turns}
+                found = self._hot().record
+                is_present = found is not None and found.incarnation == base.incarnation
+                log = {**(self._hot().read_archive() if is_present else {}), **base.turns}
         for key, turn in [*((key, base.turns[key]) for key in base.unlogged if key in base.turns), *own.items()]:
             log[key] = turn.merge(log.get(key, turn))
         return sorted((key, turn.redact(base.redactions.get(key, {}))) for key, turn in log.items())
@@ -177,7 +179,7 @@ class Conversation:
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True) -> None:
-        """Put the unlogged turns into the log, then the head, then note in the hot tier which turns are logged.
+        """Put the unlogged turns into the log, then the head, and tell the hot tier which turns are logged.
 
         Args:
             writes_hot: A sweeper leaves the hot tier as it is: a write would restart its time to live.
@@ -218,12 +220,22 @@ class Conversation:
                 if self.durable is not None and (hot.record is None or hot.record.is_empty):
                     return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
                 draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
-                if not draft.incarnation or (hot.record and hot.record.version == draft.version):
-                    return True
+                if not draft.incarnation or (hot.record and hot.record.version[:2] == draft.version[:2]):
+                    return True  # it may lack the mark that turns are logged, which the next change brings
                 if self._write_hot(draft):
                     return True
                 self._pause(attempt, "hot")
         raise OvertakenError(f"the hot record was replaced {TRIES} times by others; the changes are kept")
+
+    def catch_up_hot(self) -> None:
+        """Bring the hot tier up to date after an outage, also if there is no change to save.
+
+        Raises:
+            StoreUnavailableError: The hot tier does not answer.
+        """
+        self.read_hot(touch=False)
+        if not self.save_hot():
+            self._fill_hot()
 
     def _try_hot(self) -> bool:
         """Save in the hot tier; return False if that is away, or has no record that it could replace."""
@@ -243,10 +255,15 @@ class Conversation:
         self._revalidate()
         if self.durable is None:
             raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
-        if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
-            self.read_head(is_alone=True)  # the hot tier has lost its record, perhaps in the middle of a flush
-        self._save_head()
-        self._fill_hot()
+        try:
+            if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
+                self.read_head(is_alone=True)  # the hot tier has lost its record, perhaps in the middle of a flush
+            self._save_head()
+        except StoreUnavailableError as error:
+            if isinstance(error, OvertakenError) or not self._begin_in_hot():
+                raise
+        else:
+            self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
         """Flush, and note in the durable head that it has everything, until the next change.
@@ -306,6 +323,17 @@ class Conversation:
         self.read_head()
         return False
 
+    def _begin_in_hot(self) -> bool:
+        """Begin a conversation in the hot tier; return whether that was possible.
+
+        It is where the durable tier went away after it was found to have nothing, and the hot tier never had anything. A flush
+        puts the head later. If others have begun or deleted the conversation meanwhile, the join settles it.
+        """
+        if self.hot is None or not self.local.is_new or not self.hot.is_untouched:
+            return False
+        with self._hot_io:
+            return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
+
     def _fill_hot(self) -> None:
         """Begin an empty hot tier. Only the writer of the head may, so that no deletion or redaction is undone there."""
         if self.hot is None:
@@ -337,21 +365,19 @@ class Conversation:
         left = self._put_turns(record, missing)
         if not self._put_head(record, durable.with_proven_turns(head_record(record, left, known), record)):
             return False
-        if writes_hot:
-            self._note_logged_in_hot(left)
+        if writes_hot and self.local.has_met_others:
+            self._note_logged_in_hot()
         return True
 
-    def _note_logged_in_hot(self, left: Mapping[TurnKey, int]) -> None:
-        """Take turns that the log has off the hot tier's list of unlogged ones; the next save does so if this fails."""
+    def _note_logged_in_hot(self) -> None:
+        """Tell other writers at once which turns the log has. A process alone does so with its next save."""
         if self.hot is None:
             return
         with self._hot_io:
             known = self.hot.record
             with self.local.lock:
                 base = self.local.base
-                if known is None or not known.incarnation or not known.unlogged.keys() - base.unlogged.keys():
-                    return
-                if known.version[:2] != base.version[:2]:
+                if known is None or known.version[:2] != base.version[:2] or not known.unlogged.keys() - base.unlogged.keys():
                     return
                 record = replace(base, version=max(base.version, known.version).marked())
             self._attempt(lambda: self._write_hot(record))
@@ -388,15 +414,17 @@ class Conversation:
     # Ending
 
     def store_redactions(self) -> None:
-        """Store the redactions in each tier that answers: in the log, in the head, in the hot tier.
+        """Store the redactions in each tier that answers.
 
         Raises:
             StoreUnavailableError: A tier does not have them yet; the next save or flush tries again.
         """
-        flushed = self._attempt(self.flush)[1] if self.durable is not None else None
-        saved = self._attempt(self.save_hot)[1] if self.hot is not None else None
-        if error := flushed or saved:
-            raise error
+        try:
+            if self.durable is not None:
+                self.flush()
+        finally:
+            if self.hot is not None:
+                self.save_hot()
 
     def delete(self) -> None:
         """Put an empty record of the next incarnation into both tiers, the durable one first, and remove the log.
@@ -424,9 +452,7 @@ class Conversation:
             for attempt in range(TRIES):
                 if not durable.is_known or attempt:
                     durable.read_head_to_delete()
-                found = durable.record
-                incarnation = self.local.next_incarnation(known, found)
-                tombstone = Record(version=self.local.next_version(found), incarnation=incarnation, carries_from=incarnation)
+                tombstone = self.local.next_tombstone(known, durable.record)
                 if durable.put_head(tombstone):
                     with self.local.lock:  # now, as the hot tier may not answer
                         self.local.head_copy = tombstone
@@ -443,9 +469,7 @@ class Conversation:
                     hot.read_to_delete(ttl=self._ttl(Record()))
                 found = hot.record
                 if tombstone is None or (attempt and self.durable is None):
-                    incarnation = self.local.next_incarnation(known, found)
-                    version = self.local.next_version(found)
-                    tombstone = Record(version=version, incarnation=incarnation, carries_from=incarnation)
+                    tombstone = self.local.next_tombstone(known, found)
                 if found is not None and found.incarnation >= tombstone.incarnation:
                     return tombstone
                 if hot.write(tombstone, ttl=self._ttl(tombstone)):
@@ -508,17 +532,6 @@ class Conversation:
         self.local.hot_copy = record
         return True
 
-    def sweep(self) -> None:
-        """Store in the durable tier what only the hot tier has, and empty the hot tier if nobody has written meanwhile.
-
-        Raises:
-            StoreUnavailableError: A tier does not answer; nothing is lost.
-        """
-        self.read_hot(touch=False)
-        self.close(writes_hot=False)
-        if self.empty_hot():
-            self.purge_ended()
-
     def empty_hot(self) -> bool:
         """Replace the flushed hot record by an empty one, which refuses late writes for an hour.
 
@@ -546,8 +559,7 @@ class Conversation:
         forgotten = set() if found is None or self.durable is None else self.local.forgotten_keys(found)
         logged = {}
         if found is not None and forgotten:
-            incarnation = max(found.incarnation, self.local.base.incarnation)
-            turns = self._durable().get_turns(incarnation, forgotten)
+            turns = self._durable().get_turns(max(found.incarnation, self.local.base.incarnation), forgotten)
             logged = {key: len(turn.messages) for key, turn in turns.items()}
         self.local.take_in(found, logged)
 

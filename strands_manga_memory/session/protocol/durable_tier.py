@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
-from strands_manga_memory.session.protocol.record import Record, Slot, Turn, TurnKey, join
+from strands_manga_memory.session.protocol.record import SEEN_TURNS, Record, Slot, Turn, TurnKey, join
 from strands_manga_memory.session.protocol.record_format import (
     entry_object,
     entry_of,
     head_object,
     is_text,
+    lengths_of,
+    lengths_text,
     open_object,
     record_of_head,
     seal_object,
@@ -30,7 +32,7 @@ from strands_manga_memory.session.protocol.record_format import (
     window_list,
     window_of,
 )
-from strands_manga_memory.session.replicas.split import is_part, put_split, whole_value
+from strands_manga_memory.session.protocol.split import is_part, put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec, load, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
@@ -309,8 +311,9 @@ class DurableTier:
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return keys of turns in the log of which the head does not know, or not how much of them the log has."""
         prefix = self._prefix(head.incarnation)
-        oldest = min(head.seen, default=None)
-        first = prefix if oldest is None else f"{prefix}{oldest}"
+        # A pinned turn may be as old as the log, which is not to be read whole: turns before the newest ones are known.
+        newest = sorted(head.seen)[-SEEN_TURNS:]
+        first = f"{prefix}{min([*newest, *head.unlogged])}" if newest else prefix
         unlisted = []
         for item in self._table.query(self._session, first=first, last=f"{prefix}\U0010ffff", attributes=[]):
             sort = str(item[self._table.schema.sort])
@@ -423,11 +426,11 @@ def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record 
 
 
 def _object_of(record: Record) -> dict[str, Any]:
-    keys = sorted(record.seen.keys() | record.shown_keys)
-    numbers = {key: at for at, key in enumerate(keys, 1)}
+    lengths = {key: record.seen.get(key, 0) for key in record.seen.keys() | record.shown_keys}
+    numbers = {key: at for at, key in enumerate(sorted(lengths), 1)}
     head = {
         **head_object(record),
-        "keys": [[str(key), record.seen.get(key, 0)] for key in keys],
+        "seen": lengths_text(lengths),
         "window": window_list(record.window, numbers, record.seen),
     }
     if record.notes is not None:
@@ -440,9 +443,9 @@ def _object_of(record: Record) -> dict[str, Any]:
 
 
 def _record_of(head: Mapping[str, Any]) -> Record:
-    keys = [(TurnKey.parse(key), int(length)) for key, length in head["keys"]]
-    seen = {key: length for key, length in keys if length}
-    numbers = {at: key for at, (key, _) in enumerate(keys, 1)}
+    lengths = lengths_of(head["seen"])
+    seen = {key: length for key, length in lengths.items() if length}
+    numbers = dict(enumerate(sorted(lengths), 1))
     return replace(
         record_of_head(head),
         window=window_of(head["window"], numbers, seen),

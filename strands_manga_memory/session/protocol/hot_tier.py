@@ -2,7 +2,8 @@
 
 ``head`` holds the version and the counters, ``window`` the numbers of the fields that a restore reads, ``view`` the window,
 ``seen`` the keys of turns that have no field, ``notes`` the state of the conversation manager, ``m12`` a turn and ``x3`` a
-state entry. Without a durable tier the hash is the log: the fields of evicted turns stay, listed in ``archive``.
+state entry or an edited message. Without a durable tier the hash is the log: the fields of evicted turns stay, listed in
+``archive``.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from typing import Any
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreUnavailableError
 from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
 from strands_manga_memory.session.protocol.record_format import (
+    dumped_part,
     entry_object,
     entry_of,
     head_object,
     is_text,
     json_of,
+    json_part,
+    lengths_of,
+    lengths_text,
     open_object,
     record_of_head,
     seal_object,
@@ -62,9 +67,10 @@ class _Stored:
         record: The record; None if there is none.
         turns: Number and content of the turns that have a field.
         entries: Number and content of the state entries.
+        bodies: Numbers of the fields of edited and synthesized messages, by content.
         archive: Keys of turns that a restore does not read, with number and length.
         small: Hashes of the other fields, by name.
-        unreadable: Numbers of turn fields that cannot be read, with the turn's key and length as far as they can; they stay.
+        unreadable: Numbers of turn fields that cannot be read, with the turn's key and length; they stay.
         expires_in: Seconds until logical expiry; None if there is nothing.
     """
 
@@ -73,9 +79,10 @@ class _Stored:
     record: Record | None = None
     turns: dict[TurnKey, tuple[int, Turn]] = field(default_factory=dict)
     entries: dict[str, tuple[int, Entry]] = field(default_factory=dict)
+    bodies: dict[bytes, int] = field(default_factory=dict)
     archive: dict[TurnKey, tuple[int, int]] = field(default_factory=dict)
     small: dict[str, int] = field(default_factory=dict)
-    unreadable: Mapping[int, tuple[TurnKey, int] | None] = field(default_factory=dict)
+    unreadable: Mapping[int, tuple[TurnKey, int]] = field(default_factory=dict)
     expires_in: float | None = None
 
 
@@ -106,6 +113,11 @@ class HotTier:
     def record(self) -> Record | None:
         """The record that the store is known to have."""
         return None if self._stored is None else self._stored.record
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the store is known to have nothing, not even the mark of a deletion."""
+        return self._stored is not None and self._stored.expect is None and self._stored.epoch == 1
 
     @property
     def stored_as(self) -> tuple[int, int] | None:
@@ -220,54 +232,51 @@ class HotTier:
         """Return the content of the hash after a write, the fields that change, and the names of those that go."""
         if record.is_empty:
             after = _Stored(record=record, small={ENDED_FIELD: 0})
-            seen = {str(key): length for key, length in sorted(record.seen.items())}
-            head = {**head_object(record), **({"seen": seen} if seen else {})}
+            head = {**head_object(record), **({"seen": lengths_text(record.seen)} if record.seen else {})}
             return after, {ENDED_FIELD: seal_object(head, self._place(ENDED_FIELD), Codec())}, []
         fields: dict[str, bytes] = {}
         turns = self._numbered_turns(record, before)
         archive = self._archived_turns(record, before, turns)
-        entries: dict[str, tuple[int, Entry]] = {}
-        free = max((number for number, _ in before.entries.values()), default=0)
-        for name, entry in record.states.items():
-            number, known = before.entries.get(name, (0, None))
-            if not number:
-                number = free = free + 1
-            entries[name] = number, entry
-            if known is not entry and known != entry:
+        entries, bodies = _numbered_entries(record, before)
+        for name, (number, entry) in entries.items():
+            if before.entries.get(name, (0, None))[1] != entry:
                 fields[f"x{number}"] = self._seal(f"x{number}", entry_object(name, entry))
+        for data, number in bodies.items():
+            if data not in before.bodies:
+                fields[f"x{number}"] = self._seal(f"x{number}", {"body": json_part(data)})
         for key, (number, turn) in turns.items():
             known_turn = before.turns.get(key)
             if known_turn is None or known_turn[0] != number or (known_turn[1] is not turn and known_turn[1] != turn):
                 fields[f"m{number}"] = self._seal_turn(f"m{number}", key, turn)
         unreadable = self._still_unreadable(record, before)
         numbers = {key: number for key, (number, _) in turns.items()}
-        numbers |= {front[0]: number for number, front in unreadable.items() if front is not None}
+        numbers |= {key: number for number, (key, _) in unreadable.items()}
         small: dict[str, int] = {}
-        for name, value in self._small_objects(record, numbers, archive).items():
+        for name, value in self._small_objects(record, numbers, bodies, archive).items():
             small[name] = hash(json_of(value))
             if small[name] != before.small.get(name):
                 fields[name] = self._seal(name, value)
-        listed = _listed(turns, entries, unreadable)
-        if _HEAD_FIELD not in before.small or listed != _listed(before.turns, before.entries, before.unreadable):
+        listed = _listed(turns, entries, bodies, unreadable)
+        if _HEAD_FIELD not in before.small or listed != _listed(before.turns, before.entries, before.bodies, before.unreadable):
             fields[WINDOW_FIELD] = listed
         kept = {*unreadable, *(number for number, _ in turns.values()), *(number for number, _ in archive.values())}
         was = {*before.unreadable, *(number for number, _ in before.turns.values())}
         gone = [f"m{number}" for number in sorted(was - kept)]
         gone += [f"x{number}" for name, (number, _) in before.entries.items() if name not in entries]
+        gone += [f"x{number}" for data, number in before.bodies.items() if data not in bodies]
         gone += [name for name in before.small if name not in small]
-        return (
-            _Stored(record=record, turns=turns, entries=entries, archive=archive, small=small, unreadable=unreadable),
-            fields,
-            gone,
+        after = _Stored(
+            record=record, turns=turns, entries=entries, bodies=bodies, archive=archive, small=small, unreadable=unreadable
         )
+        return after, fields, gone
 
-    def _still_unreadable(self, record: Record, before: _Stored) -> dict[int, tuple[TurnKey, int] | None]:
+    def _still_unreadable(self, record: Record, before: _Stored) -> dict[int, tuple[TurnKey, int]]:
         """Return the damaged fields that stay: the window needs them, and the log has not given their turns back."""
         needed = record.shown_keys - record.turns.keys()
         return {
             number: front
             for number, front in before.unreadable.items()
-            if front is None or front[0] in needed or (self._keeps_log and front[0] not in record.turns)
+            if front[0] in needed or (self._keeps_log and front[0] not in record.turns)
         }
 
     @staticmethod
@@ -275,7 +284,7 @@ class HotTier:
         """Return the turns of the record with their numbers; a new turn gets the next free one."""
         used = [number for number, _ in (*before.turns.values(), *before.archive.values())]
         free = max([*used, *before.unreadable], default=0)
-        damaged = {front[0]: number for number, front in before.unreadable.items() if front is not None}
+        damaged = {key: number for number, (key, _) in before.unreadable.items()}
         turns = {}
         for key, turn in sorted(record.turns.items()):
             known = before.turns.get(key) or before.archive.get(key)
@@ -293,25 +302,29 @@ class HotTier:
         return archive | evicted
 
     def _small_objects(
-        self, record: Record, numbers: Mapping[TurnKey, int], archive: Mapping[TurnKey, tuple[int, int]]
+        self,
+        record: Record,
+        numbers: Mapping[TurnKey, int],
+        bodies: Mapping[bytes, int],
+        archive: Mapping[TurnKey, tuple[int, int]],
     ) -> dict[str, dict[str, Any]]:
         # A window may refer to turns whose content this process has not read; they have no field, and a negative number.
         absent = sorted(record.shown_keys - numbers.keys())
         numbers = {**numbers, **{key: -at for at, key in enumerate(absent, 1)}}
         seen = {
-            str(key): length
-            for key, length in sorted(record.seen.items())
+            key: length
+            for key, length in record.seen.items()
             if key not in record.turns or length != len(record.turns[key].messages)
         }
         objects: dict[str, dict[str, Any]] = {
             _HEAD_FIELD: head_object(record),
             "view": {
-                "window": window_list(record.window, numbers, record.seen),
+                "window": window_list(record.window, numbers, record.seen, bodies),
                 **({"absent": list(map(str, absent))} if absent else {}),
             },
         }
         if seen:
-            objects["seen"] = {"seen": seen}
+            objects["seen"] = {"seen": lengths_text(seen)}
         if record.notes is not None:
             objects["notes"] = {"notes": record.notes}
         if archive:
@@ -326,49 +339,54 @@ class HotTier:
         if ENDED_FIELD in fields and _HEAD_FIELD not in fields:
             head = open_object(fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with trusted(self._name):
-                seen = {TurnKey.parse(key): int(length) for key, length in head.get("seen", {}).items()}
+                seen = lengths_of(head.get("seen", ""))
                 record = replace(record_of_head(head), seen=seen)
                 return _Stored(expect, epoch, record, small={ENDED_FIELD: 0}, expires_in=found.expires_in)
         objects = {name: self._opened(name, fields[name]) for name in _SMALL_FIELDS if name in fields}
         if _HEAD_FIELD not in objects:
             raise CorruptRecordError(f"record={self._name!r} is damaged: it has no head", record=self._name)
         turns: dict[TurnKey, tuple[int, Turn]] = {}
-        unreadable: dict[int, tuple[TurnKey, int] | None] = {}
+        unreadable: dict[int, tuple[TurnKey, int]] = {}
         for name in sorted(name for name in fields if name[0] == "m" and name[1:].isdecimal()):
             read = self._opened_turn(name, fields[name])
             if read is None:
-                unreadable[int(name[1:])] = _front_of(fields[name])
+                unreadable[int(name[1:])] = self._front_of(name, fields[name])
             else:
                 turns[read[0]] = int(name[1:]), read[1]
         with trusted(self._name):
-            entries = {}
+            entries: dict[str, tuple[int, Entry]] = {}
+            bodies: dict[bytes, int] = {}
             for name in sorted(name for name in fields if name[0] == "x" and name[1:].isdecimal()):
-                state, entry = entry_of(self._opened(name, fields[name]))
-                entries[state] = int(name[1:]), entry
+                value = self._opened(name, fields[name])
+                if "body" in value:
+                    bodies[dumped_part(value["body"])] = int(name[1:])
+                else:
+                    state, entry = entry_of(value)
+                    entries[state] = int(name[1:]), entry
             archive = {
                 TurnKey.parse(key): (int(number), int(length))
                 for key, (number, length) in objects.get("archive", {}).get("archive", {}).items()
             }
-            record = self._record_of(objects, turns, entries, unreadable)
+            record = self._record_of(objects, turns, entries, bodies, unreadable)
         small = {name: hash(json_of(value)) for name, value in objects.items()}
-        return _Stored(expect, epoch, record, turns, entries, archive, small, unreadable, found.expires_in)
+        return _Stored(expect, epoch, record, turns, entries, bodies, archive, small, unreadable, found.expires_in)
 
     def _record_of(
         self,
         objects: Mapping[str, Mapping[str, Any]],
         turns: Mapping[TurnKey, tuple[int, Turn]],
         entries: Mapping[str, tuple[int, Entry]],
-        unreadable: Mapping[int, tuple[TurnKey, int] | None],
+        bodies: Mapping[bytes, int],
+        unreadable: Mapping[int, tuple[TurnKey, int]],
     ) -> Record:
         record = record_of_head(objects[_HEAD_FIELD])
         seen = {key: len(turn.messages) for key, (_, turn) in turns.items()}
-        fronts = {number: front for number, front in unreadable.items() if front is not None}
-        seen |= dict(fronts.values())
-        seen |= {TurnKey.parse(key): int(length) for key, length in objects.get("seen", {}).get("seen", {}).items()}
+        seen |= dict(unreadable.values())
+        seen |= lengths_of(objects.get("seen", {}).get("seen", ""))
         view = objects.get("view", {})
-        keys = {number: key for key, (number, _) in turns.items()} | {number: key for number, (key, _) in fronts.items()}
+        keys = {number: key for key, (number, _) in turns.items()} | {number: key for number, (key, _) in unreadable.items()}
         keys |= {-at: TurnKey.parse(key) for at, key in enumerate(view.get("absent", ()), 1)}
-        window = window_of(view.get("window", ()), keys, seen)
+        window = window_of(view.get("window", ()), keys, seen, {number: data for data, number in bodies.items()})
         return replace(
             record,
             seen=seen,
@@ -391,6 +409,17 @@ class HotTier:
             logger.debug("record=<%s> | a turn cannot be read", self._place(name))
             return None
 
+    def _front_of(self, name: str, data: bytes) -> tuple[TurnKey, int]:
+        """Return the key and length of a turn whose field is damaged.
+
+        Raises:
+            CorruptRecordError: They cannot be read either. A window without the turn would have lost its place.
+        """
+        front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
+        if front is None:
+            raise CorruptRecordError(f"record={self._place(name)!r} is damaged: it has no turn key", record=self._place(name))
+        return TurnKey.parse(front[1].decode()), int(front[2])
+
     def _seal_turn(self, name: str, key: TurnKey, turn: Turn) -> bytes:
         """Return the field of a turn. Its key and length stand in front: they are read although the rest is damaged."""
         data = self._seal(name, {"turn": str(key), "length": len(turn.messages), **turn_object(key, turn)})
@@ -412,14 +441,25 @@ def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
     return None if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields else found
 
 
-def _front_of(data: bytes) -> tuple[TurnKey, int] | None:
-    """Return the key and length of a turn whose field is damaged; None if they cannot be read either."""
-    front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
-    return None if front is None else (TurnKey.parse(front[1].decode()), int(front[2]))
+def _numbered_entries(record: Record, before: _Stored) -> tuple[dict[str, tuple[int, Entry]], dict[bytes, int]]:
+    """Return the state entries, and the edited and synthesized messages of the window, with the numbers of their fields."""
+    free = max([*(number for number, _ in before.entries.values()), *before.bodies.values()], default=0)
+    entries: dict[str, tuple[int, Entry]] = {}
+    for name, entry in record.states.items():
+        number = before.entries[name][0] if name in before.entries else (free := free + 1)
+        entries[name] = number, entry
+    bodies: dict[bytes, int] = {}
+    for slot in record.window:
+        if slot.body is not None and slot.body not in bodies:
+            bodies[slot.body] = before.bodies[slot.body] if slot.body in before.bodies else (free := free + 1)
+    return entries, bodies
 
 
 def _listed(
-    turns: Mapping[TurnKey, tuple[int, Turn]], entries: Mapping[str, tuple[int, Entry]], unreadable: Collection[int]
+    turns: Mapping[TurnKey, tuple[int, Turn]],
+    entries: Mapping[str, tuple[int, Entry]],
+    bodies: Mapping[bytes, int],
+    unreadable: Collection[int],
 ) -> bytes:
     """Return the numbers of the fields that a restore reads, in the form of the port's window field."""
     numbers = sorted({*(number for number, _ in turns.values()), *unreadable})
@@ -430,4 +470,5 @@ def _listed(
         else:
             runs.append([number, number])
     parts = [f"{first}-{last}" if first < last else f"{first}" for first, last in runs]
-    return ",".join([*parts, *(f"x{number}" for number in sorted(number for number, _ in entries.values()))]).encode()
+    numbers = sorted([*(number for number, _ in entries.values()), *bodies.values()])
+    return ",".join([*parts, *(f"x{number}" for number in numbers)]).encode()

@@ -55,6 +55,7 @@ class LocalCopy:
         was_stored: Whether a store has had the conversation.
         is_loaded: Whether both tiers were read when the agent got its history.
         life: Number that changes when the conversation is deleted, or has expired.
+        has_met_others: Whether this process has read a record that another one wrote.
         first_incarnation: Number of the incarnation that begins where no tier has a record.
     """
 
@@ -74,6 +75,7 @@ class LocalCopy:
         self.own: dict[TurnKey, Turn] = {}
         self.has_news = self.is_overruled = self.was_stored = self.is_loaded = False
         self.dropped = self.life = 0
+        self.has_met_others = False
         self.first_incarnation = 1
         self.hot_copy: Record | None = None
         self.head_copy: Record | None = None
@@ -238,6 +240,12 @@ class LocalCopy:
 
     # The stores' side
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no tier has had a record of the conversation, as far as this process knows."""
+        with self.lock:
+            return self.is_loaded and not self.was_stored and not self.base.incarnation and self.head_copy is None
+
     def draft(self) -> Record:
         """Return the base with the changes, under a version of its own unless a tier has just that."""
         with self.lock:
@@ -305,6 +313,7 @@ class LocalCopy:
                 self.answered_at = self._clock()
             if found is None:
                 return
+            self.has_met_others = self.has_met_others or bool(found.incarnation and found.version.tag not in self._own_tags)
             before, joined = self.base, join(found, self.base, logged)
             if self._is_foreign_change(found, joined):
                 self._check_merge(self.states, found)
@@ -405,6 +414,11 @@ class LocalCopy:
         """
         highest = max(known, self.base.incarnation, found.incarnation if found else 0)
         return max(highest + 1, int(self._clock()))
+
+    def next_tombstone(self, known: int, found: Record | None) -> Record:
+        """Return the empty record of the next incarnation, which carries nothing over."""
+        incarnation = self.next_incarnation(known, found)
+        return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 
     # Inside
 

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 SEEN_TURNS = 100
 """Turn keys that a record lists as seen at least, beside those of its window and of its unlogged turns."""
 
-_SEEN_SLACK = 40  # further keys before the list is cut, so that the list is not written anew with each turn
-
 
 class TurnKey(NamedTuple):
     """Identity of a turn: a Lamport time and a random tag. Greater than every key that the turn's author had seen."""
@@ -235,7 +233,7 @@ class Record:
         needed = self.unlogged.keys() | {slot.key for slot in window if slot.key is not None}
         turns = {key: turn.redact(self.redactions.get(key, {})) for key, turn in self.turns.items() if key in needed}
         seen = self.seen
-        if len(seen.keys() - needed) > SEEN_TURNS + _SEEN_SLACK:
+        if len(seen.keys() - needed) > SEEN_TURNS:
             listed = needed | set(sorted(seen)[-SEEN_TURNS:])
             seen = {key: length for key, length in seen.items() if key in listed}
         return replace(self, window=window, turns=turns, seen=seen)

@@ -12,8 +12,12 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version
 from strands_manga_memory.stores.encoding.codec import Codec, dump, json_bytes, json_value, load, trusted
 
-PLAIN_BYTES = 4096
+PLAIN_BYTES = 2048
 """Size from which a JSON object is compressed; smaller ones are stored as text."""
+
+_USUAL_LENGTH = 2  # a question and its answer
+MOST_MESSAGES = 200_000
+"""Messages of a window; a stored record that lists more is damaged, and takes no memory for them."""
 
 _HEAD = b'{"crc":"'
 _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
@@ -23,7 +27,7 @@ def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
     """Return the stored form of a JSON object.
 
     Args:
-        value: The object. Its values are JSON or ``orjson.Fragment``.
+        value: The object. Its values are JSON or ``JsonPart``.
         place: Name of the place where the object is stored; reading it from another place fails.
         codec: Encrypts the object, and compresses a large one.
     """
@@ -68,20 +72,38 @@ def is_text(data: bytes) -> bool:
 
 
 def json_of(value: Mapping[str, Any]) -> bytes:
-    """Return the text of a JSON object."""
+    """Return the text of a JSON object, whose values may be ``JsonPart``."""
     try:
-        return orjson.dumps(value)
-    except TypeError:  # half a character of UTF-16 in a text; fragments are JSON already
-        return json_bytes(_without_fragments(value))
+        return orjson.dumps(value, default=_fragment)
+    except TypeError:  # half a character of UTF-16 in a text, or more levels than the encoder takes
+        return json_bytes(_without_parts(value))
 
 
-def _without_fragments(value: Any) -> Any:
-    if isinstance(value, orjson.Fragment):
-        contents = value.contents
-        return json_value(contents if isinstance(contents, bytes) else contents.encode())
+class JsonPart:
+    """Value that is JSON text already.
+
+    Args:
+        text: The JSON text.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+
+def _fragment(value: object) -> orjson.Fragment:
+    if isinstance(value, JsonPart):
+        return orjson.Fragment(value.text)
+    raise TypeError
+
+
+def _without_parts(value: Any) -> Any:
+    if isinstance(value, JsonPart):
+        return json_value(value.text)
     if isinstance(value, Mapping):
-        return {name: _without_fragments(item) for name, item in value.items()}
-    return [_without_fragments(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: _without_parts(item) for name, item in value.items()}
+    return [_without_parts(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _checksum(rest: bytes, place: str) -> bytes:
@@ -93,7 +115,7 @@ def _checksum(rest: bytes, place: str) -> bytes:
 
 def json_part(dumped: bytes) -> Any:
     """Return a dumped value as part of a JSON object; a value that JSON has no form for as ``{"packed": text}``."""
-    return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else orjson.Fragment(dumped)
+    return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else JsonPart(dumped)
 
 
 def dumped_part(value: Any) -> bytes:
@@ -186,14 +208,40 @@ def record_of_head(head: Mapping[str, Any]) -> Record:
     )
 
 
+# Lists of turns
+
+
+def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
+    """Return numbers of messages by turn as a text such as ``"41.5c8e01f2aa 43.90d1aa07be:4"``; two messages go without saying.
+
+    A record lists up to 100 turns beside its window, and is written in each turn: as an object they would fill most of it.
+    """
+    return " ".join(
+        f"{key.time}.{key.tag}" if length == _USUAL_LENGTH else f"{key.time}.{key.tag}:{length}"
+        for key, length in sorted(lengths.items())
+    )
+
+
+def lengths_of(text: str) -> dict[TurnKey, int]:
+    """Return the numbers of messages that ``lengths_text`` made a text of."""
+    entries = [entry.partition(":") for entry in text.split()]
+    return {TurnKey.parse(key): int(length or _USUAL_LENGTH) for key, _, length in entries}
+
+
 # Windows
 
 
-def window_list(window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengths: Mapping[TurnKey, int]) -> list[Any]:
+def window_list(
+    window: Sequence[Slot],
+    numbers: Mapping[TurnKey, int],
+    lengths: Mapping[TurnKey, int],
+    bodies: Mapping[bytes, int] | None = None,
+) -> list[Any]:
     """Return a window as a JSON list.
 
     An entry is a text such as ``"5-44"`` for whole turns by their numbers, a list of a turn's number and the first and last
-    index for a part of one, or an object with ``body`` for an edited message, and with ``note`` for a synthesized one.
+    index for a part of one, or an object with ``body`` for an edited message, and with ``note`` for a synthesized one. Its
+    value is the message, or the message's number in ``bodies``.
     """
     entries: list[Any] = []
     at = 0
@@ -201,7 +249,8 @@ def window_list(window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengths:
         slot = window[at]
         if slot.key is None or slot.body is not None:
             of = {} if slot.key is None else {"of": [numbers[slot.key], slot.number]}
-            entries.append({**of, "note" if slot.key is None else "body": json_part(slot.body)})
+            body = json_part(slot.body) if bodies is None else bodies[slot.body]
+            entries.append({**of, "note" if slot.key is None else "body": body})
             at += 1
             continue
         end = at + 1
@@ -225,23 +274,41 @@ def _add_whole(entries: list[Any], number: int) -> None:
     entries.append(str(number))
 
 
-def window_of(entries: Sequence[Any], keys: Mapping[int, TurnKey], lengths: Mapping[TurnKey, int]) -> tuple[Slot, ...]:
+def window_of(
+    entries: Sequence[Any],
+    keys: Mapping[int, TurnKey],
+    lengths: Mapping[TurnKey, int],
+    bodies: Mapping[int, bytes] | None = None,
+) -> tuple[Slot, ...]:
     """Return the window that ``window_list`` made a list of, without the turns of unknown numbers."""
     window: list[Slot] = []
     for entry in entries:
         if isinstance(entry, str):
             first, _, last = entry.partition("-")
-            for number in range(int(first), int(last or first) + 1):
-                window += [Slot(keys[number], index) for index in range(lengths[keys[number]])] if number in keys else []
+            for number in _numbers(int(first), int(last or first)):
+                if number in keys:
+                    window += [Slot(keys[number], index) for index in _numbers(0, lengths[keys[number]] - 1)]
         elif isinstance(entry, list):
             number, first_index, last_index = entry
-            window += [Slot(keys[number], index) for index in range(first_index, last_index + 1)] if number in keys else []
+            window += [Slot(keys[number], index) for index in _numbers(first_index, last_index)] if number in keys else []
         elif "note" in entry:
-            window.append(Slot(None, 0, dumped_part(entry["note"])))
+            window.append(Slot(None, 0, _body_of(entry["note"], bodies)))
         elif entry["of"][0] in keys:
             number, index = entry["of"]
-            window.append(Slot(keys[number], int(index), dumped_part(entry["body"])))
+            window.append(Slot(keys[number], int(index), _body_of(entry["body"], bodies)))
+        if len(window) > MOST_MESSAGES:
+            raise ValueError(f"the window has over {MOST_MESSAGES} messages")
     return tuple(window)
+
+
+def _body_of(value: Any, bodies: Mapping[int, bytes] | None) -> bytes:
+    return dumped_part(value) if bodies is None else bodies[value]
+
+
+def _numbers(first: int, last: int) -> range:
+    if last - first >= MOST_MESSAGES:
+        raise ValueError(f"the window has over {MOST_MESSAGES} messages")
+    return range(first, last + 1)
 
 
 def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def _run(*arguments: str) -> tuple[int, str]:
 
 
 def _log(path: Path, scope: ConversationScope) -> list[Any]:
-    return [row for row in SQLiteTable(path, SESSIONS).query(scope.storage_session_id) if "#LOG#" in str(row["sk"])]
+    return [row for row in SQLiteTable(path, SESSIONS).query(scope.storage_session_id) if "#TURN#" in str(row["sk"])]
 
 
 def _is_in_trouble(out: str) -> bool:

@@ -13,7 +13,7 @@ from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 
 from strands_manga_memory import ConversationScope, MangaMemory
-from strands_manga_memory.session.core.records import DAMAGED
+from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
 from strands_manga_memory.stores.encoding.codec import dump
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import draws
@@ -53,7 +53,7 @@ def played(case: Case, open_: Open) -> None:
         _damage(open_(), scope)
     restored = _agent(memory := open_(), scope)
     if case["damage"]:
-        marks = [message for message in restored.messages if DAMAGED in (message.get("metadata") or {}).get("custom", {})]
+        marks = [message for message in restored.messages if message["content"] == [{"text": UNREADABLE_TEXT}]]
         assert marks, "what was damaged is not marked"
     else:
         assert dump(restored.messages) == accepted, "messages are restored differently"
@@ -78,13 +78,11 @@ def _remember(memory: MangaMemory, user: str, value: Any) -> None:
 
 
 def _damage(memory: MangaMemory, scope: ConversationScope) -> None:
-    """Flip a bit of a row of messages, where the hot tier has gone; if they are in the head still, of that."""
+    """Damage a turn of the log, where the hot tier has gone."""
     table: Any = memory.durable
-    rows = [row for row in table.query(scope.storage_session_id) if "data" in row and "~" not in str(row["sk"])]
-    rows.sort(key=lambda row: "#LOG#" not in str(row["sk"]))
-    data = bytearray(rows[0]["data"])
-    data[-1] ^= 1
-    table.put({**rows[0], "data": bytes(data)})
+    row = next(row for row in table.query(scope.storage_session_id) if "#TURN#" in str(row["sk"]) and "~" not in str(row["sk"]))
+    name = "data" if "data" in row else "turn"
+    table.put({**row, name: row[name][:-1]})
     hot: Any = memory.hot
     name = f"{scope.storage_session_id}/A:{scope.agent_id}"
     record = hot.load(name, [], touch=False)

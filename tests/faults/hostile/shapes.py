@@ -11,7 +11,7 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.messages import for_model, is_message, problems
-from strands_manga_memory.session.author import author
+from strands_manga_memory.session import agent_conversation
 from strands_manga_memory.stores.encoding.codec import dump
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted
@@ -98,7 +98,7 @@ def lived(at: int, value: Any, memory: MangaMemory, *, max_tokens: int) -> bool:
     else:
         with pytest.MonkeyPatch.context() as patched:
             name = f"m{at}"
-            patched.setattr(author, "dump", lambda said: dump(value if said.get("tracking_id") == name else said))
+            patched.setattr(agent_conversation, "dump", lambda said: dump(value if said.get("tracking_id") == name else said))
             agent(conversation())._session_manager.flush()
     other = agent()
     other("and now?")

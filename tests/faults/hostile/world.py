@@ -20,8 +20,8 @@ from strands_manga_memory import (
     Table,
 )
 from strands_manga_memory.ops.inspection import inspect
-from strands_manga_memory.session.basis.place import Place
-from strands_manga_memory.session.core.records import framed, unframed
+from strands_manga_memory.session.places import Place
+from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.stores.encoding.codec import Codec, dump, load_stored
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
@@ -122,8 +122,12 @@ class World:
     def _row(self, rng: random.Random) -> bool:
         table, row = rng.choice(self._was[1])
         place = "/".join((row[table.schema.partition], row[table.schema.sort]))
-        if "data" in row and rng.random() < 0.7:
-            name, value = "data", _damaged_data(row["data"], place, rng)
+        sealed = next((name for name in ("data", "turn") if name in row), None)
+        if sealed is not None and rng.random() < 0.7:
+            data = row[sealed].encode() if sealed == "turn" else row[sealed]
+            name, value = sealed, _damaged_data(data, place, rng)
+            if sealed == "turn" and isinstance(value, bytes):
+                value = value.decode(errors="replace")
         else:
             name = rng.choice([name for name in row if name not in (table.schema.partition, table.schema.sort)])
             value = rng.choice(planted.LEAVES)()
@@ -138,11 +142,9 @@ class World:
         damaged: Any = rng.choice(
             [b"", b"x", b"-1", b"9" * 400, b"1e400", b"nan", b"\xff", b"1-999999999999", b"1", b" " * 1000]
         )
-        if value[:1] == b"\xb7":
+        if value[:1] in (b"\xb7", b"{"):
             place = f"{key.decode().split(':c:')[1]}#{field.decode()[2:]}"
-            damaged = rng.choice(list(planted.raw(rng)))
-            if rng.random() < 0.8:
-                damaged = _CODEC.seal(planted.mutated_dump(_CODEC.unseal(value, place), rng), place)
+            damaged = rng.choice(list(planted.raw(rng))) if rng.random() < 0.2 else _damaged_data(value, place, rng)
         self.planted = key, field, damaged
         self.client.hset(key, field, damaged)
         return True
@@ -209,25 +211,15 @@ def _damaged_data(data: bytes, place: str, rng: random.Random) -> Any:
     if rng.random() < 0.3:
         return planted.forged(rng.choice(list(planted.payloads(rng))), place)
     try:
-        header, cells = unframed(_CODEC.unseal(data, place), place)
-    except CorruptRecordError:  # a memory's, which is no pack
+        record = open_object(data, place, _CODEC)
+    except CorruptRecordError:  # a memory's
         return _CODEC.seal(planted.mutated_dump(_CODEC.unseal(data, place), rng), place)
-    at = rng.randrange(len(cells) + 1)
-    if at == len(cells):
-        header = _mutated(header, place, rng)
-    elif rng.random() < 0.1:
-        cells.pop(at)
+    name = rng.choice(sorted(record))
+    if rng.random() < 0.1:
+        del record[name]
     else:
-        cells[at] = _damaged_cell(cells[at], place, rng)
-    return _CODEC.seal(framed(header, cells), place)
-
-
-def _damaged_cell(data: bytes, place: str, rng: random.Random) -> bytes:
-    try:
-        header, blobs = unframed(data, place)
-    except CorruptRecordError:  # the message of a segment
-        return planted.mutated_dump(data, rng)
-    return framed(_mutated(header, place, rng), blobs)
+        record[name] = _mutated(record[name], place, rng)
+    return seal_object(record, place, _CODEC)
 
 
 def _mutated(header: Any, place: str, rng: random.Random) -> Any:

@@ -104,6 +104,13 @@ class Process:
             session_seconds=1e12,
         )
 
+    def sweep(self) -> None:
+        """Store in the durable tier what only the hot tier has, and empty the hot tier, as a sweeper does."""
+        self.hold.read_hot(touch=False)
+        self.hold.close(writes_hot=False)
+        if self.hold.empty_hot():
+            self.hold.purge_ended()
+
     @property
     def texts(self) -> list[str | None]:
         """Texts of the window; None for a message that cannot be read."""
@@ -504,7 +511,7 @@ class World:
         """A sweeper empties the hot tier."""
         self.started += 1
         process = Process(self, f"sweeper{self.started}", is_short=True)
-        self.spawn(process.name, process.name, process.hold.sweep)
+        self.spawn(process.name, process.name, process.sweep)
 
     def expire(self) -> None:
         """Somebody ends the incarnation by age."""

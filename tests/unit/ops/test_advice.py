@@ -13,7 +13,7 @@ from strands_manga_memory import SQLiteTable
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.ops.advice import synthetic_gaps, ttl_advice
 from strands_manga_memory.ops.cost import CostModel, Workload
-from strands_manga_memory.session.basis.returns import PARTITION, ReturnGaps, stored_gaps
+from strands_manga_memory.session.ttl import PARTITION, ReturnGaps, stored_gaps
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry.histogram import LogHistogram
 

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from strands_manga_memory import Codec
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.conversation import log_tail
 from strands_manga_memory.ops.cost import (
     CostModel,
     Workload,
@@ -20,11 +17,11 @@ from strands_manga_memory.ops.cost import (
     session_use,
     use,
 )
+from strands_manga_memory.session.protocol.record_format import PLAIN_BYTES
 
 
 def test_the_model_has_the_limits_of_the_hot_copy() -> None:
-    assert signature(Codec).parameters["compress_from"].default == use._COMPRESSED_FROM
-    assert (use._EVICTED_BUDGETS, use._MAX_EVICTED_TOKENS) == (log_tail._TIMES_WINDOW, log_tail._MOST_TOKENS)
+    assert PLAIN_BYTES == use._COMPRESSED_FROM
 
 
 def told(capsys: Any, *arguments: str) -> Any:

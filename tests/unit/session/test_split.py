@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.replicas.split import MOST_BYTES, discard_parts, part_keys, put_split, whole_value
+from strands_manga_memory.session.protocol.split import MOST_BYTES, discard_parts, part_keys, put_split, whole_value
 from strands_manga_memory.stores.table import ABSENT, Condition
 from tests.unit.session.support import MemoryTable
 

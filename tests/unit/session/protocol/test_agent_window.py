@@ -77,8 +77,16 @@ def test_unreadable_message_keeps_its_slot() -> None:
     assert messages_of(slots, stored, before=slots, live=history) == [message(slot) for slot in VIEW[:4]]
 
 
+def test_stored_value_that_is_no_message_is_unreadable() -> None:
+    """An agent is given messages only; what stands in the place of one is kept."""
+    odd = {VIEW[0]: dump({"role": "user", "content": [[]]}), VIEW[1]: dump(5)}
+    history = messages_of(VIEW[:3], lambda slot: odd.get(slot, stored(slot)))
+    assert [one["content"] == [{"text": UNREADABLE_TEXT}] for one in history] == [True, True, False]
+    assert slots_of(history, VIEW[:3], lambda slot: odd.get(slot, stored(slot))) == tuple(VIEW[:3])
+
+
 def test_text_that_looks_like_a_placeholder_is_a_message() -> None:
-    """An id stands for a slot only if the message in that slot cannot be read."""
+    """An id stands for a slot only together with the text of a placeholder."""
     for identity in ("unreadable-of-mine", f"unreadable-{KEYS[0]}-0"):
         odd: Any = {"role": "user", "content": [{"text": "x"}], "tracking_id": identity}
         assert slots_of([odd], VIEW, stored) == (Slot(None, 0, dump(odd)),)

@@ -6,16 +6,17 @@ import secrets
 from typing import Any
 
 import pytest
+from strands import Agent
 
+from strands_manga_memory import TieredSessionManager
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.basis.place import Place, directory_key, grave_key
-from strands_manga_memory.session.basis.tiers import Tiers
+from strands_manga_memory.session.places import Place, directory_key, tombstone_key
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import HOT, put_group_tombstone
-from strands_manga_memory.session.protocol.opening import connect
+from strands_manga_memory.session.tiers import Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump
-from strands_manga_memory.testing import FakeClock
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session.protocol.test_conversation import expected, say, texts
 from tests.unit.session.support import MemoryTable, SurvivingHotStore
 
@@ -44,10 +45,10 @@ class Connections:
         return put_group_tombstone(self.table, key, now=self.clock(), until=self.clock() + 90_000)
 
 
-SESSION_KEY = grave_key(PLACE.session)
+SESSION_KEY = tombstone_key(PLACE.session)
 _DIRECTORY = directory_key("", {"user": "u"})
 assert _DIRECTORY is not None
-USER_KEY = grave_key(_DIRECTORY[0])
+USER_KEY = tombstone_key(_DIRECTORY[0])
 
 
 @pytest.mark.parametrize("tiers", [{}, {"hot": False}, {"durable": False}], ids=["both", "durable", "hot"])
@@ -179,3 +180,24 @@ def test_damaged_head_that_is_split_is_deleted_with_all_its_parts() -> None:
     connections.table.rows[PLACE.session, f"{PLACE.member}#HEAD"] |= {"parts": 1}
     connect(PLACE, connections.tiers, ids=IDS).delete()
     assert not [key for key in connections.table.rows if "~" in key[1]]
+
+
+class _TickingClock(FakeClock):
+    """A clock on which a second passes with each look."""
+
+    def __call__(self) -> float:
+        self.advance(1.0)
+        return super().__call__()
+
+
+def test_conversation_that_begins_after_a_deletion_is_not_ended_by_it() -> None:
+    """The tombstone of a session may be put seconds after those of its conversations: a turn behind them stays."""
+    table = MemoryTable()
+    manager = TieredSessionManager("s", durable=table, clock=_TickingClock())
+    agent = Agent(model=ScriptedModel(["yes"] * 3), session_manager=manager, callback_handler=None)
+    for text in ("before", "after", "after another deletion"):
+        manager.delete_session()
+        agent(text)
+        manager.flush()
+        restored = TieredSessionManager("s", durable=table, clock=_TickingClock())
+        assert [message["content"] for message in restored.history()] == [[{"text": text}], [{"text": "yes"}]]

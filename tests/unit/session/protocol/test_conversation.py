@@ -407,7 +407,9 @@ def test_sweep_empties_the_hot_tier_and_refuses_a_write_on_its_way() -> None:
     hold = stores.hold()
     for number in range(3):
         turn(hold, number)
-    stores.hold().sweep()
+    sweeper = stores.hold()
+    sweeper.close(writes_hot=False)
+    assert sweeper.empty_hot()
     assert stores.hold().local.hot_copy is not None
     assert stores.hold().local.hot_copy.incarnation == 0  # type: ignore[union-attr]
     say(hold, 3)

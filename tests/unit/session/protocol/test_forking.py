@@ -9,11 +9,11 @@ import pytest
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.basis.place import Place
+from strands_manga_memory.session.conversation_transfer import fork, rewind
+from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.opening import connect
 from strands_manga_memory.session.protocol.record import CLOSED, CONTINUES
-from strands_manga_memory.session.upkeep.forking import fork, rewind
+from strands_manga_memory.session.tiers import connect
 from strands_manga_memory.stores.encoding.codec import dump
 from tests.unit.session.protocol.test_connection import IDS, PLACE, Connections
 from tests.unit.session.protocol.test_conversation import expected, say, texts

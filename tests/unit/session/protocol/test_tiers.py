@@ -141,6 +141,36 @@ def test_damaged_turn_costs_only_its_messages_and_keeps_its_place(unique: str, c
     assert HotTier(store, name, codec=codec).read() == replace(make_record(), version=Version(8, "f"))
 
 
+def test_damaged_turn_without_a_key_is_an_error(unique: str) -> None:
+    """A field of which not even the turn's key can be read has lost its place in the window, so the record is refused."""
+    name, store = f"s-{unique}/A:a", SurvivingHotStore()
+    tier = HotTier(store, name, codec=Codec())
+    tier.read()
+    tier.write(make_record(), ttl=60.0)
+    store._conversations[name].fields["m1"] = b"???"
+    with pytest.raises(CorruptRecordError, match="#m1' is damaged") as caught:
+        HotTier(store, name, codec=Codec()).read()
+    assert caught.value.record == f"{name}#m1"
+
+
+@pytest.mark.parametrize("odd", ["\ud800", 10**30, {"name": ["\ud800", b"\x00"]}], ids=["half a character", "large", "bytes"])
+def test_values_that_the_fast_encoder_refuses_are_stored(store: HotStore, table: Table, unique: str, odd: Any) -> None:
+    """Half a character of UTF-16 in a name, a value or a message, and large numbers, are read as they were written."""
+    record = make_record("\ud83d is half a character")
+    states = {"agent.\udc00": Entry(Version(3, "dd"), [odd]), **record.states}
+    record = replace(record, states=states, notes={"said": "\ud800"})
+    writer = HotTier(store, f"s-{unique}/A:a", codec=Codec())
+    writer.read()
+    assert writer.write(record, ttl=60.0)
+    assert HotTier(store, f"s-{unique}/A:a", codec=Codec()).read() == record
+    tier = durable(table, unique)
+    tier.read_head()
+    assert tier.put_head(head_record(record, record.unlogged, None))
+    found = durable(table, unique).read_head()
+    assert found is not None
+    assert (found.states, found.notes, found.turns) == (record.states, record.notes, {SECOND: record.turns[SECOND]})
+
+
 def test_damaged_head_is_an_error(unique: str) -> None:
     """A hash whose head cannot be read is not taken for an empty one."""
     name, store = f"s-{unique}/A:a", SurvivingHotStore()

@@ -1,0 +1,506 @@
+"""AgentConversation: the conversation of one agent or orchestrator, opened once and saved from then on."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.messages import is_message, starts_turn
+from strands_manga_memory.session.agent_states import (
+    entries_of,
+    given_entries,
+    is_interrupted,
+    meta_entries,
+    meta_of,
+    notes_of,
+    removed_entries,
+    snapshot_of,
+)
+from strands_manga_memory.session.conversation_saver import ConversationSaver
+from strands_manga_memory.session.places import Place
+from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
+from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
+from strands_manga_memory.session.tiers import OnConflict, Tiers, connect
+from strands_manga_memory.stores.encoding.codec import dump, load, trusted
+from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, within
+
+logger = logging.getLogger(__name__)
+
+_HEAD_START_SECONDS = 0.002
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """A message of the log.
+
+    Args:
+        seq: Number in the log, from 1.
+        turn: Number of its turn, from 1.
+        at: When it was added, in seconds since 1970.
+        message: The message; a placeholder if it cannot be read.
+        slot: Its turn's key and its number in the turn.
+        revision: How often it was replaced.
+        about: What else was stored with its turn.
+    """
+
+    seq: int
+    turn: int
+    at: float
+    message: Any
+    slot: Slot
+    revision: int
+    about: Mapping[str, Any]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The entry as a dict: ``seq``, ``turn``, ``at``, ``message``, ``revision`` if it was replaced, and ``about``."""
+        about = {name: value for name, value in self.about.items() if name != CONTINUES}
+        record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at, "message": self.message}
+        return record | ({"revision": self.revision} if self.revision else {})
+
+
+class AgentConversation:
+    """The conversation of one agent, or the state of one orchestrator. All I/O after ``open`` runs on the writer.
+
+    Args:
+        place: Where it is kept.
+        tiers: What it shares with the other conversations of its manager.
+        ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``.
+        keeps_window: False for one without a history, as with a model that keeps the conversation itself.
+
+    Attributes:
+        hold: This process's record, and its tiers.
+        saver: Schedules saves and flushes.
+        in_turn: Whether the agent is being invoked.
+        possible_loss: Whether the hot tier may have had turns that were gone when the conversation was opened.
+    """
+
+    def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True) -> None:
+        self.place, self.tiers, self.keeps_window = place, tiers, keeps_window
+        self._ids = {name: value for name, value in ids.items() if value is not None}
+        self._connect()
+
+    def _connect(self) -> None:
+        check = partial(_check_merge, on_conflict=self.tiers.on_conflict)
+        self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
+        self.local = self.hold.local
+        self.saver = ConversationSaver(self.place, self.tiers, self.hold)
+        self.in_turn = self.possible_loss = False
+        self._life = self.local.life
+        self._last: Mapping[str, Any] | None = None
+        self._turn_slots: dict[str, list[Slot]] = {}
+        self._given: dict[str, bytes] = {}
+        self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
+        self._announced: dict[str, Any] = {}
+
+    def renew_after_fork(self) -> None:
+        """Become a writer of its own in the child of a fork: unsaved messages are the parent's to save."""
+        self._connect()
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Guards the local record; never held during I/O."""
+        lock: threading.RLock = self.local.lock
+        return lock
+
+    # Opening
+
+    def open(self, *, inspect: bool = False) -> list[Message] | None:
+        """Read the conversation from both tiers; return its messages, or None if it is new.
+
+        Args:
+            inspect: Only look: its time to live is not touched, and nothing is written.
+
+        Raises:
+            StoreUnavailableError: What is stored cannot be read.
+            CorruptRecordError: What is stored cannot be trusted.
+        """
+        if inspect:
+            return self._open(inspect=True)
+        with measured(RESTORE, conversation=self.place.conversation) as noted:
+            messages = self._open(inspect=False)
+            noted.attributes["outcome"] = "new" if messages is None else "restored"
+        return messages
+
+    def _open(self, *, inspect: bool) -> list[Message] | None:
+        self._read_tiers(touch=not inspect)
+        local = self.local
+        self.possible_loss = self._is_loss_possible()
+        self._life = local.life
+        if local.base.is_empty:
+            return None
+        self._check_ids()
+        if self._is_over(inspect=inspect) and self._end(inspect=inspect) and local.base.is_empty:
+            self._life = local.life
+            return None  # else somebody has begun the next one already
+        self.hold.complete()
+        with self.lock:
+            self._life = local.life
+            return messages_of(local.adopt_window(), local.message)
+
+    def _read_tiers(self, *, touch: bool) -> None:
+        """Read both tiers side by side, the hot one with a head start.
+
+        Two clients that work at once in one interpreter hold each other up, so the durable tier is asked when the hot one has
+        answered, or is slow.
+        """
+        hold, tiers = self.hold, self.tiers
+        future: Future[Record | None] | None = None
+        if hold.hot is not None:
+            read_hot = within("hot", tiers.hot_deadline)(lambda: hold.read_hot(touch=touch))
+            future = tiers.writer.submit((self.place, "hot"), read_hot)
+            if hold.durable is not None:
+                wait([future], timeout=_HEAD_START_SECONDS)
+        is_lost = future is not None and future.done() and future.exception() is None and _is_nothing(future.result())
+        durable_error: StoreUnavailableError | None = None
+        if hold.durable is not None:
+            read_head = within("durable", tiers.durable_deadline)(lambda: hold.read_head(is_alone=is_lost))
+            _, durable_error = _outcome(read_head)
+        hot, hot_error = _outcome(future.result) if future is not None else (None, None)
+        if hold.hot is not None and hold.durable is not None and not is_lost and hot_error is None and _is_nothing(hot):
+            _, durable_error = _outcome(lambda: hold.read_head(is_alone=True))
+        for health, failure in ((self.saver.hot_health, hot_error), (self.saver.durable_health, durable_error)):
+            if failure is not None:
+                health.failed(failure)
+        error = hot_error or durable_error
+        if error is not None:
+            # A durable tier that answers is enough: a conversation begins there. A hot one that is empty is not.
+            is_enough = (hold.durable is not None and durable_error is None) or not _is_nothing(hot)
+            if tiers.on_store_error == "raise" or not is_enough:
+                raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
+            cause = (self.saver.hot_health if hot_error else self.saver.durable_health).error
+            logger.warning("error=<%s> | a tier could not be read, the other one is used", cause)
+        self.local.is_loaded = error is None
+
+    def _check_ids(self) -> None:
+        """Raise ``CorruptRecordError`` if what is stored has other ids than those asked for."""
+        stored, record = self.local.base.ids, self.place.conversation
+        if stored and any(stored.get(name) != str(value) for name, value in self._ids.items()):
+            raise CorruptRecordError(f"record={record!r} belongs to other ids than those asked for", record=record)
+
+    def _is_loss_possible(self) -> bool:
+        hold, head = self.hold, self.local.head_copy
+        if hold.hot is None:
+            return False
+        if head is None or head.is_empty or head.incarnation != self.local.base.incarnation:
+            return not hold.hot.is_known
+        return _is_nothing(hold.hot.record) and not head.is_closed
+
+    def _is_over(self, *, inspect: bool) -> bool:
+        """Tell whether its session has ended, or it is not to be taken up again as it left the hot tier."""
+        hold, tiers, base = self.hold, self.tiers, self.local.base
+        now, hot = tiers.clock(), hold.hot
+        is_hot = hot is not None and not _is_nothing(hot.record)
+        has_expired = hot is not None and hot.expires_in is not None and hot.expires_in <= 0
+        if hold.durable is None:
+            is_over = has_expired
+        else:
+            is_over = not (is_hot and not has_expired) and bool(base.last_used) and base.last_used + tiers.ttl.session <= now
+        if is_over or inspect or tiers.resume_cold:
+            return is_over
+        if hot is not None:
+            return hot.is_known and (not is_hot or has_expired)
+        since = base.created if tiers.ttl.mode == "fixed" else base.last_used
+        return since + tiers.ttl.ttl(base.turn_count) <= now
+
+    def _end(self, *, inspect: bool) -> bool:
+        """End an incarnation whose time is over; False if it goes on: somebody used it just now, or no store answers."""
+        local = self.local
+        if inspect:
+            with self.lock:
+                number = local.next_incarnation(0, None)
+                local.begin_after(Record(version=local.base.version, incarnation=number, carries_from=number))
+            return True
+        try:
+            return self.hold.expire(unused_since=local.base.last_used)
+        except StoreUnavailableError:
+            return False
+
+    # The agent's side
+
+    def begin_turn(self) -> None:
+        """Take note that a turn begins."""
+        with self.lock:
+            self.in_turn = True
+            self._turn_slots = {}
+
+    def end_turn(self) -> None:
+        """Take note that a turn is over."""
+        with self.lock:
+            self.in_turn = False
+            self.local.end_turn()
+
+    def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
+        """Add a message to the turn, or begin the next turn with it; ``at`` in seconds since 1970, default now."""
+        with self.lock:
+            begins = starts_turn(message, self._last)  # type: ignore[arg-type]
+            if begins and self.local.has_open_turn:
+                self.local.begin_turn()
+            about: dict[str, Any] = {}
+            if not self.local.has_open_turn:
+                intent = self.meta.get("active_intent")
+                about = {"intent": intent} if intent else {}
+                about |= {} if begins or not self.local.base.message_count else {CONTINUES: True}
+            slot = self.local.append(dump(message), at=at, about=about)
+            if slot is not None:
+                self._turn_slots.setdefault(message.get("tracking_id") or "", []).append(slot)
+            self._last = message
+
+    def repeats(self, tracking_id: str) -> int:
+        """Return how many messages of the current turn have an id."""
+        return len(self._turn_slots.get(tracking_id, ()))
+
+    def revise(self, message: Mapping[str, Any]) -> None:
+        """Replace the latest message of the turn that has the same ``tracking_id``."""
+        with self.lock:
+            slot = self._turn_slots[message.get("tracking_id") or ""][-1]
+            assert slot.key is not None  # noqa: S101 - a turn's message has one
+            self.local.revise(slot.key, slot.number, dump(message))
+
+    def redact(self, message: Mapping[str, Any]) -> bool:
+        """Replace all messages here that have the same ``tracking_id``; False if there is none."""
+        identity = message.get("tracking_id")
+        with self.lock:
+            local = self.local
+            found = [
+                (key, number)
+                for key, turn in {**local.base.turns, **local.own}.items()
+                for number, known in enumerate(turn.messages)
+                if identity and _identity(known) == identity
+            ]
+            for key, number in found:
+                local.redact(key, {number: dump(message)})
+        return bool(found)
+
+    def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
+        """Take the agent's history and states as they are."""
+        with self.lock:
+            local = self.local
+            if self._life != local.life:
+                return  # they belong to a conversation that was deleted or has expired
+            local.set_view(slots_of(messages, local.view, local.message) if self.keeps_window else ())
+            entries, notes = entries_of(snapshot), notes_of(snapshot)
+            if (entries, notes) == self._captured and not local.has_work():
+                return
+            changed = {name: data for name, data in entries.items() if self._given.get(name) != data}
+            changed |= removed_entries(self._given, entries)
+            self._given = entries
+            self._captured = entries, notes
+            if changed:
+                local.set_states({name: load(data) for name, data in changed.items()})
+            if notes is not None:
+                local.set_notes(load(notes))
+
+    def set_entry(self, name: str, value: Any) -> None:
+        """Set a state entry that no capture takes from the agent."""
+        with self.lock:
+            if self._life == self.local.life:
+                self.local.set_states({name: load(dump(value))})
+
+    def built_with(self, snapshot: Mapping[str, Any]) -> None:
+        """Take the states that the agent begins with: they are nothing to save before it says or changes something."""
+        with self.lock:
+            self._given = given_entries(self.local.states)
+            self._captured = entries_of(snapshot), notes_of(snapshot)
+
+    def announce(self, told: Mapping[str, Any]) -> None:
+        """Keep as metadata what is told of a conversation that has begun, where it differs from what was told before."""
+        before = self._announced
+        changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
+        if changes and self.message_count and self._life == self.local.life:
+            self._announced |= changes
+            known = self.meta
+            self.set_meta({name: value for name, value in changes.items() if value != known.get(name)})
+
+    def set_meta(self, changed: Mapping[str, Any]) -> None:
+        """Set some of the metadata."""
+        with self.lock:
+            self.local.set_states({name: load(dump(value)) for name, value in meta_entries(changed).items()})
+
+    def evict(self, *, keep: int) -> None:
+        """Keep only the last ``keep`` messages in the history of an agent that is no Strands agent."""
+        with self.lock:
+            self.local.set_view(self.local.view[max(0, len(self.local.view) - keep) :])
+
+    # The work of others
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is a change that no tier has acknowledged."""
+        return self.local.is_dirty
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a store had something that the agent was not given, such as a deletion."""
+        return self.local.has_news or self._life != self.local.life or self._has_new_states
+
+    @property
+    def _has_new_states(self) -> bool:
+        with self.lock:
+            return given_entries(self.local.states) != self._given
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no tier has answered for so long that the conversation may have ended: it is read before the next turn."""
+        at = self.local.answered_at
+        return at is not None and self.tiers.clock() - at >= min(12 * 3600.0, self.tiers.ttl.session)
+
+    @property
+    def lacks_messages(self) -> bool:
+        """Whether messages of the history have to be read from the log first."""
+        return bool(self.local.base.lacking)
+
+    def take_over(self, live: Sequence[Message]) -> list[Message] | None:
+        """Return the history that the agent continues with, if others have saved or deleted something; else None.
+
+        None, too, if a part of it cannot be read now: the history that the agent has is better than placeholders.
+
+        Args:
+            live: The history that the agent has. Unchanged messages of it are returned as the same objects.
+        """
+        if not self.has_news:
+            return None
+        self.hold.complete()
+        with self.lock:
+            local = self.local
+            if self._life == local.life and any(local.message(slot) is None for slot in local.window if slot not in local.view):
+                return None
+            if self._life != local.life:
+                self._last, self._announced = None, {}
+            self._life = local.life
+            before = local.view
+            messages = messages_of(local.adopt_window(), local.message, before=before, live=live)
+            self._given = given_entries(local.states)
+            return messages if self.keeps_window else []
+
+    # What is stored
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Metadata beside the conversation."""
+        return meta_of(self.local.states)
+
+    @property
+    def snapshot(self) -> dict[str, Any]:
+        """The stored states, by the names of a Strands snapshot; raises ``CorruptRecordError`` if they make no sense."""
+        with self.lock, trusted(self.place.conversation):
+            return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
+
+    @property
+    def turn_count(self) -> int:
+        """Turns so far, with those that no store has yet."""
+        with self.lock:
+            base, unsaved = self.local.base, self.local.unsaved()
+            new = [key for key, turn in unsaved.items() if key not in base.seen and not turn.about.get(CONTINUES)]
+            return base.turn_count + len(new)
+
+    @property
+    def message_count(self) -> int:
+        """Messages so far, with those that no store has yet."""
+        return self.local.base.message_count + self.local.unsaved_messages
+
+    def history(self, *, after: int = 0, unsaved: AgentConversation | None = None) -> Iterator[LogEntry]:
+        """Yield the log after a number, with the messages that only ``unsaved`` has: the same conversation in use here."""
+        log = dict(self.hold.history())
+        if unsaved is not None:
+            with unsaved.lock:
+                own, redactions = dict(unsaved.local.own), unsaved.local.base.redactions
+                if unsaved.local.base.incarnation not in (0, self.local.base.incarnation):
+                    own = unsaved.local.unsaved() if unsaved.local.base.incarnation > self.local.base.incarnation else {}
+            for key, turn in own.items():
+                log[key] = turn.merge(log.get(key, turn)).redact(redactions.get(key, {}))
+        yield from (entry for entry in self._entries(log) if entry.seq > after)
+
+    def window(self) -> list[LogEntry]:
+        """Return the messages of the log that the history holds as they were said, in its order."""
+        with self.lock:
+            slots = [slot for slot in self.local.window if slot.key is not None and slot.body is None]
+        try:
+            log = {entry.slot: entry for entry in self.history()}
+        except StoreUnavailableError:  # the turns that a record holds are the end of the log
+            with self.lock:
+                turns = {**self.local.base.turns, **self.local.own}
+            known = list(self._entries(turns))
+            missing = max(0, self.message_count - len(known))
+            log = {entry.slot: _shifted(entry, missing) for entry in known}
+        return [log[slot] for slot in slots if slot in log]
+
+    def shown(self) -> list[Message]:
+        """Return the history as it is stored."""
+        with self.lock:
+            return messages_of(self.local.window, self.local.message)
+
+    def request_correction(self, entry: LogEntry, message: Mapping[str, Any]) -> Future[None]:
+        """Put a message in place of one of the log; the future ends when that is stored."""
+        assert entry.slot.key is not None  # noqa: S101 - an entry of the log has one
+        with self.lock:
+            self.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
+        return self.tiers.writer.submit(self.place, self.saver.commit_all, slow=True)
+
+    def _entries(self, log: Mapping[TurnKey, Turn]) -> Iterator[LogEntry]:
+        """Yield the messages of a log in order; a placeholder for each message of the history that it lacks."""
+        with self.lock:
+            base = self.local.base
+            lengths = {key: base.seen.get(key, 0) for key in base.shown_keys}
+        seq = turn_number = 0
+        role = "assistant"
+        for key in sorted({*log, *lengths}):
+            turn = log.get(key, Turn())
+            turn_number += not turn_number or not turn.about.get(CONTINUES)
+            for number in range(max(len(turn.messages), lengths.get(key, 0))):
+                seq += 1
+                is_there = number < len(turn.messages)
+                message = _loaded(turn.messages[number]) if is_there else None
+                role = str(message["role"]) if message is not None else ("assistant" if role == "user" else "user")
+                message = message or {"role": role, "content": [{"text": UNREADABLE_TEXT}]}
+                at = turn.times[number] if is_there else 0.0
+                yield LogEntry(seq, turn_number, at, message, Slot(key, number), turn.redacted.get(number, 0), turn.about)
+
+
+def _check_merge(states: Mapping[str, Any], found: Record, *, on_conflict: OnConflict) -> None:
+    """Note that changes of two writers are joined; raise ``ConflictError`` if they must not be."""
+    if on_conflict == "raise":
+        raise ConflictError("someone else saved the conversation, on_conflict is 'raise': build the agent anew")
+    if is_interrupted(states) or is_interrupted({name: entry.value for name, entry in found.states.items()}):
+        raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
+    note(MERGE, counts={"merges": 1})
+
+
+def _is_nothing(record: Record | None) -> bool:
+    return record is None or record.is_empty
+
+
+def _outcome(read: Callable[[], Record | None]) -> tuple[Record | None, StoreUnavailableError | None]:
+    try:
+        return read(), None
+    except StoreUnavailableError as error:
+        return None, error
+
+
+def _identity(dumped: bytes) -> str | None:
+    message = load(dumped)
+    return message.get("tracking_id") if isinstance(message, dict) else None
+
+
+def _loaded(dumped: bytes) -> Any:
+    """Return a message of the log; None if it is none."""
+    try:
+        message = load(dumped)
+    except KeyMissingError:
+        raise
+    except (CorruptRecordError, ValueError):
+        return None
+    return message if is_message(message) else None
+
+
+def _shifted(entry: LogEntry, by: int) -> LogEntry:
+    return LogEntry(entry.seq + by, entry.turn, entry.at, entry.message, entry.slot, entry.revision, entry.about)

@@ -1,0 +1,196 @@
+"""States of an agent outside its messages: taken, stored as entries of a record, and restored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from strands import Agent, Snapshot
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.messages import tool_result_ids
+from strands_manga_memory.session.protocol.record import CLOSED
+from strands_manga_memory.stores.encoding.codec import dump, load, trusted
+
+logger = logging.getLogger(__name__)
+
+INTERRUPTS, MODEL, CHECKPOINT, ORCHESTRATOR = "interrupts", "model", "checkpoint", "orchestrator"
+
+_STATE, _META = "agent.", "meta."
+_WHOLE = {"interrupt_state": INTERRUPTS, "model_state": MODEL}
+_NOTES = "conversation_manager_state"
+
+
+def entries_of(snapshot: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the dumped state entries of a Strands snapshot; each key of the agent's state is an entry of its own.
+
+    Args:
+        snapshot: The states, by the names of a Strands snapshot.
+    """
+    entries = {f"{_STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
+    return entries | {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}
+
+
+def notes_of(snapshot: Mapping[str, Any]) -> bytes | None:
+    """Return the dumped state of the conversation manager; None if it has none."""
+    return dump(snapshot[_NOTES]) if snapshot.get(_NOTES) is not None else None
+
+
+def removed_entries(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return entries for keys that were removed from the agent's state."""
+    return {name: dump([]) for name in before.keys() - after.keys() if name.startswith(_STATE)}
+
+
+def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the dumped entries of a record that an agent is given."""
+    names = (name for name in states if name.startswith(_STATE) or name in _WHOLE.values())
+    return {name: dump(states[name]) for name in names if states[name] != []}
+
+
+def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
+    """Return the states in a record by the names of a Strands snapshot; what the record lacks is missing.
+
+    Raises:
+        ValueError: An entry is not of the form that ``entries_of`` writes.
+    """
+    found: dict[str, Any] = {}
+    kept = {name.removeprefix(_STATE): value for name, value in states.items() if name.startswith(_STATE)}
+    for name, value in kept.items():
+        if not isinstance(value, list) or len(value) > 1:
+            raise ValueError(f"the state entry {name!r:.80} must be a list of at most one value")
+    if kept:
+        found["state"] = {key: value[0] for key, value in kept.items() if value}
+    for name, entry in _WHOLE.items():
+        if entry in states:
+            found[name] = states[entry]
+    if notes is not None:
+        found[_NOTES] = notes
+    for name, value in found.items():
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} must be an object, got {type(value).__name__}")
+    return {name: load(dump(value)) for name, value in found.items()}  # a copy that the agent may change
+
+
+def meta_entries(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata as state entries."""
+    return {f"{_META}{name}": value for name, value in values.items()}
+
+
+def meta_of(states: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata in a record."""
+    return {name.removeprefix(_META): value for name, value in states.items() if name.startswith(_META)}
+
+
+def is_interrupted(states: Mapping[str, Any]) -> bool:
+    """Tell whether an agent, or the run of an orchestrator, waits for the answer to an interrupt."""
+    interrupts, run = states.get(INTERRUPTS), states.get(ORCHESTRATOR)
+    if isinstance(interrupts, dict) and interrupts.get("activated"):
+        return True
+    return isinstance(run, dict) and run.get("status") == "interrupted"
+
+
+def is_note(name: str) -> bool:
+    """Tell whether a state entry only notes something about the record."""
+    return name == CLOSED
+
+
+_T = TypeVar("_T")
+
+
+def take_states(agent: Agent) -> Mapping[str, Any]:
+    """Return the states of an agent by the names of a Strands snapshot, without its messages."""
+    return _with_room(lambda: agent.take_snapshot(preset="session", exclude=["messages"])).data
+
+
+def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, Any], *, record: str) -> None:
+    """Give an agent its messages and states.
+
+    Args:
+        agent: The agent.
+        messages: Its history.
+        states: Its states, by the names of a Strands snapshot.
+        record: Name of the record, for the error.
+
+    Raises:
+        CorruptRecordError: A state is not of the shape that Strands or a conversation manager wrote.
+    """
+    data = dict(states)
+    state, used = data.get("conversation_manager_state"), type(agent.conversation_manager).__name__
+    if state is not None and state.get("__name__") != used:
+        logger.warning(
+            "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without state",
+            state.get("__name__"),
+            used,
+        )
+        del data["conversation_manager_state"]
+    with trusted(record):
+        _with_room(lambda: agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})))
+    agent.messages = messages  # here, as a snapshot's are copied by recursion
+
+
+def _with_room(work: Callable[[], _T]) -> _T:
+    """Return the result of ``work``; it runs on a new stack if this one is too full for a deeply nested value."""
+    try:
+        return work()
+    except RecursionError:
+        with ThreadPoolExecutor(1) as alone:
+            return alone.submit(work).result()
+
+
+_REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
+"""How a message names what was put aside; a reference is a ``toolUseId`` or ``tracking_id``, an underscore and a number."""
+
+
+def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None:
+    """Fill the stash of an agent with what its messages refer to, unless its stash outlives the process by itself.
+
+    Nothing is read where its messages refer to nothing. What cannot be read is left out: an answer without it beats no agent.
+    """
+    manager = agent.context_manager
+    if manager is None or manager.stash is None or manager.stash_is_durable:
+        return
+    wanted = references(agent.messages)
+    if not wanted:
+        return
+    stash = manager.stash
+    try:
+        originals = [message for message in history() if wanted & {message.get("tracking_id"), *tool_result_ids(message)}]
+    except StoreError as error:
+        logger.warning("error=<%s> | what was put aside cannot be read just now, it is not restored", type(error).__name__)
+        return
+
+    async def store() -> None:
+        for message in originals:
+            await stash.store_message(message)
+
+    _run(store())
+
+
+def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], None] | None:
+    """Return a function that puts a redacted message in place of the original in an agent's stash; None without a stash.
+
+    The function may do I/O, and runs off an event loop.
+    """
+    manager = agent.context_manager if agent is not None else None
+    stash = manager.stash if manager is not None else None
+    return None if stash is None else lambda: asyncio.run(stash.store_message(message))
+
+
+def references(messages: Iterable[Message]) -> set[str | None]:
+    """Return the ``toolUseId`` and ``tracking_id`` of what messages refer to."""
+    found: set[str | None] = set()
+    for message in messages:
+        for names in _REFERENCES.findall(dump(message["content"]).decode()):
+            found |= {name.strip().rpartition("_")[0] for name in names.split(",")}
+    return found
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run it to its end, whether this thread has an event loop or not."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()

@@ -1,0 +1,360 @@
+"""Saves and flushes of a conversation: their schedule, and the wait of a turn for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Literal, TypeVar
+
+from strands_manga_memory.exceptions import (
+    ConflictError,
+    CorruptRecordError,
+    OvertakenError,
+    StoreError,
+    StoreUnavailableError,
+)
+from strands_manga_memory.session.places import Place
+from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.stores.health import TierHealth, cause_of
+from strands_manga_memory.telemetry import carried, missed
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class ConversationSaver:
+    """Saves and flushes a conversation on the writer, in order; a flush may run beside the next turn's save.
+
+    Its methods may be called from any thread.
+
+    Args:
+        place: Where the conversation is kept.
+        tiers: The stores, their writer and their health.
+        hold: This process's hold of the conversation.
+
+    Attributes:
+        tiers: The stores.
+        error: Error that no further try can mend: changes that cannot be merged, or a damaged record.
+        asked_at: When the tier that a turn waits for was asked, in monotonic seconds; None while it has not been.
+        hot_health: Whether the hot tier takes this conversation.
+        durable_health: Whether the durable tier does.
+        is_closing: Whether the next flush closes the conversation: its owner is done with it for now.
+    """
+
+    def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
+        self._place, self.tiers, self._hold = place, tiers, hold
+        self.hot_health = TierHealth(tier="hot", whole=tiers.hot_health)
+        self.durable_health = TierHealth(tier="durable", whole=tiers.durable_health)
+        self.error: StoreError | None = None
+        self.asked_at: float | None = None
+        self.is_closing = False
+        self._is_scheduled = False
+        self._waits_for_durable = False
+        self._needs_flush = False
+
+    def check(self) -> None:
+        """Raise the error that no further try can mend, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+    # Requests
+
+    def request(self, *, flush: bool = False) -> Future[None]:
+        """Save what is new, and flush if a flush is due or asked for; the future ends when the first tier has it."""
+        self.asked_at = None
+        if self._is_scheduled:
+            self._is_scheduled = False
+            self.tiers.writer.cancel_later((self, "soon"))
+        self._waits_for_durable = self._begins_in_durable_tier
+        work = carried(lambda: self._commit(flush=flush))
+        return self.tiers.writer.submit(self._place, work, slow=self._waits_for_durable, is_needed=self.is_unsaved)
+
+    def request_flush(self) -> Future[None]:
+        """Save and flush; the future ends when the durable tier (without one, the hot tier) has everything."""
+        return self.tiers.writer.submit(self._place, self.commit_all, slow=self._hold.durable is not None)
+
+    def request_redaction(self) -> Future[None]:
+        """Save and flush as ``request_flush`` does; the hot tier does not wait for the durable one."""
+        self.request()
+        return self.request_flush()
+
+    def request_soon(self, delay: float) -> None:
+        """Save some seconds after the first change since the last save."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.tiers.writer.later((self, "soon"), delay, self.request)
+
+    def request_refresh(self) -> Future[None]:
+        """Read and join what others saved; the future ends when that is done."""
+        self.asked_at = None
+        self._waits_for_durable = False
+        return self.tiers.writer.submit(self._place, self._refresh)
+
+    # Waiting
+
+    @property
+    def waits_for(self) -> Literal["hot", "durable", "nothing"]:
+        """Tier whose answer a turn waits for: none while that tier is known to be down."""
+        if self._hold.hot is not None and not self._waits_for_durable:
+            return "hot" if self.hot_health.is_up else "nothing"
+        return "durable" if self.durable_health.is_up else "nothing"
+
+    def overdue(self, deadline: float) -> bool:
+        """Tell whether the tier that a turn waits for was asked more than ``deadline`` seconds ago, or is known to be down."""
+        return self.waits_for == "nothing" or self.left(deadline) == 0.0
+
+    def left(self, deadline: float) -> float:
+        """Return the seconds of ``deadline`` that are left to the tier; all of it while it has not been asked."""
+        asked_at = self.asked_at
+        return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
+
+    def is_unsaved(self) -> bool:
+        """Tell whether the tier that lasts lacks a change."""
+        local = self._hold.local
+        with local.lock:
+            if local.is_dirty:
+                return True
+            head = local.head_copy
+            if self._hold.durable is None or not local.base.incarnation:
+                return False
+            return head is None or head.version[:2] != local.base.version[:2]
+
+    # On the writer
+
+    def commit_all(self) -> None:
+        """Save and flush everything. What a tier does not take now is tried again."""
+        try:
+            self._save()
+        except StoreUnavailableError:
+            if self._hold.durable is None:
+                raise
+        local = self._hold.local
+        with local.lock:
+            is_empty = not local.base.incarnation and not local.has_work()
+        if self._hold.durable is not None and not is_empty:
+            flush = self._hold.close if self.is_closing else self._hold.flush
+            self._guarded(lambda: flush(writes_hot=self.hot_health.is_up), self.durable_health)
+        self._catch_up_hot()
+
+    def _refresh(self) -> None:
+        self.asked_at = time.monotonic()
+        self._hold.refresh()
+
+    def _commit(self, *, flush: bool) -> None:
+        try:
+            self._save()
+        except StoreUnavailableError:
+            if self._hold.hot is not None and self._hold.durable is not None:
+                self.tiers.writer.submit(self._place, lambda: self._quietly(self._hold.save_durably), slow=True)
+            self._needs_flush = self._needs_flush or flush
+            raise
+        if self._hold.durable is not None and (flush or self._needs_flush or self._hold.is_flush_due):
+            # A flush runs beside the next turn's save, so that no turn waits for the durable tier.
+            self._needs_flush = False
+            self.tiers.writer.submit((self._place, "flush"), self._flush_quietly, slow=True, is_needed=self.is_unsaved)
+
+    def _save(self) -> None:
+        self.check()
+        hold = self._hold
+        if not hold.local.is_dirty:
+            self._catch_up_hot()
+            return
+        self.asked_at = time.monotonic()
+        if hold.hot is not None:
+            if self._attempt(hold.save_hot, self.hot_health):
+                return
+            self._waits_for_durable, self.asked_at = True, time.monotonic()
+        self._attempt(hold.save_durably, self.durable_health)
+        if hold.durable is not None and hold.local.head_copy is None:
+            self._needs_flush = True  # the conversation began in the hot tier, as the durable one is away
+
+    def _catch_up_hot(self) -> None:
+        """Try a hot tier that is down again: with nothing left to save nobody else would before the next turn."""
+        if self._hold.hot is None or self.hot_health.is_up:
+            return
+        with suppress(StoreUnavailableError):  # the durable tier has everything
+            self._attempt(self._hold.catch_up_hot, self.hot_health)
+
+    @property
+    def _begins_in_durable_tier(self) -> bool:
+        """Whether the next save goes to the durable tier first, as the hot one is known to be empty."""
+        hot = self._hold.hot
+        if hot is None or self._hold.durable is None or not hot.is_known:
+            return False
+        return hot.record is None or hot.record.is_empty
+
+    def _flush_quietly(self) -> None:
+        if not self._quietly(lambda: self._hold.flush(writes_hot=self.hot_health.is_up)):
+            self._needs_flush = True
+
+    def _quietly(self, work: Callable[[], object]) -> bool:
+        try:
+            self._attempt(work, self.durable_health)
+        except StoreError as error:
+            logger.debug("error=<%s> | the durable tier did not take it, it is tried again", cause_of(error))
+            return False
+        return True
+
+    def _attempt(self, work: Callable[[], _T], health: TierHealth) -> _T:
+        if not health.may_try():
+            self._retry(health)
+            raise StoreUnavailableError(f"the tier is down and tried again soon: {health.error}")
+        return self._guarded(work, health)
+
+    def _guarded(self, work: Callable[[], _T], health: TierHealth) -> _T:
+        """Do work on a tier, and take note of how that went."""
+        try:
+            result: Any = work()
+        except OvertakenError:
+            health.overtaken()
+            self._retry(health)
+            raise
+        except (ConflictError, CorruptRecordError) as error:
+            self.error = error
+            raise
+        except StoreError as error:
+            health.failed(error)
+            self._retry(health)
+            if isinstance(error, StoreUnavailableError):
+                raise
+            raise StoreUnavailableError(f"the tier does not take it: {cause_of(error)}") from error
+        health.succeeded()
+        found: _T = result
+        return found
+
+    def _retry(self, health: TierHealth) -> None:
+        # Not keyed by the place: another agent of the conversation in this process has a retry of its own.
+        self._needs_flush = True
+        self.tiers.writer.later((self, "retry"), health.wait + 0.01, self.request, is_needed=self.is_unsaved)
+
+
+_SLICE_SECONDS = 0.01  # that are waited at a time, so that it is seen when this takes longer
+_MOST_SECONDS = 5.0  # that a turn waits while the tier answers, but other writers keep overtaking it
+
+
+async def saved(saver: ConversationSaver, future: Future[None]) -> None:
+    """Wait until the first tier has it, within its deadline. A cancelled caller cancels nothing.
+
+    Raises:
+        StoreUnavailableError: It was not saved in time, and that is not to be put up with.
+        ConflictError: Someone else's change cannot be merged with it.
+    """
+    tiers, tier = saver.tiers, saver.waits_for
+    if tier == "nothing" and tiers.on_store_error == "degrade":
+        return
+    deadline = _deadline(tiers, tier)
+    waiter = awaitable(future)
+    try:
+        # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to, and not
+        # while the whole process was held up, as by a collection of its garbage: then the tier may have answered long ago.
+        end, held_up = time.monotonic() + max(deadline, _MOST_SECONDS), 0.0
+        while not (waiter.done() or saver.overdue(deadline + held_up) or time.monotonic() > end):
+            asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, saver.left(deadline + held_up)))
+            await asyncio.wait([waiter], timeout=wait)
+            held_up += max(0.0, time.monotonic() - asked - wait)
+        if not waiter.done():
+            if saver.overdue(deadline + held_up):
+                health = tiers.durable_health if tier == "durable" else tiers.hot_health
+                health.failed(since=saver.asked_at)
+            if tier != "nothing":
+                missed(tier)
+            raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
+        waiter.result()
+    except StoreUnavailableError as error:
+        health = saver.durable_health if tier == "durable" else saver.hot_health
+        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, health.error or type(error).__name__)
+        if tiers.on_store_error == "raise":
+            raise StoreUnavailableError(
+                f"the turn could not be saved in time; it is kept and saved later: {cause_of(error)}"
+            ) from error
+    finally:
+        del waiter, future  # else an error, its traceback, this frame and the future would hold one another
+
+
+def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must: bool = False) -> None:
+    """Wait off an event loop until it is stored, within the deadline of a ``tier``.
+
+    Raises:
+        StoreUnavailableError: It was not stored in time, and it ``must`` be, or that is not to be put up with.
+        ConflictError: Someone else's change cannot be merged with it.
+    """
+    try:
+        future.result(_deadline(tiers, tier))
+    except (TimeoutError, StoreUnavailableError) as error:
+        _report_late(error, tiers, tier=tier, must=must)
+    finally:
+        del future  # as above
+
+
+async def settled(future: Future[None], tiers: Tiers) -> None:
+    """Wait on an event loop as ``wait_for`` does off it. A cancelled caller cancels nothing."""
+    waiter = awaitable(future)
+    try:
+        await asyncio.wait([waiter], timeout=tiers.durable_deadline)
+        if not waiter.done():
+            raise TimeoutError
+        waiter.result()
+    except (TimeoutError, StoreUnavailableError) as error:
+        _report_late(error, tiers, tier="durable")
+    finally:
+        del waiter, future  # as above
+
+
+def _report_late(error: Exception, tiers: Tiers, *, tier: str, must: bool = False) -> None:
+    """Log that something is not stored yet, or raise ``StoreUnavailableError``."""
+    if isinstance(error, TimeoutError):
+        missed(tier)
+    if must or tiers.on_store_error == "raise":
+        reason = f"no answer within {_deadline(tiers, tier)} s" if isinstance(error, TimeoutError) else cause_of(error)
+        raise StoreUnavailableError(f"no tier took it in time; it is kept and saved later: {reason}") from error
+    logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
+
+
+def is_on_event_loop() -> bool:
+    """Return whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
+    """Wait as ``wait_for`` does, but on an event loop no longer than for the hot tier."""
+    wait_for(future, tiers, tier="hot" if is_on_event_loop() else "durable")
+
+
+def _deadline(tiers: Tiers, tier: str) -> float:
+    return tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
+
+
+def awaitable(future: Future[None]) -> asyncio.Future[None]:
+    """Return an awaitable for ``future`` that does not mind when its loop is closed first."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def settle(ended: Future[None]) -> None:
+        if waiter.done():
+            return
+        error = ended.exception()
+        if error is not None:
+            waiter.set_exception(error)
+            waiter.exception()  # a caller who was cancelled never looks at it
+        else:
+            waiter.set_result(None)
+
+    def done(ended: Future[None]) -> None:
+        if not loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(settle, ended)
+            except RuntimeError:
+                logger.debug("event loop closed before the save ended")
+
+    future.add_done_callback(done)
+    return waiter

@@ -1,1 +1,0 @@
-"""The session protocol's values: names, vectors, windows, registers, copies, their merge; see ``session/README.md``."""

@@ -1,1 +1,0 @@
-"""Agents and orchestrators of a session manager while their process runs."""

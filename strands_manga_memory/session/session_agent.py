@@ -1,0 +1,210 @@
+"""SessionAgent: an agent and its conversation, and what becomes of each when Strands says that something happened."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import uuid
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from strands import Agent
+from strands.hooks import AfterInvocationEvent
+from strands.middleware import InvokeModelContext
+from strands.types.agent import ConcurrentInvocationMode
+from strands.types.content import Message
+
+from strands_manga_memory.announcements import announced
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.messages import for_model, is_message
+from strands_manga_memory.session.agent_conversation import AgentConversation
+from strands_manga_memory.session.agent_states import (
+    CHECKPOINT,
+    refill_stash,
+    restore_agent,
+    stash_replacement,
+    take_states,
+)
+from strands_manga_memory.session.conversation_saver import saved, settled
+
+logger = logging.getLogger(__name__)
+
+_PENDING_SECONDS = 1.0
+
+
+def check_supported(agent: object) -> None:
+    """Raise ``ValueError`` for an agent whose turns cannot be saved one by one."""
+    if not isinstance(agent, Agent):
+        raise ValueError(f"agent must be a strands Agent, got {type(agent).__name__}; use SnapshotSessionManager for it")
+    if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
+        raise ValueError("concurrent_invocation_mode UNSAFE_REENTRANT cannot be saved turn by turn; use THROW")
+
+
+def render_request(context: InvokeModelContext) -> InvokeModelContext:
+    """Close turns that a crash cut in the messages of a request; the history stays as it is."""
+    messages = for_model(context.messages)
+    return context if messages is context.messages else context.replace(messages=messages)
+
+
+class SessionAgent:
+    """An agent while its process lives. A session manager does not keep it alive, so it is passed in with what happened.
+
+    Attributes:
+        conversation: Its conversation.
+        in_turn: Whether it is being invoked.
+    """
+
+    __slots__ = ("_agent", "_as_built", "_unsettled", "conversation", "in_turn")
+
+    def __init__(self, agent: Agent, conversation: AgentConversation) -> None:
+        self._agent = weakref.ref(agent)
+        self.conversation = conversation
+        self._as_built = take_states(agent)
+        self._unsettled: list[Future[None]] = []
+        self.in_turn = False
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent; None if it is no longer used."""
+        return self._agent()
+
+    def begin(self, agent: Agent, messages: list[Message] | None) -> None:
+        """Give the agent the ``messages`` of its conversation and its states, or begin the conversation with its own."""
+        seeds, conversation = list(agent.messages), self.conversation
+        conversation.keeps_window = conversation.keeps_window and not agent.model.stateful
+        has_log = bool(messages or conversation.message_count)
+        if messages is not None:
+            if seeds and has_log:
+                logger.warning("messages=<%d> | the agent's own messages give way to the restored session", len(seeds))
+            self._restore(agent, seeds if not has_log else [] if agent.model.stateful else messages, {})
+            self._give_back_stash(agent)
+        conversation.built_with(take_states(agent))
+        if not has_log:
+            self._seed(agent.messages)
+
+    def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
+        states = {**built, **self.conversation.snapshot}
+        restore_agent(agent, messages, states, record=self.conversation.place.conversation)
+
+    def _give_back_stash(self, agent: Agent) -> None:
+        refill_stash(agent, lambda: (entry.message for entry in self.conversation.history()))
+
+    def _seed(self, seeds: list[Message]) -> None:
+        with self.conversation.lock:
+            for message in seeds:
+                if not is_message(message):
+                    raise ValueError(
+                        "messages must have a role and a list of content blocks: text in what the assistant says, an id in "
+                        f"each tool call and result, name and input in each call; got {message!r:.200}"
+                    )
+                if not message.get("tracking_id"):
+                    message["tracking_id"] = str(uuid.uuid4())
+                self.conversation.add(message)
+            self.conversation.local.end_turn()
+
+    # What happens in a turn, in this order
+
+    async def before_turn(self, agent: Agent) -> None:
+        """Save what is left over, and give the agent what someone else saved.
+
+        Raises:
+            StoreUnavailableError: Too much is unsaved.
+            ConflictError: Someone else's change cannot be merged.
+            CorruptRecordError: What is stored cannot be trusted.
+        """
+        conversation = self.conversation
+        conversation.saver.check()
+        await self._settle()
+        if conversation.is_dirty or conversation.has_news:
+            self._capture(agent)
+            if conversation.is_dirty:
+                await saved(conversation.saver, conversation.saver.request())
+        if conversation.tiers.refresh == "turn" or conversation.is_silent:
+            await saved(conversation.saver, conversation.saver.request_refresh())
+        unsaved = conversation.local.unsaved_messages
+        if unsaved >= conversation.tiers.max_unsaved:
+            healths = (conversation.saver.hot_health, conversation.saver.durable_health)
+            causes = "; ".join(health.error for health in healths if health.error)
+            raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers: {causes}")
+        if conversation.lacks_messages:
+            messages = await asyncio.to_thread(conversation.take_over, agent.messages)
+        else:
+            messages = conversation.take_over(agent.messages)
+        if messages is not None:
+            self._restore(agent, messages, copy.deepcopy(self._as_built))
+            await asyncio.to_thread(self._give_back_stash, agent)
+        self.in_turn = True
+        now, used = conversation.tiers.clock(), conversation.local.base.last_used
+        away = now - used if used else None
+        conversation.begin_turn()
+        if away is not None:
+            conversation.tiers.returned(away, now)
+
+    def append(self, message: Message, agent: Agent) -> None:
+        """Take note of a message, without I/O."""
+        conversation = self.conversation
+        with conversation.lock:
+            conversation.saver.is_closing = False
+            identity = message.get("tracking_id") or ""
+            known = conversation.repeats(identity)
+            live = sum((other.get("tracking_id") or "") == identity for other in agent.messages) if known else 0
+            # A continuation adds to the last message and announces it again; a caller's second use of a message is a new one.
+            if 0 < live <= known:
+                conversation.revise(message)
+            else:
+                conversation.add(message)
+            if not self.in_turn:
+                conversation.local.end_turn()
+        conversation.saver.request_soon(_PENDING_SECONDS)
+
+    def redact(self, message: Message) -> list[Future[None]]:
+        """Put ``message`` in place of the original everywhere; the returned futures end when that is stored."""
+        is_known = self.conversation.redact(message)
+        futures = [self.conversation.saver.request_redaction()] if is_known else []
+        replace_in_stash = stash_replacement(self.agent, message)
+        if replace_in_stash is not None:
+            futures.append(self.conversation.tiers.writer.submit((self, "stash"), replace_in_stash, slow=True))
+        return futures
+
+    def settle_later(self, future: Future[None]) -> None:
+        """Have the agent's next hook wait for a redaction, as a synchronous call must not wait on the event loop."""
+        self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
+
+    async def _settle(self) -> None:
+        """Wait until the redactions are stored that were made on the event loop."""
+        futures, self._unsettled = self._unsettled, []
+        for future in futures:
+            await settled(future, self.conversation.tiers)
+
+    def turn_ended(self) -> None:
+        """Take note of it, without I/O."""
+        self.in_turn = False
+        self.conversation.end_turn()
+
+    async def after_turn(self, event: AfterInvocationEvent) -> None:
+        """Save the turn."""
+        await self._settle()
+        self._capture(event.agent)
+        reason = event.result.stop_reason if event.result is not None else None
+        if reason == "checkpoint":
+            messages = event.agent.messages
+            if messages:
+                self.conversation.set_entry(CHECKPOINT, {"after": messages[-1].get("tracking_id")})
+        await saved(self.conversation.saver, self.conversation.saver.request(flush=reason in ("interrupt", "checkpoint")))
+
+    # Beside the turns
+
+    def capture_between_turns(self) -> None:
+        """Take the agent's window and states, unless it is used just now, or no longer."""
+        agent = self.agent
+        if agent is not None and not self.in_turn:
+            self._capture(agent)
+
+    def _capture(self, agent: Agent) -> None:
+        states = take_states(agent)
+        told = announced(agent)
+        self.conversation.capture(agent.messages, states)
+        self.conversation.announce(told)

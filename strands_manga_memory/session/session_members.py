@@ -1,0 +1,205 @@
+"""SessionMembers: the conversations of one session that this process holds, and those that the tiers have of it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from strands import Agent
+from strands.types.content import Message
+
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
+from strands_manga_memory.session.agent_conversation import AgentConversation, LogEntry
+from strands_manga_memory.session.places import Kind, Place, is_in_hot, member_ids, members, tombstone_key, unlist
+from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
+from strands_manga_memory.session.session_agent import SessionAgent
+from strands_manga_memory.session.tiers import Tiers
+
+
+class SessionMembers:
+    """The agents and orchestrators of a session.
+
+    Args:
+        session_id: The session, with its user or without.
+        tiers: Where it is kept.
+
+    Attributes:
+        scope: The session's scope; None for a plain id.
+        conversations: Those that are in use here, by kind and id.
+        agents: The Strands agents among them, by id.
+        prefetched: Conversations that were opened for agents to be built, each with its messages.
+        redaction_listeners: Who is told the ``tracking_id`` of each message that is redacted.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_ids",
+        "_storage_id",
+        "_tiers",
+        "agents",
+        "conversations",
+        "prefetched",
+        "redaction_listeners",
+        "scope",
+    )
+
+    def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
+        if isinstance(session_id, ConversationScope):
+            self.scope: ConversationScope | None = session_id
+            self._storage_id = str(session_id.storage_session_id)
+            self._ids: Mapping[str, Any] = {
+                "session": session_id.session_id,
+                "user": session_id.user_id,
+                "tenant": session_id.tenant,
+            }
+        else:
+            self.scope = None
+            self._storage_id = encoded_id(checked_session_id(session_id))
+            self._ids = {"session": session_id}
+        self._tiers = tiers
+        self.conversations: dict[tuple[Kind, str], AgentConversation] = {}
+        self.agents: dict[str, SessionAgent] = {}
+        self.redaction_listeners: list[Callable[[str], None]] = []
+        self.prefetched: dict[str, tuple[AgentConversation, list[Message] | None]] = {}
+        _members.add(self)
+
+    def agent_id(self, agent_id: str | None) -> str:
+        """Return the id of an agent: the scope's by default, or that of the only one there is."""
+        if agent_id is not None:
+            return checked_id("agent_id", agent_id)
+        if self.scope is not None:
+            return self.scope.agent_id
+        live = [id_ for kind, id_ in self.conversations if kind == "A"]
+        return live[0] if len(live) == 1 else "default"
+
+    def place(self, kind: Kind, id_: str) -> Place:
+        """Return where a conversation is kept."""
+        return Place.of(self._storage_id, kind, id_)
+
+    def new(self, kind: Kind, id_: str, *, keeps_window: bool = True, tiers: Tiers | None = None) -> AgentConversation:
+        """Return a conversation of which nothing is known yet; ``tiers`` are others than the session's."""
+        base = {**self._ids, "member": id_}
+        return AgentConversation(self.place(kind, id_), tiers or self._tiers, ids=base, keeps_window=keeps_window)
+
+    def looked_at(self, agent_id: str | None) -> AgentConversation:
+        """Return an agent's conversation as the tiers have it now."""
+        conversation = self.new("A", self.agent_id(agent_id))
+        conversation.open(inspect=True)
+        return conversation
+
+    def known_or_looked_at(self, agent_id: str | None) -> AgentConversation:
+        """Return an agent's conversation as it is in use here, else as the tiers have it now."""
+        return self.conversations.get(("A", self.agent_id(agent_id))) or self.looked_at(agent_id)
+
+    def live(self, agent_id: str) -> Agent | None:
+        """Return the Strands agent that has this id; None if there is none, or it is no longer used."""
+        return self.agents[agent_id].agent if agent_id in self.agents else None
+
+    def agent(self, agent: Agent) -> SessionAgent:
+        """Return what is kept for an agent; raise ``ValueError`` if it is not known."""
+        if agent.agent_id not in self.agents:
+            raise ValueError(
+                f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
+                "give it to Agent(session_manager=...), or call initialize(agent) first"
+            )
+        return self.agents[agent.agent_id]
+
+    def run(self, id_: str) -> AgentConversation:
+        """Return the record of a Graph or Swarm; raise ``ValueError`` if it is not known."""
+        if ("M", id_) not in self.conversations:
+            raise ValueError(
+                f"id {id_!r:.80} is not known to this session manager: "
+                "give it to the Graph or Swarm as session_manager, or call initialize_multi_agent(source) first"
+            )
+        return self.conversations["M", id_]
+
+    def log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
+        """Yield the log of an agent: what is stored, whoever stored it, then what only this process has."""
+        stored = self.looked_at(agent_id)
+        log = list(stored.history(after=after, unsaved=self.conversations.get(("A", self.agent_id(agent_id)))))
+        yield from log if last is None else log[max(0, len(log) - last) :]
+
+    def redacted(self, message: Message) -> None:
+        """Tell that a message is being redacted."""
+        if id_ := message.get("tracking_id"):
+            for listener in self.redaction_listeners:
+                listener(id_)
+
+    def agent_ids(self) -> list[str]:
+        """Return the ids of the agents of this session; without a durable tier, which lists them, those in use here."""
+        found = {id_ for kind, id_ in self.conversations if kind == "A"}
+        if self._tiers.durable is not None:
+            found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
+        return sorted(found)
+
+    def delete(self) -> None:
+        """Delete every conversation of the session in both tiers; see ``TieredSessionManager.delete_session``."""
+        tiers, began = self._tiers, self._tiers.clock()
+        until = began + tiers.ttl.tombstone_seconds
+        places = {self.place("A", self.agent_id(None)), *(conversation.place for conversation in self.conversations.values())}
+        if tiers.durable is None:
+            if errors := self._delete(places):
+                raise errors[0]
+            return
+        # Those that are listed end first: a process that dies here leaves no agent that goes on in a session that is over.
+        places |= set(members(tiers.durable, self._storage_id))
+        waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
+        errors = self._delete(places)
+        # By the time of the beginning: a later number would be above those of the tombstones that the heads have got, and so
+        # end a conversation that begins behind one of them.
+        put_group_tombstone(tiers.durable, tombstone_key(self._storage_id), now=began, until=until)
+        errors += self._delete(set(members(tiers.durable, self._storage_id)) - places)
+        if errors:
+            raise errors[0]
+        unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
+
+    def _delete(self, places: Iterable[Place]) -> list[StoreUnavailableError]:
+        """Delete conversations, each as far as the tiers take it; return what they did not take."""
+        errors = []
+        in_use = {conversation.place: conversation for conversation in self.conversations.values()}
+        for place in places:
+            conversation = in_use.get(place) or AgentConversation(place, self._tiers, ids=self._ids)
+            try:
+                self._tiers.writer.submit(place, conversation.hold.delete).result()
+                conversation.saver.error = None
+            except StoreUnavailableError as error:
+                errors.append(error)
+        return errors
+
+
+# The child of a fork gets no change by half, and is a writer of its own.
+
+_members: weakref.WeakSet[SessionMembers] = weakref.WeakSet()
+_held: list[threading.RLock] = []
+
+
+def _conversations() -> Iterator[AgentConversation]:
+    for session in list(_members):
+        yield from session.conversations.values()
+        yield from (conversation for conversation, _ in session.prefetched.values())
+
+
+def _before_fork() -> None:
+    """Wait for changes that are under way in memory, which take no I/O."""
+    for conversation in _conversations():
+        lock = conversation.lock
+        lock.acquire()
+        _held.append(lock)
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _after_fork_in_child() -> None:
+    _held.clear()
+    for conversation in _conversations():
+        conversation.renew_after_fork()
+
+
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

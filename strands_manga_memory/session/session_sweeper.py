@@ -1,0 +1,370 @@
+"""Sweeper of ended conversations: finalizes them, and deletes the logs of ended sessions."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.language.session_summaries import Transcript, Utterance
+from strands_manga_memory.messages import is_message
+from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.session.places import (
+    BUCKETS,
+    TOMBSTONE,
+    ExpiryEntry,
+    ExpiryIndex,
+    Place,
+    directory_key,
+    due_key,
+    finalized_key,
+)
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
+from strands_manga_memory.session.protocol.record import CONTINUES, Record, Turn, TurnKey
+from strands_manga_memory.session.tiers import Tiers, connect
+from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.stores.encoding.codec import Codec, load
+from strands_manga_memory.stores.health import cause_of
+from strands_manga_memory.stores.hot import CLOSING, HotStore
+from strands_manga_memory.stores.table import Table
+
+logger = logging.getLogger(__name__)
+
+
+class EndedConversation:
+    """A conversation whose time to live is over, or that was closed.
+
+    Args:
+        place: The conversation.
+        tiers: Its stores.
+        ids: Its original ids, as far as an index has them; they count where no record is left.
+
+    Attributes:
+        hold: This process's hold of it.
+    """
+
+    def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, str | None] | None = None) -> None:
+        self.place = place
+        self._ids = {name: value for name, value in (ids or {}).items() if value is not None}
+        self.hold = connect(place, tiers, ids=self._ids)
+
+    @property
+    def record(self) -> Record:
+        """What is known of it."""
+        return self.hold.local.base
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """Original ids of session, user, tenant and member, as far as they are known."""
+        return self.record.ids or self._ids
+
+    def flush(self, *, claimed: tuple[int, int]) -> bool:
+        """Store in the durable tier what only the hot tier has, without a write to the hot tier.
+
+        Args:
+            claimed: Epoch and version of the hot record that was claimed.
+
+        Returns:
+            False if the hot tier has nothing of it, or somebody has written since.
+
+        Raises:
+            StoreUnavailableError: A tier does not answer.
+            CorruptRecordError: The head in a tier cannot be read.
+        """
+        found = self.hold.read_hot(touch=False)
+        if found is None or found.is_empty or self.hold.hot is None or self.hold.hot.stored_as != claimed:
+            return False
+        if self.hold.durable is not None:
+            self.hold.close(writes_hot=False)
+        return True
+
+    def read(self) -> None:
+        """Read the conversation from the durable tier, without one from the hot tier; no time to live is touched.
+
+        Raises:
+            StoreUnavailableError: The tier does not answer.
+            CorruptRecordError: The head cannot be read.
+        """
+        if self.hold.durable is not None:
+            self.hold.read_head(is_alone=True)
+        else:
+            self.hold.read_hot(touch=False)
+
+    @property
+    def ended_incarnations(self) -> list[int]:
+        """Incarnations that ended by age and whose turns are still in the log.
+
+        A user who comes back before a sweeper has looked begins a new incarnation, and the earlier one has no summary yet. The
+        log may also outlive a head that the table's own TTL has deleted.
+        """
+        if self.hold.durable is None:
+            return []
+        record = self.record
+        lowest = max(1, record.carries_from)
+        return [
+            number
+            for number in self.hold.durable.incarnations()
+            if number >= lowest and (number < record.incarnation or not record.incarnation)
+        ]
+
+    def transcripts(self) -> Iterator[Transcript]:
+        """Yield the transcript of each incarnation that ended by age, the earliest first, then that of the present one."""
+        if self.hold.durable is not None:
+            for number in self.ended_incarnations:
+                yield from self._transcript(sorted(self.hold.durable.read_log(number).items()))
+        yield from self.present_transcript()
+
+    def present_transcript(self) -> Iterator[Transcript]:
+        """Yield the transcript of the present incarnation, if there is one."""
+        if not self.record.is_empty:
+            yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
+
+    def _transcript(self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None) -> Iterator[Transcript]:
+        """Yield the transcript of a log, if it has messages and its user is known."""
+        ids = self.ids
+        if not log or not ids.get("user") or not ids.get("session"):
+            return
+        utterances: list[Utterance] = []
+        count = number = 0
+        for _, turn in log:
+            number += not number or not turn.about.get(CONTINUES)
+            for data, at in zip(turn.messages, turn.times, strict=True):
+                message = load(data)
+                count += 1
+                if is_message(message) and (text := message_text(message).strip()):
+                    utterances.append(Utterance(message["role"], text, number, at, message.get("tracking_id") or ""))
+        yield Transcript(
+            user_id=ids["user"],
+            tenant=ids.get("tenant"),
+            session_id=ids["session"],
+            agent_id=ids.get("member") or "default",
+            mark=f"{round(log[0][1].times[0] * 1000):x}",
+            utterances=tuple(utterances),
+            turns=number if turns is None else turns,
+            covered=count,
+            revisions=sum(sum(turn.redacted.values()) for _, turn in log),
+            ended_at=log[-1][1].times[-1],
+        )
+
+
+_random = random.Random()  # noqa: S311 - where to start; of its own, so that nobody's seeded numbers change
+
+
+class Finalizer(Protocol):
+    """Work on a conversation that ended, between its last flush and the end of its hot copy."""
+
+    def __call__(self, conversation: EndedConversation) -> None:
+        """Do the work; it may be called again for the same conversation if a sweeper died in the middle."""
+
+
+class SessionSweeper:
+    """Flushes expired conversations to the durable tier, has them finalized, drops their hot copies, deletes ended logs.
+
+    Any number of sweepers may run: each conversation is claimed first, atomically, and only if it is still expired. A turn
+    that comes in meanwhile wins: the sweeper leaves the conversation alone. Sweeping never touches a time to live.
+
+    Conversations are found twice: by the hot tier's expiry index, and by the durable one's, for those that have no hot copy,
+    because there is no such tier or because nobody swept before it went. When a session has been over for the policy's
+    grace, its log is deleted.
+
+    Args:
+        hot: The hot tier; None, or one that does not survive its process beside a durable tier, is not used.
+        durable: The durable tier; None drops what expired.
+        finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and
+            is tried again after ``lease``.
+        ttl: The policy the session managers use.
+        codec: The codec the session managers use.
+        clock: Seconds since 1970.
+        is_cache: Tells names in the hot tier that are no conversations: they are dropped when they have expired.
+        lease: Seconds after which a claimed conversation may be claimed by another sweeper. Default 60; more than a finalizer
+            takes.
+
+    Raises:
+        ValueError: There is neither a hot nor a durable tier, or ``lease`` is not above 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        hot: HotStore | None,
+        durable: Table | None,
+        finalizer: Finalizer | None = None,
+        ttl: TtlPolicy | None = None,
+        codec: Codec | None = None,
+        clock: Callable[[], float] = time.time,
+        is_cache: Callable[[str], bool] = lambda name: name.count("/") > 1,
+        lease: float = 60.0,
+    ) -> None:
+        if not lease > 0:
+            raise ValueError(f"lease must be a positive number of seconds, got {lease!r:.80}")
+        if hot is None and durable is None:
+            raise ValueError("hot and durable are both None: there is nothing to sweep")
+        self._finalizer, self._is_cache, self._lease = finalizer, is_cache, lease
+        self._index = None if durable is None else ExpiryIndex(durable)
+        self._tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl, on_store_error="raise")
+
+    def run_once(self, *, limit: int = 100) -> int:
+        """Sweep up to ``limit`` expired conversations of each tier; return how many were finished.
+
+        Raises:
+            StoreUnavailableError: The hot tier, or the only one, does not answer.
+        """
+        hot = self._tiers.hot
+        finished = 0 if hot is None else sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))
+        try:
+            return finished + self._sweep_durable(limit)
+        except StoreUnavailableError as error:
+            if hot is None:
+                raise
+            logger.warning("error=<%s> | the durable tier could not be swept, it is tried again", cause_of(error))
+            return finished
+
+    # The hot tier
+
+    def _sweep(self, hot: HotStore, name: str) -> bool:
+        claimed = hot.claim(name, lease=self._lease)
+        if claimed is None:
+            return False
+        expect = claimed.epoch, claimed.version
+        if self._is_cache(name):
+            hot.drop(name, expect=expect)
+            return False
+        return _tried(partial(self._finish, hot, name, expect))
+
+    def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
+        """Flush a claimed conversation, have it finalized, and end its hot copy; return whether it was finished."""
+        conversation = EndedConversation(Place.named(name), self._tiers)
+        if not conversation.flush(claimed=expect):
+            hot.drop(name, expect=expect)  # a tombstone, or an empty record that refused late writes; not one in use
+            return False
+        if self._finalizer is not None:
+            self._finalizer(conversation)
+        if self._tiers.durable is None:
+            return hot.drop(name, expect=expect)
+        if conversation.hold.durable is not None:
+            self._mark(conversation.place, conversation.hold.durable)
+        return conversation.hold.empty_hot()
+
+    # The durable tier
+
+    def _sweep_durable(self, limit: int) -> int:
+        if self._index is None:
+            return 0
+        finished = looked = 0
+        now = self._tiers.clock()
+        for entry in self._index.due(now, start=_random.randrange(BUCKETS)):
+            if looked >= limit:
+                break
+            if not self._index.claim(entry, now=now, lease=self._lease):
+                continue
+            looked += 1
+            finished += _tried(partial(self._look, entry, self._index))
+        return finished
+
+    def _look(self, entry: ExpiryEntry, index: ExpiryIndex) -> bool:
+        due, is_finalized = self._attend(entry)
+        if due is None:
+            index.remove(entry)
+        else:
+            index.move(entry, due=due)
+        return is_finalized
+
+    def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
+        """Do what is due for one conversation; return when to look again, None for never, and whether it was finalized."""
+        now, ttl = self._tiers.clock(), self._tiers.ttl
+        hot = None if self._tiers.hot is None else hot_copy_of(self._tiers.hot, entry.place.conversation)
+        if hot is not None:
+            wait = 0.0 if hot.state == CLOSING else max(0.0, hot.expires_in)
+            return now + wait + self._lease, False
+        conversation = EndedConversation(entry.place, self._tiers, ids=entry.ids)
+        conversation.read()
+        durable, record = conversation.hold.durable, conversation.record
+        assert durable is not None  # noqa: S101 - for the type checker
+        if record.is_empty:
+            return self._attend_ended(entry, conversation, durable)
+        due = record.last_used + ttl.ttl(record.turn_count)
+        if now < due:
+            return due, False
+        is_finalized = self._finalized(conversation, durable, is_empty=not record.message_count)
+        durable.purge(record.incarnation if is_finalized or self._finalizer is None else record.carries_from)
+        over_at = record.last_used + ttl.session + ttl.grace
+        if over_at > now:
+            # A user may come back within the session: the longer they are away, the less often a sweeper looks.
+            away = max(self._lease, now - record.last_used)
+            return min(max(over_at, now + self._lease), now + 2 * away), is_finalized
+        # Only behind a tombstone may a log be deleted: a writer that goes on with the conversation then finds that it is over,
+        # and takes its unsaved turns into the next incarnation.
+        if conversation.hold.expire(unused_since=now - ttl.session):
+            durable.purge(conversation.record.incarnation)
+        return now + ttl.grace + self._lease, is_finalized
+
+    def _finalized(self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool) -> bool:
+        """Have a conversation finalized, unless its present version was; return whether it was done now."""
+        if self._finalizer is None or is_empty:
+            return False
+        mark = self._table.get(*finalized_key(conversation.place))
+        if mark is not None and mark.get("of") == [durable.head_version]:
+            return False
+        self._finalizer(conversation)
+        self._mark(conversation.place, durable)
+        return True
+
+    def _mark(self, place: Place, durable: DurableTier) -> None:
+        """Note which version of the head was finalized, so that the durable pass does not do it again."""
+        if durable.head_version is None:
+            return
+        partition, sort = finalized_key(place)
+        until = int(self._tiers.clock() + 2 * self._tiers.ttl.session)
+        names = {"session_id": partition, "sk": sort}
+        self._table.put({**names, "of": [durable.head_version], self._table.schema.ttl: until})
+
+    def _attend_ended(
+        self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
+    ) -> tuple[float | None, bool]:
+        """Delete the log of a conversation that is over, then its tombstone, once its time is over, and its index items."""
+        now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
+        there = durable.incarnations()
+        if there:
+            is_finalized = bool(conversation.ended_incarnations) and self._finalized(conversation, durable, is_empty=False)
+            if max(there) >= record.incarnation:  # the table's own TTL has deleted the head, or it was lost
+                after = Record(
+                    version=conversation.hold.local.next_version(),
+                    incarnation=max(max(there) + 1, int(now)),
+                    carries_from=record.carries_from,
+                )
+                if not durable.put_head(after):
+                    return now + self._lease, is_finalized
+                durable.purge(after.incarnation)
+            else:
+                durable.purge(record.incarnation)
+            return now + ttl.grace + self._lease, is_finalized
+        if durable.head_expires_at > now:
+            return durable.head_expires_at, False
+        if not durable.remove_head():
+            return now + self._lease, False
+        self._table.batch_write(deletes=[due_key(entry.place), finalized_key(entry.place)])
+        key = directory_key(entry.place.session, entry.ids)
+        others = (row for row in self._table.query(entry.place.session, attributes=[]) if row["sk"] != TOMBSTONE)
+        if key is not None and next(others, None) is None:
+            self._table.delete(*key)
+        return None, False
+
+    @property
+    def _table(self) -> Table:
+        assert self._tiers.durable is not None  # noqa: S101 - for the type checker
+        return self._tiers.durable
+
+
+def _tried(work: Callable[[], bool]) -> bool:
+    """Do work on one conversation; an error there keeps no other from being swept."""
+    try:
+        return work()
+    except Exception as error:
+        logger.warning("error=<%s> | an ended conversation was not finished, it is tried again", cause_of(error))
+        logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
+        return False

@@ -1,1 +1,0 @@
-"""Who calls which replica, and when: save, flush, restore, refresh, sweep, delete, redact. Every try is counted."""

@@ -1,0 +1,279 @@
+"""Session manager of Strands over a hot and a durable tier."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from strands import Agent
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterMultiAgentInvocationEvent,
+    AfterNodeCallEvent,
+    AgentInitializedEvent,
+    BeforeInvocationEvent,
+    BeforeMultiAgentInvocationEvent,
+    HookOrder,
+    HookRegistry,
+    MessageAddedEvent,
+    MultiAgentInitializedEvent,
+)
+from strands.middleware import InvokeModelStage
+from strands.session import SessionManager
+from strands.types.content import Message
+
+from strands_manga_memory.messages.tool_results import ToolResultSeparator
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session.agent_conversation import AgentConversation
+from strands_manga_memory.session.agent_states import ORCHESTRATOR
+from strands_manga_memory.session.conversation_saver import is_on_event_loop, saved, wait_anywhere, wait_for
+from strands_manga_memory.session.session_agent import SessionAgent, check_supported, render_request
+from strands_manga_memory.session.stored_session import StoredSession
+from strands_manga_memory.session.tiers import Refresh, Tiers
+from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory.stores.encoding.codec import Codec, dump, load, trusted
+from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.opened import hot_store_of, table_of
+from strands_manga_memory.stores.table import Table
+from strands_manga_memory.telemetry import timed
+
+if TYPE_CHECKING:
+    from strands.multiagent.base import MultiAgentBase
+
+
+_AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
+_BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
+
+
+class TieredSessionManager(StoredSession, SessionManager[Agent]):
+    """Keeps a session in a hot tier every turn and in a durable tier every few turns, off the event loop.
+
+    Give it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. A restored agent has exactly the messages the
+    live one had, whatever its conversation manager did to them. A turn that a crash cut in half is closed in requests alone.
+
+    An agent that was restored goes on when stores fail: what is unsaved is kept, counted in ``stats()``, and saved later.
+    If worker and hot tier are lost together, at most the turns since the last flush are lost; anything less loses none.
+
+    Args:
+        session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
+        hot: The hot tier or its URL, saved every turn. One that ends with the process is not used when there is a durable tier.
+        durable: The durable tier, or its URL (a missing table is then created); flushed every ``flush_every`` turns, at
+            interrupts and at ``close``; every turn if no hot tier survives the process.
+        flush_every: Turns between flushes. Default 5.
+        ttl: How long the conversation lives in each tier.
+        refresh: ``turn`` spends one read before each turn to see what other devices saved. Default ``never``.
+        resume_cold: Whether a conversation that left the hot tier is taken up again. Default True; False starts afresh.
+        codec: How values are compressed, encrypted and checksummed.
+        hot_deadline: Seconds a turn waits for the hot tier. Default 0.05.
+        durable_deadline: Seconds a turn waits for the durable tier when it is the only one that survives. Default 2.0.
+        max_unsaved: Unsaved messages from which on a turn is refused with ``StoreUnavailableError``. Default 10,000.
+        clock: Seconds since 1970.
+
+    Raises:
+        ValueError: An argument is out of range, or there is neither a hot nor a durable tier.
+    """
+
+    def __init__(
+        self,
+        session_id: str | ConversationScope,
+        *,
+        hot: HotStore | str | None = None,
+        durable: Table | str | None = None,
+        flush_every: int = 5,
+        ttl: TtlPolicy | None = None,
+        refresh: Refresh = "never",
+        resume_cold: bool = True,
+        codec: Codec | None = None,
+        hot_deadline: float = 0.05,
+        durable_deadline: float = 2.0,
+        max_unsaved: int = 10_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        tiers = Tiers.of(
+            hot_store_of(hot),
+            table_of(durable),
+            codec=codec,
+            clock=clock,
+            ttl=ttl,
+            flush_every=flush_every,
+            refresh=refresh,
+            resume_cold=resume_cold,
+            hot_deadline=hot_deadline,
+            durable_deadline=durable_deadline,
+            max_unsaved=max_unsaved,
+        )
+        super().__init__(session_id, tiers)
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
+        # Methods, of which there is one: of functions made here a process with thousands of agents would have thousands.
+        registry = timed(registry)
+        registry.add_callback(AgentInitializedEvent, self._initialized)
+        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
+        registry.add_callback(MessageAddedEvent, self._message_added)
+        # Noted before any other hook, because one that raises keeps the save from running.
+        registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
+        registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
+        registry.add_callback(MultiAgentInitializedEvent, self._initialized_run)
+        registry.add_callback(BeforeMultiAgentInvocationEvent, self._before_run, order=_BEFORE_ALL_HOOKS)
+        ToolResultSeparator().register(registry, HookOrder.SDK_LAST)
+        registry.add_callback(AfterNodeCallEvent, self._after_node)
+        registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS)
+
+    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
+        await self._members.agent(event.agent).before_turn(event.agent)
+
+    def _initialized(self, event: AgentInitializedEvent[Agent]) -> None:
+        self.initialize(event.agent)
+
+    def _initialized_run(self, event: MultiAgentInitializedEvent) -> None:
+        self.initialize_multi_agent(event.source)
+
+    def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
+        self._members.agent(event.agent).append(event.message, event.agent)
+
+    def _turn_ended(self, event: AfterInvocationEvent) -> None:
+        self._members.agent(event.agent).turn_ended()
+
+    def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
+        _begin_run(self._members.run(event.source.id))
+
+    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
+        await self._members.agent(event.agent).after_turn(event)
+
+    async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
+        conversation = self._members.run(event.source.id)
+        is_over = isinstance(event, AfterMultiAgentInvocationEvent)
+        await saved(conversation.saver, _request_run_save(event.source, conversation, is_over=is_over))
+
+    async def prefetch(self, agent_id: str | None = None) -> None:
+        """Read an agent's conversation off the event loop, so that building the agent next needs no I/O.
+
+        Raises:
+            StoreUnavailableError: What is stored cannot be read.
+            CorruptRecordError: What is stored cannot be trusted.
+        """
+        id_ = self._members.agent_id(agent_id)
+        self._members.prefetched[id_] = await asyncio.to_thread(self._opened, id_)
+
+    def _opened(self, agent_id: str) -> tuple[AgentConversation, list[Message] | None]:
+        conversation = self._members.new("A", agent_id)
+        return conversation, conversation.open()
+
+    # Strands' session interface
+
+    def initialize(self, agent: Agent, **kwargs: Any) -> None:
+        """Restore the agent, or begin its conversation.
+
+        Raises:
+            StoreUnavailableError: What is stored cannot be read.
+            CorruptRecordError: What is stored cannot be trusted.
+            ValueError: The agent is bidirectional, allows reentrant invocations, or shares its id with another one here.
+        """
+        check_supported(agent)
+        members = self._members
+        if members.live(agent.agent_id) not in (None, agent):
+            raise ValueError(f"agent_id {agent.agent_id!r:.80} is already used in this session manager; give each its own")
+        if hasattr(agent.conversation_manager, "persist_layout"):
+            agent.conversation_manager.persist_layout = False
+        else:  # no conversation manager of this package, which would render the requests
+            agent.add_middleware(InvokeModelStage.Input, render_request)
+        prefetched = members.prefetched.pop(agent.agent_id, None)
+        conversation, messages = prefetched or self._opened(agent.agent_id)
+        live = SessionAgent(agent, conversation)
+        live.begin(agent, messages)
+        members.conversations["A", agent.agent_id] = conversation
+        members.agents[agent.agent_id] = live
+
+    def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
+        """Take note of a message, without I/O in a turn, with which it is saved; else it is saved at once."""
+        live = self._members.agent(agent)
+        live.append(message, agent)
+        if not live.in_turn:
+            self._save_now(live)
+
+    def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
+        """Put the redacted message in place of the original in everything that is kept.
+
+        Waits until each tier that answers has it, at most ``durable_deadline``. On an event loop it returns at once, and the
+        agent's next hook waits, at the latest at the end of the turn. Nothing that is stored later has the original.
+        """
+        live = self._members.agent(agent)
+        futures = live.redact(redact_message)
+        self._members.redacted(redact_message)
+        for future in futures:
+            if is_on_event_loop():
+                live.settle_later(future)
+            else:
+                wait_for(future, self._tiers)
+
+    def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
+        """Save the agent as it is; in a turn, take note that it changed, without I/O: it is saved with the turn.
+
+        Waits until the first tier has it: at most ``hot_deadline`` on an event loop, ``durable_deadline`` elsewhere.
+        """
+        live = self._members.agent(agent)
+        if not live.in_turn:
+            live.capture_between_turns()
+            self._save_now(live)
+
+    def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
+        """Restore a Graph or Swarm, or begin its record."""
+        conversation = self._members.new("M", source.id, keeps_window=False)
+        _restore_run(source, conversation)
+        self._members.conversations["M", source.id] = conversation
+
+    def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
+        """Save the state of a Graph or Swarm and wait for it; the hooks do the same without blocking the loop."""
+        wait_for(_request_run_save(source, self._members.run(source.id)), self._tiers)
+
+    # What users call
+
+    def flush(self) -> None:
+        """Save and flush everything of this session, and wait for it.
+
+        Raises:
+            StoreUnavailableError: The durable tier (without one, the hot tier) did not take it; it is kept and tried again.
+            ConflictError: Someone else's change cannot be merged with it.
+        """
+        futures = []
+        for (kind, id_), conversation in self._members.conversations.copy().items():
+            if kind == "A" and id_ in self._members.agents:
+                self._members.agents[id_].capture_between_turns()
+            futures.append(conversation.saver.request_flush())
+        for future in futures:
+            future.result()
+
+    def close(self) -> None:
+        """Flush everything and tell the durable tier that it has it all. The manager can still be used."""
+        for conversation in self._members.conversations.copy().values():
+            conversation.saver.is_closing = True
+        self.flush()
+
+    # Inside
+
+    def _save_now(self, live: SessionAgent) -> None:
+        wait_anywhere(live.conversation.saver.request(), self._tiers)
+
+
+def _restore_run(source: MultiAgentBase, conversation: AgentConversation) -> None:
+    """Open the conversation, and give the orchestrator its stored state; raises what ``AgentConversation.open`` does."""
+    if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
+        with trusted(conversation.place.conversation):
+            source.deserialize_state(load(dump(conversation.local.states[ORCHESTRATOR])))
+
+
+def _begin_run(conversation: AgentConversation) -> None:
+    """Take note that a run begins: if the conversation was deleted, the record begins anew; raises what ``check`` does."""
+    conversation.saver.check()
+    conversation.take_over([])
+
+
+def _request_run_save(source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False) -> Future[None]:
+    """Save the orchestrator's state on the writer; flush it if the run ends with an interrupt."""
+    state = source.serialize_state()
+    conversation.set_entry(ORCHESTRATOR, state)
+    return conversation.saver.request(flush=is_over and state.get("status") == "interrupted")

@@ -1,0 +1,181 @@
+"""Stores and rules of saving of a session manager, and the connection of a conversation with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from strands_manga_memory.arguments import of_kind, positive, seconds, with_method
+from strands_manga_memory.session.places import FIRST_LOOK, ExpiryIndex, Place, directory_entry, directory_key, tombstone_key
+from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.hot_tier import HotTier
+from strands_manga_memory.session.protocol.record import Record
+from strands_manga_memory.session.ttl import TtlPolicy, gaps_of
+from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.stores.writer import Writer, shared_writer
+from strands_manga_memory.telemetry import RETURN, note
+
+OnConflict = Literal["merge", "raise"]
+OnStoreError = Literal["degrade", "raise"]
+Refresh = Literal["never", "turn"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tiers:
+    """The stores, their writer and health, and the rules of saving; most fields are those of ``TieredSessionManager``.
+
+    ``on_conflict`` and ``on_store_error`` are "raise" for maintenance, which must not go on without a store's answer.
+
+    Raises:
+        ValueError: A field is out of range, or there is neither a hot nor a durable tier.
+    """
+
+    hot: HotStore | None
+    durable: Table | None
+    writer: Writer
+    codec: Codec
+    clock: Callable[[], float]
+    ttl: TtlPolicy = field(default_factory=TtlPolicy)
+    flush_every: int = 5
+    on_conflict: OnConflict = "merge"
+    on_store_error: OnStoreError = "degrade"
+    refresh: Refresh = "never"
+    resume_cold: bool = True
+    hot_deadline: float = 0.05
+    durable_deadline: float = 2.0
+    max_unsaved: int = 10_000
+    hot_health: TierHealth = field(default_factory=TierHealth)
+    durable_health: TierHealth = field(default_factory=TierHealth)
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (("refresh", self.refresh, get_args(Refresh)),):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.80}")
+        positive("flush_every", self.flush_every)
+        positive("max_unsaved", self.max_unsaved)
+        seconds("hot_deadline", self.hot_deadline)
+        seconds("durable_deadline", self.durable_deadline)
+        of_kind("codec", self.codec, Codec, "a Codec(...)")
+        of_kind("ttl", self.ttl, TtlPolicy, "a TtlPolicy(...)")
+        of_kind("resume_cold", self.resume_cold, bool, "True or False")
+        with_method("clock", self.clock, "__call__()", "a function that returns seconds since 1970")
+        if self.hot is None and self.durable is None:
+            raise ValueError(
+                "hot and durable are both None: pass a store or a URL, such as durable='sqlite:///sessions.sqlite3'"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        hot: HotStore | None,
+        durable: Table | None,
+        *,
+        codec: Codec | None = None,
+        ttl: TtlPolicy | None = None,
+        **rules: Any,
+    ) -> Tiers:
+        """Return tiers with the writer and the health that all who use these stores in this process share.
+
+        A hot tier that ends with the process says nothing that a durable one beside it would not: it is left out.
+        """
+        if hot is not None and durable is not None and not hot.survives_process:
+            hot = None
+        writer = shared_writer(hot, durable)
+        return cls(
+            hot=hot,
+            durable=durable,
+            writer=writer,
+            hot_health=writer.hot_health,
+            durable_health=writer.durable_health,
+            codec=codec or Codec(),
+            ttl=ttl or TtlPolicy(),
+            **rules,
+        )
+
+    def returned(self, away: float, now: float) -> None:
+        """Take note that a user comes back to a conversation ``now`` after some seconds."""
+        gaps_of(self.writer, self.durable).add(away, now)
+        note(RETURN, away)
+
+
+def connect(
+    place: Place,
+    tiers: Tiers,
+    *,
+    ids: Mapping[str, Any],
+    check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
+) -> Conversation:
+    """Return a process's hold of a conversation, without any I/O; nothing is known of it yet.
+
+    Args:
+        place: The conversation.
+        tiers: The stores, and the rules of saving.
+        ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``, as far as they are known. A caller that may begin
+            the conversation gives all of them: by them it is found again.
+        check_merge: Called before the changes of another writer are joined with unsaved ones; raises if they must not be.
+    """
+    known = {name: str(value) for name, value in ids.items() if value is not None}
+    return Conversation(
+        hot=hot_tier(place, tiers),
+        durable=durable_tier(place, tiers, ids=known),
+        clock=tiers.clock,
+        ttl=lambda record: hot_seconds(record, tiers),
+        session_seconds=tiers.ttl.session,
+        flush_every=tiers.flush_every,
+        ids=known,
+        check_merge=check_merge,
+    )
+
+
+def hot_tier(place: Place, tiers: Tiers) -> HotTier | None:
+    """Return a conversation's hot tier; None if there is none."""
+    if tiers.hot is None:
+        return None
+    return HotTier(
+        tiers.hot,
+        place.conversation,
+        codec=tiers.codec,
+        keeps_log=tiers.durable is None,
+        refreshed_by_reads=tiers.ttl.refreshed_by_reads,
+    )
+
+
+def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> DurableTier | None:
+    """Return a conversation's durable tier; None if there is none."""
+    if tiers.durable is None:
+        return None
+    directory = directory_key(place.session, ids)
+
+    def expires_at(record: Record) -> int:
+        keeps = tiers.ttl.tombstone_seconds if record.is_empty else tiers.ttl.session + tiers.ttl.grace
+        return math.ceil(tiers.clock() + keeps)
+
+    def index_items(stored: Mapping[str, str]) -> list[Item]:
+        listed = directory_entry(place.session, stored)
+        return [*ExpiryIndex.items(place, stored, due=tiers.clock() + FIRST_LOOK), *([listed] if listed else [])]
+
+    return DurableTier(
+        tiers.durable,
+        place.session,
+        place.member,
+        codec=tiers.codec,
+        expires_at=expires_at,
+        index_items=index_items,
+        watched=[tombstone_key(place.session), *([tombstone_key(directory[0])] if directory else [])],
+        has_hot=tiers.hot is not None,
+        clock=tiers.clock,
+    )
+
+
+def hot_seconds(record: Record, tiers: Tiers) -> float:
+    """Return the seconds from now that a record lives in the hot tier."""
+    if record.is_empty:
+        return tiers.ttl.tombstone_seconds
+    seconds = tiers.ttl.ttl(record.turn_count)
+    return max(1.0, record.created + seconds - tiers.clock()) if tiers.ttl.mode == "fixed" else seconds

@@ -1,0 +1,203 @@
+"""Times to live of conversations, and the gaps between the returns of users, by which they can be chosen."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.forks import at_fork
+from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.writer import Writer
+from strands_manga_memory.telemetry.histogram import LogHistogram
+
+logger = logging.getLogger(__name__)
+
+Tier = Literal["standard", "premium", "vip"]
+Mode = Literal["fixed", "sliding", "activity", "hybrid"]
+
+TOMBSTONE_SECONDS = 25 * 3600.0
+"""Least number of seconds for which stores keep a tombstone."""
+
+_HYBRID: dict[str, tuple[float, int, float]] = {
+    "standard": (1800.0, 10, 2700.0),
+    "premium": (2700.0, 8, 3600.0),
+    "vip": (3600.0, 5, 7200.0),
+}
+"""Seconds at first, the number of turns from which a conversation is deep, seconds from then on."""
+
+_SECONDS = 1800.0
+_GROWING = 20
+"""Turns after the first with each of which a conversation that lives by its activity lives longer; twice as long after all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TtlPolicy:
+    """Time to live of a conversation in the hot tier, and of a session in the durable one.
+
+    Args:
+        tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that
+            returns it, asked at each use, because a tier may change while a session lives.
+        mode: ``hybrid`` (default): by tier and depth, refreshed by the agent's reads and writes. ``sliding``: ``seconds``,
+            refreshed the same way. ``activity``: ``seconds``, a twentieth of it more for each turn after the first and twice as
+            long at most (by default 1,800 to 3,600 from 21 turns on), refreshed by writes only. ``fixed``: ``seconds`` from the
+            first write, never refreshed.
+        seconds: Seconds to live in the modes other than ``hybrid``; given with ``hybrid`` it means ``sliding``. Default 1,800.
+        session: Seconds after the last flush at which the session ends and the next use starts a new one. Default 86,400.
+        grace: Seconds that stores keep data beyond its logical expiry. Default and least 3,600.
+
+    Raises:
+        ValueError: A mode is unknown, or a number of seconds is not positive.
+    """
+
+    tier: str | Callable[[], str] = "standard"
+    mode: Mode = "hybrid"
+    _: KW_ONLY
+    seconds: float | None = None
+    session: float = 86_400.0
+    grace: float = field(default=3600.0)
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r:.80}")
+        if not isinstance(self.tier, str) and not callable(self.tier):
+            raise ValueError(f"tier must be a string or a function that returns one, got {self.tier!r:.80}")
+        for name, value in (("seconds", 1.0 if self.seconds is None else self.seconds), ("session", self.session)):
+            if not (isinstance(value, int | float) and value > 0):
+                raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
+        if not self.grace >= 3600:
+            raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
+
+    def ttl(self, turn_count: int) -> float:
+        """Return the seconds a conversation of ``turn_count`` turns lives in the hot tier after its last use."""
+        if self.mode != "hybrid" or self.seconds is not None:
+            seconds = _SECONDS if self.seconds is None else float(self.seconds)
+            return seconds * (1 + min(max(turn_count - 1, 0), _GROWING) / _GROWING) if self.mode == "activity" else seconds
+        tier = self.tier() if callable(self.tier) else self.tier
+        first, depth, deep = _HYBRID.get(tier.lower(), _HYBRID["standard"])
+        return deep if turn_count >= depth else first
+
+    @property
+    def tombstone_seconds(self) -> float:
+        """Seconds for which stores keep a tombstone: 25 hours, and longer than an unused copy stays in any tier."""
+        longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
+        return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)
+
+    @property
+    def refreshed_by_reads(self) -> bool:
+        """Whether the agent's own reads start the time to live anew."""
+        return self.mode in ("hybrid", "sliding")
+
+
+PARTITION = "returns/all"
+"""Where they are kept. No session id holds a slash, so it is none."""
+
+KEPT_SECONDS = 90 * 86_400.0
+"""How long a day's counts are kept."""
+
+_EVERY_SECONDS = 300.0
+
+
+class ReturnGaps:
+    """Counts gaps in this process, and stores the counts every 5 minutes: a record a process and day, one write each time.
+
+    A gap costs a few microseconds and no I/O. What a process has counted since its last write goes with it if it is killed.
+
+    Args:
+        table: The durable tier; None: they are only counted.
+        writer: Writes in the background.
+    """
+
+    def __init__(self, table: Table | None, writer: Writer) -> None:
+        self._table = None if table is None else weakref.ref(table)
+        self._writer = weakref.ref(writer)
+        self._lock = threading.Lock()
+        self._process = uuid.uuid4().hex[:12]
+        self._day = ""
+        self._saved_at: float | None = None
+        self.gaps = LogHistogram()
+
+    def add(self, gap: float, now: float) -> None:
+        """Count a gap of some seconds that ended ``now``."""
+        with self._lock:
+            self.gaps.add(gap)
+            if self._saved_at is None:
+                self._day, self._saved_at = _day(now), now
+            is_due = now - self._saved_at >= _EVERY_SECONDS
+            if is_due:
+                self._saved_at = now
+        writer = self._writer()
+        if is_due and writer is not None:
+            writer.submit(self, lambda: self.save(now))
+
+    def save(self, now: float) -> None:
+        """Store what was counted; if the table does not answer, the next time will do. A new day has a record of its own."""
+        table = None if self._table is None else self._table()
+        with self._lock:
+            counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}
+            day = self._day
+        if table is None or not counts:
+            return
+        key = {table.schema.partition: PARTITION, table.schema.sort: f"{day}#{self._process}"}
+        try:
+            table.put({**key, "counts": counts, table.schema.ttl: int(now + KEPT_SECONDS)})
+        except StoreError as error:
+            logger.debug("error=<%s> | the gaps between returns were not stored, it is tried again", type(error).__name__)
+            return
+        with self._lock:
+            if day == self._day and day != _day(now):
+                self._day, self.gaps = _day(now), LogHistogram(counts=_more(self.gaps.counts, counts))
+
+
+def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
+    """Return the gaps that all processes have stored.
+
+    Args:
+        table: The durable tier.
+        since: Leave out days before this one, in seconds since 1970.
+
+    Raises:
+        StoreUnavailableError: The table does not answer.
+    """
+    gaps = LogHistogram()
+    for item in table.query(PARTITION, first=_day(since)):
+        counts: Mapping[str, Any] = item.get("counts") or {}
+        gaps.merge({int(bucket): int(count) for bucket, count in counts.items()})
+    return gaps
+
+
+def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
+    """Return the one ``ReturnGaps`` of a pair of stores in this process."""
+    with _lock:
+        found = _known.get(writer)
+        if found is None:
+            found = _known[writer] = ReturnGaps(getattr(table, "observes", table), writer)
+        return found
+
+
+def _more(now: Mapping[int, int], stored: Mapping[str, int]) -> dict[int, int]:
+    """Return what was counted beyond what is stored."""
+    rest = {bucket: count - stored.get(str(bucket), 0) for bucket, count in now.items()}
+    return {bucket: count for bucket, count in rest.items() if count}
+
+
+def _renew_after_fork() -> None:
+    """Count anew in the child of a fork: what was counted is the parent's to store."""
+    global _lock
+    _lock = threading.Lock()
+    _known.clear()
+
+
+def _day(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+
+
+_known: weakref.WeakKeyDictionary[Writer, ReturnGaps] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+at_fork(after_in_child=_renew_after_fork)
