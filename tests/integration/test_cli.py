@@ -88,6 +88,7 @@ def test_inspect_shows_tiers_window_entities_and_fates(url: str, capsys: Any, mo
 
 
 def test_inspect_touches_no_time_to_live(valkey_server: servers.Valkey, url: str, capsys: Any) -> None:
+    valkey_server.flush()  # earlier tests of this worker may have left a conversation of the same name
     held(url, hot=valkey_server.url, hot_deadline=10.0)  # on a busy machine the conversation must be in the hot tier, too
     with valkey_server.client() as client:
         [key] = [key for key in client.scan_iter() if b":c::u1:s1/" in key]
