@@ -50,7 +50,7 @@ def page() -> str:
 
 def _tables() -> Iterator[str]:
     yield f"<!-- settings: begin -->\n{markdown()}\n"
-    yield "## Parameters of the parts\n\nAs their docstrings say; what has no default must be given.\n"
+    yield "## Parameters of the parts\n\nFrom the docstrings. Parameters without a default are required.\n"
     for kind in DOCUMENTED:
         yield f"\n### {kind.__name__}\n\n| parameter | default | meaning |\n|---|---|---|\n"
         for name, default, meaning in parameters(kind):

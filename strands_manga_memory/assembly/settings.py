@@ -95,30 +95,28 @@ class MangaMemorySettings(BaseModel):
     )
     users_url: str | None = Field(
         None,
-        description="Known about users, as `open_table` takes it; `true`: beside the durable tier; unset, `none`: nothing",
+        description="User memory, as `open_table` takes it; `true`: next to the durable tier; unset, `none`: no user memory",
     )
     create_tables: bool = Field(
         default=True, strict=True, description="Create missing tables and their TTL setting when they are opened"
     )
     flush_every: Turns = Field(5, ge=1, le=1000, description="Turns between flushes to the durable tier")
-    refresh: Refresh = Field("never", description="Whether each turn reads first what other devices saved")
+    refresh: Refresh = Field("never", description="Whether each turn first reads changes of other devices")
     resume_cold: bool = Field(
-        default=True, strict=True, description="Whether a conversation that left the hot tier is taken up again"
+        default=True, strict=True, description="Whether a conversation that left the hot tier continues from durable data"
     )
-    hot_deadline: Seconds = Field(0.05, gt=0, le=60, description="Longest that a turn waits for the hot tier")
+    hot_deadline: Seconds = Field(0.05, gt=0, le=60, description="Longest wait of a turn for the hot tier")
     durable_deadline: Seconds = Field(
-        2.0, gt=0, le=60, description="Longest that a turn waits for the durable tier, where no other survives the process"
+        2.0, gt=0, le=60, description="Longest wait of a turn for the durable tier, if no other survives the process"
     )
-    profile_deadline: Seconds = Field(0.25, gt=0, le=60, description="Longest that the start of an agent waits for a profile")
-    max_unsaved: Messages = Field(10_000, ge=1, le=1_000_000, description="Unsaved messages from which on a turn is refused")
-    ttl_tier: Tier = Field("standard", description="Tier of users whose time to live is by tier and depth")
-    ttl_mode: Mode = Field("hybrid", description="What starts the time to live anew, and how long it is")
-    ttl_seconds: Seconds | None = Field(
-        None, gt=0, le=31_536_000, description="Time to live in the hot tier; unset: as tier and mode say"
-    )
+    profile_deadline: Seconds = Field(0.25, gt=0, le=60, description="Longest wait of an agent's start for a profile")
+    max_unsaved: Messages = Field(10_000, ge=1, le=1_000_000, description="Unsaved messages from which turns are refused")
+    ttl_tier: Tier = Field("standard", description="User tier, from which the TTL is derived in the mode `hybrid`")
+    ttl_mode: Mode = Field("hybrid", description="How the TTL is determined, and when it is renewed")
+    ttl_seconds: Seconds | None = Field(None, gt=0, le=31_536_000, description="TTL in the hot tier; unset: by tier and mode")
     session_ttl: Seconds = Field(86_400.0, gt=0, le=31_536_000, description="Time after the last flush at which a session ends")
     ttl_grace: Seconds = Field(3_600.0, ge=3600, le=31_536_000, description="Time that stores keep data beyond its expiry")
-    history: History = Field("importance", description="How an agent's history is kept small, unless `agent_kwargs` says")
+    history: History = Field("importance", description="Method that limits the history, unless set in `agent_kwargs`")
     max_tokens: Tokens | None = Field(
         None,
         ge=1,
@@ -130,41 +128,37 @@ class MangaMemorySettings(BaseModel):
         None,
         ge=1,
         le=10_000_000,
-        description="Tokens to which a full history is brought; unset: what leaves room for seven turns",
+        description="Tokens to which a full history is reduced; unset: leaves space for seven turns",
     )
-    max_turns: Turns | None = Field(
-        None, ge=1, le=10_000, description="Turns that a history keeps at most; unset: as many as fit"
-    )
+    max_turns: Turns | None = Field(None, ge=1, le=10_000, description="Most turns of a history; unset: as many as fit")
     summary_trigger_tokens: Tokens | None = Field(
         None,
         ge=1,
         le=10_000_000,
-        description="Tokens of history that are summarized; unset: about twice its budget, at most half the model's window",
+        description="Tokens of history that trigger a summary; unset: about twice its budget, at most half the model's window",
     )
-    summary_trigger_turns: Turns = Field(20, ge=1, le=10_000, description="Turns since the last summary that are summarized")
-    summary_keep_turns: Turns = Field(3, ge=1, le=1000, description="Last turns that a summary leaves whole")
+    summary_trigger_turns: Turns = Field(20, ge=1, le=10_000, description="Turns since the last summary that trigger one")
+    summary_keep_turns: Turns = Field(3, ge=1, le=1000, description="Last turns that a summary does not replace")
     recall: bool = Field(
-        default=False, strict=True, description="Whether agents bring back what left the window, unless `agent_kwargs` says"
+        default=False, strict=True, description="Whether agents quote evicted messages, unless set in `agent_kwargs`"
     )
     recall_tokens: Tokens | None = Field(
         None, ge=1, le=10_000_000, description="Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's"
     )
     task_state: bool = Field(
-        default=False, strict=True, description="Whether agents keep where the task stands, unless `agent_kwargs` says"
+        default=False, strict=True, description="Whether agents track the task, unless set in `agent_kwargs`"
     )
     pii_actions: PiiActions | None = Field(
-        None, description="What becomes of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
+        None, description="Treatment of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
     )
     retention_days: RetentionDays | None = Field(
-        None, description="Days for which memories are kept, by type; unset: 90, feedback and facts 180, patterns 30"
+        None, description="Days that memories are stored, by type; unset: 90, feedback and facts 180, patterns 30"
     )
-    breaker_failures: Failures = Field(5, ge=1, le=1000, description="Failures in a row that open a tool's breaker")
+    breaker_failures: Failures = Field(5, ge=1, le=1000, description="Consecutive failures that open a tool's breaker")
     breaker_reset_after: Seconds = Field(30.0, gt=0, le=600, description="Time that a breaker stays open")
-    breaker_users: Users = Field(2, ge=1, le=1000, description="Users who must see a tool fail until its breaker opens")
-    breaker_timeout: Seconds = Field(2.0, gt=0, le=3600, description="Longest that a call of a guarded tool may take")
-    telemetry: bool = Field(
-        default=True, strict=True, description="Whether anything is told to OpenTelemetry and kept for `stats()`"
-    )
+    breaker_users: Users = Field(2, ge=1, le=1000, description="Users who must get errors of a tool before its breaker opens")
+    breaker_timeout: Seconds = Field(2.0, gt=0, le=3600, description="Longest call of a guarded tool")
+    telemetry: bool = Field(default=True, strict=True, description="Whether OpenTelemetry and `stats()` receive data")
 
     @field_validator("hot_url", "durable_url", "users_url")
     @classmethod

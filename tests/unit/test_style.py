@@ -31,7 +31,8 @@ PAGES = (
             *("operations", "promises", "quickstart", "security", "sessions", "troubleshooting"),
         )
     ),
-    *(f"strands_manga_memory/{name}/README.md" for name in ("ops", "prompt", "session", "squad", "user_data")),
+    *(f"strands_manga_memory/{name}/README.md" for name in ("mcp", "memory", "messages", "ops", "prompt")),
+    *(f"strands_manga_memory/{name}/README.md" for name in ("session", "squad", "state", "stores", "user_data")),
     "strands_manga_memory/ops/runbook.md",
 )
 """Pages that keep the rules. The list only grows."""
