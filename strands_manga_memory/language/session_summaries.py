@@ -79,9 +79,7 @@ _ANSWERED_OVERLAP = 0.4
 _SHORT_SOURCE = 40
 """A summary may be longer than a source of less than so many tokens."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
-_NO_TOPIC = frozenset(
-    ("User Assistant Yes No Hi Hello Thanks Thank OK Okay Please Could Would Can Do What When Where I I'm I'd I've").split()  # noqa: SIM905
-)
+_NO_TOPIC = EN.words("summaries.no_topic")
 
 
 class SessionSummary(BaseModel):

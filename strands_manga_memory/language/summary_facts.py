@@ -105,8 +105,7 @@ _REACH = 6
 _REMEMBERED = 4_096
 """Size of the cache of topics: each correction is compared with the facts before it."""
 
-_CORRECTING_WORDS = "actually meant mean instead change make wrong please sorry rather about with from that this"
-_CORRECTING = frozenset(_CORRECTING_WORDS.split())
+_CORRECTING = EN.words("facts.correcting")
 _LONGER = 3
 
 _COMPARED_TYPES = """

@@ -143,29 +143,15 @@ _OTHER_ENDS = (";", " .", " !", " ?")
 
 _EDGES = " .,;:!?()[]*|-–—…、。！？・"
 
-_EMPTY_WORDS = """
-a an the i i'm i'd i've i'll me we us our he she they you your it its that these those is are was were be been being am
-do does did done have has had having will would can could should may might must shall let lets let's please just also so
-very really quite too then there here as well ok okay yes yeah yep no nope sure thanks thank hi hello hey oh ah um well
-now hmm want wanted need needed like looking look find get give tell show know think see try help make sure going go
-some any what which who how when where why because if while but or and about into out up off over again more other else
-something anything nothing thing things one's isn't aren't 's 'd 'm 've 'll 're great good nice perfect fine alright
-cool right all it's that's there's what's gonna wanna kindly maybe perhaps probably actually sounds sound possible
-available
-"""
-_EMPTY = frozenset(_EMPTY_WORDS.split())
+_EMPTY = EN.words("condense.empty")
 """Words that are left out where they stand alone or at the edge of a phrase."""
 
-_GLUE_WORDS = """
-a an the of in on at to from for with by and or after before until not no without per my is than as this next last
-"""
-_GLUE = frozenset(_GLUE_WORDS.split())
+_GLUE = EN.words("condense.glue")
 """Words kept between two kept words, so that names and phrases stay whole."""
 
 _CARRIES_NOTHING = _EMPTY | _GLUE
 
-_LEADING_GLUE_WORDS = "the my no not without after before until from to in at on for by this next last"
-_LEADING_GLUE = frozenset(_LEADING_GLUE_WORDS.split())
+_LEADING_GLUE = EN.words("condense.leading_glue")
 """Words that are kept before a word that stays."""
 
 _MOST_GLUE = 2
@@ -240,8 +226,7 @@ def _condensed_japanese(sentence: str) -> str:
 
 
 _CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
-_MINE_WORDS = "my our i'm we're named called"
-_MINE = frozenset(_MINE_WORDS.split())
+_MINE = EN.words("condense.mine")
 _MINE_PHRASES = re.compile("i am |i live|i work|call me|私の|うちの|僕の|妻|夫|息子|娘|母|父")
 _NUMBER_NAMES = "one two three four five six seven eight nine ten eleven twelve"
 _NUMBER_WORDS = _NUMBER_NAMES.split()
