@@ -7,7 +7,7 @@ import logging
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +92,9 @@ class HistoryRecall(Plugin):
     A greeting, thanks or a farewell brings nothing back. Every message of the agent is indexed, under any
     conversation manager; a message that is in the history whole is not quoted. The quotes stand before the user's own
     words in the message that opened the turn, in each request of it, escaped, each with speaker and time (UTC). Each
-    contains a content word of the question, unless a retriever of yours found it by its meaning; small talk and failed
-    tool results are not quoted. Quotes are never stored. Indexing and searching run in a thread; the default index is
+    contains a content word of the question, unless it is the user's reply to a quoted question of the assistant, or a
+    retriever of yours found it by its meaning; small talk and failed tool results are not quoted. Quotes are never
+    stored. Indexing and searching run in a thread; the default index is
     in memory only.
 
     Redacted text is not brought back: a message is indexed after its turn, one that changes in the history later is
@@ -272,9 +273,10 @@ class RecallSearch:
     def find(self, question: str, leave_out: Iterable[str] = ()) -> list[RecallHit]:
         """Return the messages that fit a question, the best first.
 
-        The neighbours of a message add to its score. Each message shares a content word with the question, or was found by
-        its meaning; of a tool result the names of its fields do not count. Messages that fit much worse than the best follow
-        in the order of the first search.
+        The neighbours of a message add to its score. Each message shares a content word with the question, is the user's reply
+        to a question of the assistant that does, or was found by its meaning; of a tool result the names of its fields do not
+        count. Before such a reply comes the question that it answers. Messages that fit much worse than the best follow in the
+        order of the first search.
         """
         question = head_and_tail(question)
         first = self._retriever.search(question, _CANDIDATES)
@@ -286,13 +288,18 @@ class RecallSearch:
         unwanted = frozenset(leave_out)
         fit = _spread(scores, found)
         days = parse_days(question, lambda: _day(self._clock()))
+        related = {number for number, message in found.items() if _is_related(message, asked)}
+        replies = {number for number in found if number not in related and _is_reply(number, found, related)}
         hits = [
             RecallHit(number, message, fit[number] * _worth(message, days))
             for number, message in found.items()
-            if message.id not in unwanted and message.text and (number in by_meaning or _is_relevant(message, asked))
+            if message.id not in unwanted
+            and message.text
+            and (number in by_meaning or (number in related | replies and not _only_asks(message)))
         ]
         hits.sort(key=lambda hit: (-hit.score, -hit.number))
-        return _strong_first(hits, [hit.number for hit in first])
+        ranked = _strong_first(hits, [hit.number for hit in first])
+        return _questions_first(ranked, replies, {at: found[at] for at in found if found[at].id not in unwanted})
 
     def _expand(self, question: str, first: Sequence[RecallHit]) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
         """Return the scores of both searches, and their messages with the neighbours of the best."""
@@ -307,9 +314,34 @@ class RecallSearch:
         return scores, found
 
 
-def _is_relevant(message: ArchivedMessage, asked: frozenset[str]) -> bool:
-    """Return whether a message shares a term with a question, and does not only ask, which answers nothing."""
-    return not asked.isdisjoint(evidence_terms(message.searched)) and not _only_asks(message)
+def _is_related(message: ArchivedMessage, asked: frozenset[str]) -> bool:
+    """Return whether a message shares a term with a question."""
+    return not asked.isdisjoint(evidence_terms(message.searched))
+
+
+def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
+    """Return whether a message is the user's reply to a question of the assistant that is among the related messages."""
+    before = found.get(number - 1)
+    return (
+        before is not None
+        and number - 1 in related
+        and before.text.endswith(_QUESTION_ENDS)
+        and (before.speaker, found[number].speaker) == ("assistant", "user")
+    )
+
+
+def _questions_first(
+    hits: Sequence[RecallHit], replies: Collection[int], found: Mapping[int, ArchivedMessage]
+) -> list[RecallHit]:
+    """Return ranked hits with the question of each reply right before the reply, unless the question comes earlier."""
+    ranked: dict[int, RecallHit] = {}
+    by_number = {hit.number: hit for hit in hits}
+    for hit in hits:
+        if hit.number in replies and (question := found.get(hit.number - 1)) is not None:
+            asked = by_number.get(hit.number - 1, RecallHit(hit.number - 1, question, hit.score))
+            ranked.setdefault(asked.number, asked)
+        ranked.setdefault(hit.number, hit)
+    return list(ranked.values())
 
 
 def _only_asks(message: ArchivedMessage) -> bool:

@@ -181,6 +181,24 @@ def test_small_talk_and_neighbours_without_a_word_of_the_question_are_not_quoted
     assert [line.partition("] ")[2] for line in lines] == ["My cat is called Momo."]
 
 
+def test_a_reply_to_a_quoted_question_of_the_assistant_is_quoted_with_it() -> None:
+    """The user's reply shares no word with the later question; an answer of the assistant that shares none is not quoted."""
+    agent = build_agent(["Which city of Japan did you see?", "Noted.", "It has twelve chapters.", *["Fine weather."] * 9])
+    for text in [
+        "I came home yesterday.",
+        "Sendai, with two friends of mine.",
+        "Is there a novel on Japan?",
+        *["Tell me about the weather."] * 4,
+        "Where in Japan was I?",
+    ]:
+        agent(text)
+    lines = [line for line in quotes_of(agent).splitlines() if line.startswith("[")]
+    assert [line.partition("] ")[2] for line in lines] == [
+        "Which city of Japan did you see?",
+        "Sendai, with two friends of mine.",
+    ]
+
+
 @pytest.mark.parametrize("question", ["How long was my course?", "How long was my course? Answer in number of semesters."])
 def test_an_instruction_how_to_answer_does_not_change_the_quotes(question: str) -> None:
     """A sentence that only says how to answer brings no messages of its own."""
