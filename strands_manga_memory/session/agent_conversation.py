@@ -408,9 +408,19 @@ class AgentConversation:
         """Messages so far, with those that no store has yet."""
         return self.local.base.message_count + self.local.unsaved_messages
 
-    def history(self, *, after: int = 0, unsaved: AgentConversation | None = None) -> Iterator[LogEntry]:
-        """Yield the log after a number, with the messages that only ``unsaved`` has: the same conversation in use here."""
-        log = dict(self.hold.history())
+    def history(
+        self, *, after: int = 0, last: int | None = None, unsaved: AgentConversation | None = None
+    ) -> Iterator[LogEntry]:
+        """Yield the log in order.
+
+        Args:
+            after: Number of a message: only those after it.
+            last: Only so many messages of the end. Of a durable log no more is read.
+            unsaved: The same conversation in use here: its messages that no tier has are included.
+        """
+        if last == 0:
+            return
+        log = dict(self.hold.history(newest=last))
         if unsaved is not None:
             with unsaved.lock:
                 own, redactions = dict(unsaved.local.own), unsaved.local.base.redactions
@@ -418,7 +428,13 @@ class AgentConversation:
                     own = unsaved.local.unsaved() if unsaved.local.base.incarnation > self.local.base.incarnation else {}
             for key, turn in own.items():
                 log[key] = turn.merge(log.get(key, turn)).redact(redactions.get(key, {}))
-        yield from (entry for entry in self._entries(log) if entry.seq > after)
+        entries = list(self._entries(log, since=min(log, default=None) if last is not None else None))
+        if last is not None and len(entries) >= last > 0:
+            holders = [self, *([] if unsaved is None else [unsaved])]
+            earlier = max(holder.message_count for holder in holders) - len(entries)
+            turns = max(holder.turn_count for holder in holders) - entries[-1].turn
+            entries = [_shifted(entry, max(0, earlier), max(0, turns)) for entry in entries[-last:]]
+        yield from (entry for entry in entries if entry.seq > after)
 
     def window(self) -> list[LogEntry]:
         """Return the messages of the log that the history holds as they were said, in its order."""
@@ -431,7 +447,7 @@ class AgentConversation:
                 turns = {**self.local.base.turns, **self.local.own}
             known = list(self._entries(turns))
             missing = max(0, self.message_count - len(known))
-            log = {entry.slot: _shifted(entry, missing) for entry in known}
+            log = {entry.slot: _shifted(entry, missing, 0) for entry in known}
         return [log[slot] for slot in slots if slot in log]
 
     def shown(self) -> list[Message]:
@@ -446,11 +462,11 @@ class AgentConversation:
             self.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
         return self.tiers.writer.submit(self.place, self.saver.commit_all, slow=True)
 
-    def _entries(self, log: Mapping[TurnKey, Turn]) -> Iterator[LogEntry]:
-        """Yield the messages of a log in order; a placeholder for each message of the history that it lacks."""
+    def _entries(self, log: Mapping[TurnKey, Turn], *, since: TurnKey | None = None) -> Iterator[LogEntry]:
+        """Yield the messages of a log in order; a placeholder for each message of the history since a turn that it lacks."""
         with self.lock:
             base = self.local.base
-            lengths = {key: base.seen.get(key, 0) for key in base.shown_keys}
+            lengths = {key: base.seen.get(key, 0) for key in base.shown_keys if since is None or key >= since}
         seq = turn_number = 0
         role = "assistant"
         for key in sorted({*log, *lengths}):
@@ -502,5 +518,5 @@ def _loaded(dumped: bytes) -> Any:
     return message if is_message(message) else None
 
 
-def _shifted(entry: LogEntry, by: int) -> LogEntry:
-    return LogEntry(entry.seq + by, entry.turn, entry.at, entry.message, entry.slot, entry.revision, entry.about)
+def _shifted(entry: LogEntry, by: int, turns: int) -> LogEntry:
+    return LogEntry(entry.seq + by, entry.turn + turns, entry.at, entry.message, entry.slot, entry.revision, entry.about)

@@ -120,8 +120,7 @@ class SessionMembers:
     def log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
         """Yield the log of an agent: what is stored, whoever stored it, then what only this process has."""
         stored = self.looked_at(agent_id)
-        log = list(stored.history(after=after, unsaved=self.conversations.get(("A", self.agent_id(agent_id)))))
-        yield from log if last is None else log[max(0, len(log) - last) :]
+        yield from stored.history(after=after, last=last, unsaved=self.conversations.get(("A", self.agent_id(agent_id))))
 
     def redacted(self, message: Message) -> None:
         """Tell that a message is being redacted."""

@@ -84,6 +84,34 @@ def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(both: Stores) -
     assert sorted(both.durable.calls[before:]) == ["batch_get", "batch_get", "query"]
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["hot and durable", "durable alone"])
+def test_the_end_of_a_log_is_read_without_its_beginning(both: Stores, lost: bool) -> None:
+    window = SlidingWindowConversationManager(window_size=10)
+    live = both.agent(ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window)
+    for turn in range(43):
+        live(f"tool {turn}" if turn % 7 == 0 else f"text {turn}")
+    quiet(live)
+    if lost:
+        live._session_manager.flush()
+        both.lose_hot()
+    for manager in (live._session_manager, both.manager()):
+        whole = list(manager.records())
+        assert [record["seq"] for record in whole] == list(range(1, len(whole) + 1))
+        for last in (0, 1, 5, 11, 1000):
+            assert list(manager.records(last=last)) == whole[max(0, len(whole) - last) :]
+    read: list[bool] = []
+    query = both.durable._table.query
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        for item in query(*arguments, **named):
+            read.append(named.get("attributes") is None)
+            yield item
+
+    both.durable._table.query = counted
+    list(both.manager().records(last=6))
+    assert sum(read) <= 6
+
+
 def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
     """Commands and bytes as the server and the wire see them, at turns 162 and 222; every fifth turn is flushed, too."""
     stores = open_stores("valkey+sqlite", request)

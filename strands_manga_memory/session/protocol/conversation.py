@@ -150,12 +150,16 @@ class Conversation:
         with self._hot_io:
             return self._hot().read_archive(keys)
 
-    def history(self) -> list[tuple[TurnKey, Turn]]:
-        """Return the whole log in order, with the turns that only this process has."""
+    def history(self, *, newest: int | None = None) -> list[tuple[TurnKey, Turn]]:
+        """Return the log in order, with the turns that only this process has.
+
+        Args:
+            newest: In a durable tier, only the newest turns, as many as hold so many messages. None: all.
+        """
         with self.local.lock:
             base, own = self.local.base, dict(self.local.own)
         if self.durable is not None:
-            log = self._durable().read_log(base.incarnation)
+            log = self._durable().read_log(base.incarnation, newest=newest)
         else:
             with self._hot_io:
                 if not self._hot().is_known:

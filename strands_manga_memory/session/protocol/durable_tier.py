@@ -285,17 +285,27 @@ class DurableTier:
         turns = {wanted[where]: self._turn_in(item) for where, item in found.items()}
         return {key: turn for key, turn in turns.items() if turn is not None}
 
-    def read_log(self, incarnation: int) -> dict[TurnKey, Turn]:
-        """Return all turns of the log."""
-        prefix = self._prefix(incarnation)
+    def read_log(self, incarnation: int, *, newest: int | None = None) -> dict[TurnKey, Turn]:
+        """Return the turns of the log.
+
+        Args:
+            incarnation: The incarnation.
+            newest: Only the newest turns, as many as hold so many messages. None: all.
+        """
+        prefix, count = self._prefix(incarnation), 0
         turns = {}
-        for item in self._table.query(self._session, first=prefix, last=f"{prefix}\U0010ffff"):
+        for item in self._table.query(
+            self._session, first=prefix, last=f"{prefix}\U0010ffff", reverse=newest is not None, limit=newest
+        ):
+            if newest is not None and count >= newest:
+                break
             sort = str(item[self._table.schema.sort])
             if is_part((self._session, sort)):
                 continue
             turn = self._turn_in(item)
             if turn is not None:
                 turns[TurnKey.parse(sort.removeprefix(prefix))] = turn
+                count += len(turn.messages)
         return turns
 
     def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
