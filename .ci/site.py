@@ -91,8 +91,7 @@ def stage(source: Path) -> None:
         members = ", ".join(getattr(home, "__all__", ()))
         for member in members.split(", ") if members else ():
             setattr(home, member, getattr(home, member))  # some are loaded when they are first used
-        inherited = "   :inherited-members: BaseModel, dict\n" if name == "assembly" else ""  # MangaMemory is made of parts
-        directive = f".. automodule:: {PACKAGE}.{name}\n   :members: {members}\n   :show-inheritance:\n{inherited}"
+        directive = f".. automodule:: {PACKAGE}.{name}\n   :members: {members}\n   :show-inheritance:\n"
         text = f"# {name}\n\n```{{eval-rst}}\n{directive}```\n"
         (source / "reference" / f"{name}.md").write_text(text, encoding="utf-8")
     guides = sorted(path.stem for path in (ROOT / PACKAGE / "guide").glob("*.md"))
