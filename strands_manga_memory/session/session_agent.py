@@ -134,7 +134,10 @@ class SessionAgent:
         else:
             messages = conversation.take_over(agent.messages)
         if messages is not None:
-            self._restore(agent, messages, copy.deepcopy(self._as_built))
+            built = copy.deepcopy(dict(self._as_built))
+            if conversation.message_count:  # somebody else has begun it, with other states
+                built["state"] = {}
+            self._restore(agent, messages, built)
             await asyncio.to_thread(self._give_back_stash, agent)
         self.in_turn = True
         now, used = conversation.tiers.clock(), conversation.local.base.last_used

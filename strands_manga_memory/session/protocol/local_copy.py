@@ -76,7 +76,8 @@ class LocalCopy:
         self.has_news = self.is_overruled = self.was_stored = self.is_loaded = False
         self.dropped = self.life = 0
         self.has_met_others = False
-        self.first_incarnation = 1
+        # A hot tier alone keeps no tombstone for long, so its incarnations are told apart by the time of their beginning.
+        self.first_incarnation = self.next_incarnation(0, None) if hash_is_log else 1
         self.hot_copy: Record | None = None
         self.head_copy: Record | None = None
         self.answered_at: float | None = None
