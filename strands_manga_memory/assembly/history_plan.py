@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strands.agent.conversation_manager import ConversationManager
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import HotStore
@@ -36,6 +37,13 @@ class HistoryPlan:
 
     settings: MangaMemorySettings
     schedule: conversation.SummarySchedule | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for a schedule that is none."""
+        if self.schedule is not None:
+            from strands_manga_memory import conversation  # with summaries alone
+
+            of_kind("summary_schedule", self.schedule, conversation.SummarySchedule)
 
     @property
     def recall_tokens(self) -> int | None:

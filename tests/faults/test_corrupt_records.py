@@ -208,7 +208,7 @@ def test_a_damaged_conversation_can_be_deleted(new_process: NewProcess, services
         valkey.hset(key, mapping={"v": "x", "f:head": b"?", "f:window": "1-"})
         rows: list[Any] = [row for row in table.query(session) if "librarian" in str(row["sk"])]
         for row in rows:
-            table.put({**row, **({"last": "x", "data": b"?"} if "LOG" in row["sk"] else damage)})
+            table.put({**row, **({"turn": "?"} if "TURN" in row["sk"] else damage)})
         manager = services.manager(session)
         with pytest.raises(CorruptRecordError):
             manager.exists("librarian")

@@ -72,7 +72,8 @@ def test_a_planted_value_costs_a_restore_little(stored: tuple[Any, bytes, str, l
     client, key, conversation, urls = stored
     payload = BOMBS[kind]()
     names = ["head"] if where == "head" else [f"m{number}" for number in range(11, 11 + max(1, 2_400_000 // len(payload)))]
-    values = {f"f:{name}": planted.forged(payload, f"{conversation}#{name}", flags=1) for name in names}
+    front = b"" if where == "head" else b"000000000999.abcdef0123/2 "  # the key and length of a turn
+    values = {f"f:{name}": front + planted.forged(payload, f"{conversation}#{name}", flags=1) for name in names}
     client.hset(key, mapping=values)
     if where == "cells":
         client.hset(key, "f:window", f"1-{10 + len(names)}")

@@ -311,7 +311,10 @@ def test_a_late_write_after_a_lost_hot_tier_renames_and_doubles_nothing(world: W
     assert [message for message in log if message in before] == before
     assert sorted(texts(log)[::2]) == ["a1", "a2", "a3", "b1"]
     assert [text for text in texts(log)[::2] if text != "b1"] == ["a1", "a2", "a3"]
-    assert world.process().view() == world.durable_alone() == texts(log)
+    view = world.process().view()
+    assert view == world.durable_alone()
+    assert sorted(view) == sorted(texts(log))
+    assert [text for text in view[::2] if text != "b1"] == ["a1", "a2", "a3"]
 
 
 def test_who_goes_on_after_a_deletion_keeps_nothing_of_it_and_begins_another_life(world: World) -> None:

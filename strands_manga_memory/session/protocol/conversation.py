@@ -28,7 +28,8 @@ EMPTY_SECONDS = 3600.0
 class Conversation:
     """One process's hold of a conversation: load, save, flush, redact, delete, expire.
 
-    Thread-safe. A save and a flush may run at the same time; no lock of the agent's side is held during I/O.
+    Thread-safe. A save and a flush may run at the same time; no lock of the agent's side is held during I/O. A method that
+    needs a tier raises ``StoreUnavailableError`` if it does not answer; no change is lost by that.
 
     Args:
         hot: The hot tier; None if there is none.
@@ -174,11 +175,7 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Store the changes: in the hot tier, or in the durable one if the hot tier is empty or away.
-
-        Raises:
-            StoreUnavailableError: No tier took the changes. They are kept for the next save.
-        """
+        """Store the changes: in the hot tier, or in the durable one if the hot tier is empty or away."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
@@ -187,9 +184,6 @@ class Conversation:
 
         Args:
             writes_hot: A sweeper leaves the hot tier as it is: a write would restart its time to live.
-
-        Raises:
-            StoreUnavailableError: The durable tier does not answer.
         """
         if self.durable is None:
             self.save()
@@ -232,11 +226,7 @@ class Conversation:
         raise OvertakenError(f"the hot record was replaced {TRIES} times by others; the changes are kept")
 
     def catch_up_hot(self) -> None:
-        """Bring the hot tier up to date after an outage, also if there is no change to save.
-
-        Raises:
-            StoreUnavailableError: The hot tier does not answer.
-        """
+        """Bring the hot tier up to date after an outage, also if there is no change to save."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
@@ -270,14 +260,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush, and note in the durable head that it has everything, until the next change.
-
-        Args:
-            writes_hot: As for ``flush``.
-
-        Raises:
-            StoreUnavailableError: The durable tier does not answer.
-        """
+        """Flush, and note in the durable head that it has everything, until the next change."""
         if self.hot is not None and self.durable is not None:
             self.local.close()
         self.flush(writes_hot=writes_hot)
@@ -418,11 +401,7 @@ class Conversation:
     # Ending
 
     def store_redactions(self) -> None:
-        """Store the redactions in each tier that answers.
-
-        Raises:
-            StoreUnavailableError: A tier does not have them yet; the next save or flush tries again.
-        """
+        """Store the redactions in each tier that answers."""
         try:
             if self.durable is not None:
                 self.flush()
@@ -456,6 +435,8 @@ class Conversation:
             for attempt in range(TRIES):
                 if not durable.is_known or attempt:
                     durable.read_head_to_delete()
+                if durable.record is None:  # none, or a damaged one: the log tells which incarnation ends
+                    known = max([known, *durable.incarnations()])
                 tombstone = self.local.next_tombstone(known, durable.record)
                 if durable.put_head(tombstone):
                     with self.local.lock:  # now, as the hot tier may not answer

@@ -339,7 +339,9 @@ class LocalCopy:
             self._changes = self._changed_states()
             if self._notes is not None and self._notes[0] == self.base.notes:
                 self._notes = None
-            self._rebase(record.window, record.incarnation)
+            is_newest = (record.incarnation, record.version) >= (before.incarnation, before.version)
+            # A save may have ended while a flush was storing an earlier draft: the agent then edited the save's window.
+            self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
         """Take note of the durable head: turns that it does not know are not in the log, whatever was known of them."""

@@ -1,0 +1,27 @@
+"""The record of one process, and its agent's changes while a flush is under way."""
+
+from __future__ import annotations
+
+from strands_manga_memory.session.protocol.local_copy import LocalCopy
+
+
+def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
+    """The flush stores an earlier draft than the save; the window that the agent edited is that of the save."""
+    local = LocalCopy(clock=lambda: 1000.0)
+    local.is_loaded = True
+    for number in range(3):
+        local.begin_turn()
+        local.append(f"question {number}".encode())
+        local.append(b"answer")
+        local.end_turn()
+    flushed = local.draft()
+    assert local.note_offer(flushed)
+    local.set_view(local.view[2:])
+    saved = local.draft()
+    assert local.note_offer(saved)
+    local.note_stored(saved)
+    local.set_view(local.view[2:])
+    local.note_stored(flushed)
+    assert not local.is_overruled
+    assert local.window == local.view
+    assert len(local.draft().window) == 2
