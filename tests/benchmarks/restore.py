@@ -25,7 +25,7 @@ BUDGETS = {
     "hot_rounds": "== 1",
     "hot_round_trips": "== 1",
     "hot_durable_requests": "== 1",
-    "cold_rounds": "== 2",
+    "cold_rounds": "<= 4",  # the head, the newest keys of the log, and turns of the window, which may be in two batches
     "cold_rounds_with_a_window_of_3_mb": "<= 5",
     **{f"{tier}_requests_at_10000_over_10_messages": "<= 1" for tier in ("hot", "cold")},
     # What is noted of a history is written from two dozen messages on: at 10 there is nothing of it yet.

@@ -153,7 +153,7 @@ def _requests(server: servers.DynamoDB) -> dict[str, float]:
         values["durable_reads_of_a_recall_of_1_mb"] = sum(request.operation in READS for request in found)
         values["ledger_writes_of_a_recall"] = sum(request.operation in _WRITES for request in found)
         values["units_of_a_recall_of_1_mb"] = watched.units(found)
-        memory = MangaMemory(hot=InMemoryHotStore(), durable=watched.table, memories=watched.table)
+        memory = MangaMemory(hot=InMemoryHotStore(), durable=watched.table, memories=watched.table, create_tables=False)
         kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", session=False)
         agent = Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)
         values["durable_requests_at_session_start"] = len(watched.seen())

@@ -9,7 +9,9 @@ from types import MappingProxyType
 
 DAYS_A_MONTH = 30.0
 _COMPRESSED_FROM = 2_048  # bytes of a turn, as in the record format of sessions
-_WAITING_TURNS = 2.5  # turns that wait for a flush, on average
+_ITEM_BYTES = 300  # bytes of a turn's item in addition to the turn: keys and readable attributes
+_UNIT_BYTES = 1_024  # bytes of a write unit
+_WAITING_TURNS = 5  # turns that wait for a flush, or for the next save to say that they were flushed
 _SECONDS_A_DAY = 86_400.0
 
 
@@ -168,21 +170,21 @@ class Measured:
 
 MEASURED = Measured(
     date="2026-11-26",
-    write_units=(35.0, 0.10, 5.24),
-    read_units=(56.7, 0.50, 1.87),
-    session_bytes=(3_018.0, 334.7, 679.4),
+    write_units=(40.0, 1.59, 2.65),
+    read_units=(56.5, 0.138, 2.30),
+    session_bytes=(1_560.6, 199.4, 964.6),
     memory_bytes=(4_893.0, 10.8, 1_016.0),
     hot_bytes=1_541.7,
     bytes_in_a_turn=423.3,
     known_share=0.345,
     full_from=4.0,
     months_from=(12.0, 20.0),
-    writes_by_known=(130.0, 19.6, 215.0),
-    reads_by_known=(2.57, 0.948),
+    writes_by_known=(132.8, 21.3, 216.8),
+    reads_by_known=(2.55, 0.935),
     memory_by_known=283.0,
     bytes_per_token=3.98,
     tokens_per_message=8.1,
-    compressed_to=0.649,
+    compressed_to=0.50,
     reads_by_restore=4.0,
     copy_share=0.6,
 )
@@ -209,7 +211,10 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
     read = known * measured.known_share * memory_bytes
     restored = 0.0 if workload.keeps_agents else turns - 1.0
     return SessionUse(
-        write_units=sized(measured.write_units, stored) + grown * min(most, by_kilobyte * kilobytes) + months * by_months,
+        write_units=sized(measured.write_units, kilobytes)
+        + turns * math.ceil((_turn_bytes(workload, measured) + _ITEM_BYTES) / _UNIT_BYTES)
+        + grown * min(most, by_kilobyte * kilobytes)
+        + months * by_months,
         read_units=sized(measured.read_units, stored) + factor * (read / 1000) ** power + restored * measured.reads_by_restore,
         session_bytes=sized(measured.session_bytes, stored),
         memory_bytes=memory_bytes + grown * measured.memory_by_known * kilobytes,

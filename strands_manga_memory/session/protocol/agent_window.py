@@ -84,7 +84,7 @@ def messages_of(
 
 def _identity_of(message: Any, data: bytes) -> Any:
     identity = message.get("tracking_id") if isinstance(message, Mapping) else None
-    return identity or data
+    return identity if identity and isinstance(identity, str) else data
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:

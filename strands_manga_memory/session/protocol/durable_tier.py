@@ -471,14 +471,16 @@ def _readable_attributes(turn: Turn) -> dict[str, Any]:
     with trusted("a turn"):
         messages = [message for message in map(load, turn.messages) if isinstance(message, dict)]
     found: dict[str, Any] = {name: turn.about[name] for name in ("intent",) if turn.about.get(name)}
-    calls = [str(block["toolUse"].get("name")) for message in messages for block in _blocks(message) if "toolUse" in block]
+    uses = [block.get("toolUse") for message in messages for block in _blocks(message)]
+    calls = [str(use.get("name")) for use in uses if isinstance(use, dict)]
     if calls:
         found["tool_calls"] = calls[:_MOST_CALLS]
     for metadata in (message.get("metadata") for message in messages):
         if not isinstance(metadata, dict):
             continue
-        latency = (metadata.get("metrics") or {}).get("latencyMs")
-        cached = (metadata.get("usage") or {}).get("cacheReadInputTokens")
+        metrics, usage = metadata.get("metrics"), metadata.get("usage")
+        latency = metrics.get("latencyMs") if isinstance(metrics, dict) else None
+        cached = usage.get("cacheReadInputTokens") if isinstance(usage, dict) else None
         if isinstance(latency, int | float):
             found["latency_ms"] = found.get("latency_ms", 0) + latency
         if cached is not None:
@@ -487,4 +489,5 @@ def _readable_attributes(turn: Turn) -> dict[str, Any]:
 
 
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
-    return [block for block in message.get("content") or () if isinstance(block, dict)]
+    content = message.get("content")
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

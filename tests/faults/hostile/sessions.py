@@ -80,7 +80,10 @@ def _remember(memory: MangaMemory, user: str, value: Any) -> None:
 def _damage(memory: MangaMemory, scope: ConversationScope) -> None:
     """Damage a turn of the log, where the hot tier has gone."""
     table: Any = memory.durable
-    row = next(row for row in table.query(scope.storage_session_id) if "#TURN#" in str(row["sk"]) and "~" not in str(row["sk"]))
+    rows = [row for row in table.query(scope.storage_session_id) if "#TURN#" in str(row["sk"]) and "~" not in str(row["sk"])]
+    if not rows:
+        return  # so few turns that the head holds them
+    row = rows[0]
     name = "data" if "data" in row else "turn"
     table.put({**row, name: row[name][:-1]})
     hot: Any = memory.hot
