@@ -36,6 +36,7 @@ from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, withi
 logger = logging.getLogger(__name__)
 
 _HEAD_START_SECONDS = 0.002
+_MOST_RETURNABLE = 4_096  # messages outside the history of which the slot is known
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class AgentConversation:
         self._given: dict[str, bytes] = {}
         self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
         self._announced: dict[str, Any] = {}
+        self._returnable: dict[str, tuple[Slot, int]] = {}
 
     def renew_after_fork(self) -> None:
         """Become a writer of its own in the child of a fork: unsaved messages are the parent's to save."""
@@ -287,7 +289,7 @@ class AgentConversation:
             local = self.local
             if self._life != local.life:
                 return  # they belong to a conversation that was deleted or has expired
-            local.set_view(slots_of(messages, local.view, local.message) if self.keeps_window else ())
+            self._set_view(slots_of(messages, local.view, local.message, self._returnable) if self.keeps_window else ())
             entries, notes = entries_of(snapshot), notes_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():
                 return
@@ -299,6 +301,27 @@ class AgentConversation:
                 local.set_states({name: load(data) for name, data in changed.items()})
             if notes is not None:
                 local.set_notes(load(notes))
+
+    def _set_view(self, view: Sequence[Slot]) -> None:
+        local = self.local
+        present = {slot[:2] for slot in view}
+        for slot in local.view:
+            original = local.message(Slot(slot.key, slot.number)) if slot.key and slot[:2] not in present else None
+            if original is not None:
+                self._keep_returnable(_identity(original), Slot(slot.key, slot.number), original)
+        local.set_view(view)
+
+    def note_read(self, entry: LogEntry) -> None:
+        """Take note of a message that was read from the log: it may return to the agent's history."""
+        with self.lock:
+            self._keep_returnable(entry.message.get("tracking_id"), entry.slot, dump(entry.message))
+
+    def _keep_returnable(self, identity: object, slot: Slot, data: bytes) -> None:
+        if identity and isinstance(identity, str):
+            self._returnable.pop(identity, None)
+            self._returnable[identity] = slot, hash(data)
+            if len(self._returnable) > _MOST_RETURNABLE:
+                del self._returnable[next(iter(self._returnable))]
 
     def set_entry(self, name: str, value: Any) -> None:
         """Set a state entry that no capture takes from the agent."""
@@ -375,7 +398,7 @@ class AgentConversation:
             if self._life == local.life and any(local.message(slot) is None for slot in local.window if slot not in local.view):
                 return None
             if self._life != local.life:
-                self._last, self._announced = None, {}
+                self._last, self._announced, self._returnable = None, {}, {}
             self._life = local.life
             before = local.view
             messages = messages_of(local.adopt_window(), local.message, before=before, live=live)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
-from strands.agent.conversation_manager import SlidingWindowConversationManager
+from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -224,6 +224,33 @@ def flush_soon(live: Agent) -> None:
         return False
 
     wait_until(everywhere, "the return of the tiers")
+
+
+@pytest.mark.parametrize("read_from_log", [False, True], ids=["a live agent", "a restored agent"])
+def test_a_message_that_returned_to_the_history_is_corrected_there_too(both: Stores, read_from_log: bool) -> None:
+    """What a selection evicts may return: it is the message of the log again, not a copy that no correction reaches."""
+    live = both.agent(conversation_manager=NullConversationManager())
+    for text in (f"my card is {SECRET}", "two", "three"):
+        live(text)
+    evicted = live.messages[:2]
+    del live.messages[:2]
+    live("four")
+    live._session_manager.flush()
+    if read_from_log:
+        live = both.agent(conversation_manager=NullConversationManager())
+        assert SECRET not in str(live.messages)
+        evicted = [record["message"] for record in live._session_manager.records()][:2]
+    live.messages[:0] = evicted
+    live("five")
+    live._session_manager.flush()
+    assert same(both.agent().messages, live.messages)
+
+    repository = both.manager().session_repository
+    listed = repository.list_messages(both.session, "default")[0]
+    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
+    repository.update_message(both.session, "default", listed)
+    assert SECRET not in str(both.agent().messages)
+    assert texts(both.agent().messages)[0] == REDACTED
 
 
 def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:

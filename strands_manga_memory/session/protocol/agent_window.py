@@ -20,7 +20,13 @@ Stored = Callable[[Slot], bytes | None]
 """Returns the dumped message in a slot; None if it cannot be read now."""
 
 
-def slots_of(messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored) -> tuple[Slot, ...]:
+Returnable = Mapping[str, tuple[Slot, int]]
+"""Slots of messages that may return to the history, by ``tracking_id``, with the hash of the dumped message."""
+
+
+def slots_of(
+    messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored, returnable: Returnable | None = None
+) -> tuple[Slot, ...]:
     """Return the agent's history as slots.
 
     A message is known by its ``tracking_id``, and without one by its content. A known message with another content is an edited
@@ -30,6 +36,7 @@ def slots_of(messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored
         messages: The agent's history.
         view: The slots of the history as it was, with the messages that were appended since.
         stored: Returns the message in a slot of the view.
+        returnable: Messages that left the history earlier.
     """
     places: dict[Any, list[tuple[Slot, bytes]]] = {}
     for slot in view:
@@ -37,19 +44,24 @@ def slots_of(messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored
         if data is not None:
             places.setdefault(_identity_of(load(data), data), []).append((slot, data))
     shown = {slot[:2]: slot for slot in view if slot.key is not None}
-    return tuple(_slot_of(message, places, shown) for message in messages)
+    return tuple(_slot_of(message, places, shown, returnable or {}) for message in messages)
 
 
 def _slot_of(
-    message: Mapping[str, Any], places: Mapping[Any, list[tuple[Slot, bytes]]], shown: Mapping[tuple[Any, int], Slot]
+    message: Mapping[str, Any],
+    places: Mapping[Any, list[tuple[Slot, bytes]]],
+    shown: Mapping[tuple[Any, int], Slot],
+    returnable: Returnable,
 ) -> Slot:
     unreadable = _unreadable_slot(message)
     if unreadable is not None and unreadable[:2] in shown:
         return shown[unreadable[:2]]  # its message may be readable again by now
     data = dump(message)
-    found = places.get(_identity_of(message, data))
+    identity = _identity_of(message, data)
+    found = places.get(identity)
     if not found:
-        return Slot(None, 0, data)
+        slot, known_hash = returnable.get(identity, (Slot(None), 0))
+        return slot if slot.key is not None and known_hash == hash(data) else slot._replace(body=data)
     # A history may hold a message twice: the one with the same content first, else the first one.
     at = next((at for at, (_, known) in enumerate(found) if known == data), 0)
     slot, known = found.pop(at)
