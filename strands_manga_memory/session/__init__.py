@@ -1,4 +1,4 @@
-"""What survives: sessions in a hot and a durable tier."""
+"""Sessions in a hot and a durable tier."""
 
 from strands_manga_memory.session.session_sweeper import Finalizer, SessionSweeper
 from strands_manga_memory.session.stored_session import SessionStats, StoredSession

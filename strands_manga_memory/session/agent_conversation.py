@@ -50,7 +50,7 @@ class LogEntry:
         message: The message; a placeholder if it cannot be read.
         slot: Its turn's key and its number in the turn.
         revision: How often it was replaced.
-        about: What else was stored with its turn.
+        about: Further content of its turn, such as the intent.
     """
 
     seq: int
@@ -74,7 +74,7 @@ class AgentConversation:
 
     Args:
         place: Where it is kept.
-        tiers: What it shares with the other conversations of its manager.
+        tiers: The stores, shared with the other conversations of its manager.
         ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``.
         keeps_window: False for one without a history, as with a model that keeps the conversation itself.
 
@@ -123,8 +123,8 @@ class AgentConversation:
             inspect: Only look: its time to live is not touched, and nothing is written.
 
         Raises:
-            StoreUnavailableError: What is stored cannot be read.
-            CorruptRecordError: What is stored cannot be trusted.
+            StoreUnavailableError: The stored conversation cannot be read.
+            CorruptRecordError: A stored record is damaged.
         """
         if inspect:
             return self._open(inspect=True)
@@ -215,7 +215,7 @@ class AgentConversation:
         return since + tiers.ttl.ttl(base.turn_count) <= now
 
     def _end(self, *, inspect: bool) -> bool:
-        """End an incarnation whose time is over; False if it goes on: somebody used it just now, or no store answers."""
+        """End an expired incarnation; return False if it continues: somebody has just used it, or no store answers."""
         local = self.local
         if inspect:
             with self.lock:
@@ -230,13 +230,13 @@ class AgentConversation:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """Take note that a turn begins."""
+        """Record the beginning of a turn."""
         with self.lock:
             self.in_turn = True
             self._turn_slots = {}
 
     def end_turn(self) -> None:
-        """Take note that a turn is over."""
+        """Record the end of a turn."""
         with self.lock:
             self.in_turn = False
             self.local.end_turn()
@@ -284,7 +284,7 @@ class AgentConversation:
         return bool(found)
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
-        """Take the agent's history and states as they are."""
+        """Record the agent's present history and states."""
         with self.lock:
             local = self.local
             if self._life != local.life:
@@ -312,7 +312,7 @@ class AgentConversation:
         local.set_view(view)
 
     def note_read(self, entry: LogEntry) -> None:
-        """Take note of a message that was read from the log: it may return to the agent's history."""
+        """Record the slot of a message that was read from the log: the message may return to the agent's history."""
         with self.lock:
             self._keep_returnable(entry.message.get("tracking_id"), entry.slot, dump(entry.message))
 
@@ -330,13 +330,13 @@ class AgentConversation:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Take the states that the agent begins with: they are nothing to save before it says or changes something."""
+        """Record the agent's initial states. They are stored with the first message or change."""
         with self.lock:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot), notes_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Keep as metadata what is told of a conversation that has begun, where it differs from what was told before."""
+        """Store announced values of a conversation that has messages as metadata, as far as they changed."""
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
         if changes and self.message_count and self._life == self.local.life:
@@ -460,7 +460,7 @@ class AgentConversation:
         yield from (entry for entry in entries if entry.seq > after)
 
     def window(self) -> list[LogEntry]:
-        """Return the messages of the log that the history holds as they were said, in its order."""
+        """Return the unedited messages of the history as entries of the log, in the order of the history."""
         with self.lock:
             slots = [slot for slot in self.local.window if slot.key is not None and slot.body is None]
         try:
@@ -474,7 +474,7 @@ class AgentConversation:
         return [log[slot] for slot in slots if slot in log]
 
     def shown(self) -> list[Message]:
-        """Return the history as it is stored."""
+        """Return the stored history."""
         with self.lock:
             return messages_of(self.local.window, self.local.message)
 

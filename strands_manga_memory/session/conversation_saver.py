@@ -128,7 +128,7 @@ class ConversationSaver:
     # On the writer
 
     def commit_all(self) -> None:
-        """Save and flush everything. What a tier does not take now is tried again."""
+        """Save and flush everything. Changes that a tier refuses are tried again."""
         try:
             self._save()
         except StoreUnavailableError:

@@ -18,7 +18,7 @@ from strands_manga_memory.session.tiers import Tiers, connect, hot_seconds
 from strands_manga_memory.stores.encoding.codec import dump, load
 
 Standing = Literal["new", "exists", "ended"]
-"""What the tiers have of a conversation: nothing, a record in use, or one that expired or was deleted."""
+"""State of a conversation in the tiers: new, in use, or expired or deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class TransferredOrchestrator:
 
 
 def standing_of(conversation: AgentConversation) -> Standing:
-    """Return what the tiers have of a conversation; raises what ``AgentConversation.open`` does."""
+    """Return the state of a conversation in the tiers; raise the errors of ``AgentConversation.open``."""
     if conversation.open(inspect=True) is not None:
         return "exists"
     return "ended" if conversation.local.base.incarnation else "new"

@@ -167,12 +167,12 @@ class ExpiryIndex:
 
 
 def due_key(place: Place) -> Key:
-    """Return the key of the record that says where the index has a conversation."""
+    """Return the key of the record with the place of a conversation in the index."""
     return f"ended/{place.conversation}", "due"
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the key of the record that says which version of a conversation was finalized."""
+    """Return the key of the record with the finalized version of a conversation."""
     return f"ended/{place.conversation}", "finalized"
 
 
@@ -185,7 +185,7 @@ class Listing:
 
 
 def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Listing], list[str]]:
-    """Return the sessions of a user, and the names of entries that do not say which session they list."""
+    """Return the sessions of a user, and the names of entries without a session."""
     key = directory_key("", {"user": user_id, "tenant": tenant})
     assert key is not None  # noqa: S101 - there is a user
     found: list[Listing] = []

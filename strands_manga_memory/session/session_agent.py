@@ -1,4 +1,4 @@
-"""SessionAgent: an agent and its conversation, and what becomes of each when Strands says that something happened."""
+"""SessionAgent: an agent with its conversation, updated at Strands' events."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def check_supported(agent: object) -> None:
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
-    """Close turns that a crash cut in the messages of a request; the history stays as it is."""
+    """Complete interrupted turns in the messages of a request; the history stays unchanged."""
     messages = for_model(context.messages)
     return context if messages is context.messages else context.replace(messages=messages)
 
 
 class SessionAgent:
-    """An agent while its process lives. A session manager does not keep it alive, so it is passed in with what happened.
+    """A running agent. The session manager holds no strong reference, so each event passes the agent.
 
     Attributes:
         conversation: Its conversation.
@@ -108,12 +108,12 @@ class SessionAgent:
     # What happens in a turn, in this order
 
     async def before_turn(self, agent: Agent) -> None:
-        """Save what is left over, and give the agent what someone else saved.
+        """Save pending changes, and give the agent the changes of other writers.
 
         Raises:
             StoreUnavailableError: Too much is unsaved.
             ConflictError: Someone else's change cannot be merged.
-            CorruptRecordError: What is stored cannot be trusted.
+            CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
         conversation.saver.check()
@@ -147,7 +147,7 @@ class SessionAgent:
             conversation.tiers.returned(away, now)
 
     def append(self, message: Message, agent: Agent) -> None:
-        """Take note of a message, without I/O."""
+        """Record a message, without I/O."""
         conversation = self.conversation
         with conversation.lock:
             conversation.saver.is_closing = False
@@ -183,7 +183,7 @@ class SessionAgent:
             await settled(future, self.conversation.tiers)
 
     def turn_ended(self) -> None:
-        """Take note of it, without I/O."""
+        """Record the end of the turn, without I/O."""
         self.in_turn = False
         self.conversation.end_turn()
 

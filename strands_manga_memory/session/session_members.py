@@ -92,7 +92,7 @@ class SessionMembers:
         return conversation
 
     def known_or_looked_at(self, agent_id: str | None) -> AgentConversation:
-        """Return an agent's conversation as it is in use here, else as the tiers have it now."""
+        """Return an agent's conversation in use here, else the stored one."""
         return self.conversations.get(("A", self.agent_id(agent_id))) or self.looked_at(agent_id)
 
     def live(self, agent_id: str) -> Agent | None:
@@ -118,7 +118,7 @@ class SessionMembers:
         return self.conversations["M", id_]
 
     def log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
-        """Yield the log of an agent: what is stored, whoever stored it, then what only this process has."""
+        """Yield the log of an agent: the stored messages, then unsaved ones of this process."""
         stored = self.looked_at(agent_id)
         in_use = self.conversations.get(("A", self.agent_id(agent_id)))
         for entry in stored.history(after=after, last=last, unsaved=in_use):

@@ -55,7 +55,7 @@ class EndedConversation:
 
     @property
     def record(self) -> Record:
-        """What is known of it."""
+        """The record of the conversation, as far as it was read."""
         return self.hold.local.base
 
     @property

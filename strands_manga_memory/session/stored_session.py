@@ -35,7 +35,7 @@ from strands_manga_memory.stores.health import TierHealth
 
 
 class SessionStats(TypedDict):
-    """What a session manager knows of one conversation.
+    """Figures of one conversation.
 
     Attributes:
         turns: User requests so far.
@@ -117,7 +117,7 @@ def _standing(health: TierHealth | None) -> tuple[str, str, int]:
 
 
 class LogRepository:
-    """What others ask of a session manager's ``session_repository``, such as AG-UI for the results of tools in a browser.
+    """The methods of ``session_repository`` that other packages call, such as AG-UI for results of browser tools.
 
     Args:
         session_id: The session.
@@ -135,7 +135,7 @@ class LogRepository:
 
         Raises:
             ValueError: It is another session.
-            StoreUnavailableError: What is stored cannot be read.
+            StoreUnavailableError: The stored conversation cannot be read.
         """
         self._check(session_id)
         slots = itertools.islice(self._members.log(agent_id), offset, None if limit is None else offset + limit)
@@ -149,7 +149,7 @@ class LogRepository:
 
         Raises:
             ValueError: It is another session, or there is no such message.
-            StoreUnavailableError: What is stored cannot be read.
+            StoreUnavailableError: The stored conversation cannot be read.
         """
         self._check(session_id)
         seq = session_message.message_id
@@ -174,11 +174,11 @@ def _text(at: float) -> str:
 
 
 COUNTERS = ("turn_count", "created", "last_activity")
-"""What ``metadata`` tells of a conversation beside what ``set_metadata`` stored."""
+"""Names of the counters that ``metadata`` returns with the values of ``set_metadata``."""
 
 
 class StoredSession:
-    """What a ``TieredSessionManager`` is asked of what its session keeps."""
+    """Methods of ``TieredSessionManager`` that read and change a stored session."""
 
     def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
         self._tiers, self._members = tiers, SessionMembers(session_id, tiers)
@@ -237,7 +237,7 @@ class StoredSession:
             yield logged.message
 
     def records(self, agent_id: str | None = None, *, after: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the log as records: ``seq``, ``turn``, ``at``, ``message`` and whatever else was stored.
+        """Yield the log as records: ``seq``, ``turn``, ``at``, ``message`` and further stored values.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -293,11 +293,11 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
-        """Return what is stored of an agent's conversation, to be stored elsewhere; None if there is nothing.
+        """Return an agent's stored conversation for a transfer; None if there is none.
 
         Raises:
-            StoreUnavailableError: What is stored cannot be read.
-            CorruptRecordError: What is stored cannot be trusted.
+            StoreUnavailableError: The stored conversation cannot be read.
+            CorruptRecordError: A stored record is damaged.
         """
         conversation = self._members.new("A", self._members.agent_id(agent_id))
         return taken_out(conversation) if standing_of(conversation) == "exists" else None
@@ -310,7 +310,7 @@ class StoredSession:
     def transfer(
         self, transferred: TransferredConversation | TransferredOrchestrator, id_: str, *, dry_run: bool = False
     ) -> Standing:
-        """Store what another session manager kept, unless there is something already; return what there was.
+        """Store a conversation of another session manager, unless there is one already; return the previous state.
 
         It goes into the durable tier, in one commit, and waits there until it is used; its session's time begins now.
 
@@ -339,7 +339,7 @@ class StoredSession:
         return store(members.new(kind, id_, keeps_window=is_agent, tiers=storing), transferred)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
-        """Return what is known of an agent's conversation, without touching its time to live."""
+        """Return figures of an agent's conversation, without touching its time to live."""
         return stats_of(self._members.known_or_looked_at(agent_id), self._members.live(self._members.agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
@@ -359,7 +359,7 @@ class StoredSession:
             return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.meta, **counters}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
-        """Store metadata beside an agent's conversation, such as locale, active intent or cart items, and wait for it.
+        """Store metadata with an agent's conversation, such as locale, active intent or cart items, and wait for it.
 
         Raises:
             ValueError: A value is not JSON, or has over 100 levels, or a name is one of the counters.
@@ -376,7 +376,7 @@ class StoredSession:
 
     @property
     def session_repository(self) -> LogRepository:
-        """The messages of the log, to be listed and corrected by whoever expects Strands' ``RepositorySessionManager``."""
+        """The messages of the log, for packages that list and correct them as with Strands' ``RepositorySessionManager``."""
         return LogRepository(self.session_id, self._members, self._tiers)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:

@@ -153,8 +153,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Read an agent's conversation off the event loop, so that building the agent next needs no I/O.
 
         Raises:
-            StoreUnavailableError: What is stored cannot be read.
-            CorruptRecordError: What is stored cannot be trusted.
+            StoreUnavailableError: The stored conversation cannot be read.
+            CorruptRecordError: A stored record is damaged.
         """
         id_ = self._members.agent_id(agent_id)
         self._members.prefetched[id_] = await asyncio.to_thread(self._opened, id_)
@@ -169,8 +169,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Restore the agent, or begin its conversation.
 
         Raises:
-            StoreUnavailableError: What is stored cannot be read.
-            CorruptRecordError: What is stored cannot be trusted.
+            StoreUnavailableError: The stored conversation cannot be read.
+            CorruptRecordError: A stored record is damaged.
             ValueError: The agent is bidirectional, allows reentrant invocations, or shares its id with another one here.
         """
         check_supported(agent)
@@ -189,7 +189,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         members.agents[agent.agent_id] = live
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Take note of a message, without I/O in a turn, with which it is saved; else it is saved at once."""
+        """Record a message. In a turn it is saved with the turn, without I/O here; otherwise it is saved at once."""
         live = self._members.agent(agent)
         live.append(message, agent)
         if not live.in_turn:
@@ -211,7 +211,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
                 wait_for(future, self._tiers)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
-        """Save the agent as it is; in a turn, take note that it changed, without I/O: it is saved with the turn.
+        """Save the agent's present state; in a turn there is no I/O, and it is saved with the turn.
 
         Waits until the first tier has it: at most ``hot_deadline`` on an event loop, ``durable_deadline`` elsewhere.
         """
@@ -248,7 +248,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             future.result()
 
     def close(self) -> None:
-        """Flush everything and tell the durable tier that it has it all. The manager can still be used."""
+        """Flush everything, and mark the durable copy as complete. The manager can still be used."""
         for conversation in self._members.conversations.copy().values():
             conversation.saver.is_closing = True
         self.flush()
@@ -267,7 +267,7 @@ def _restore_run(source: MultiAgentBase, conversation: AgentConversation) -> Non
 
 
 def _begin_run(conversation: AgentConversation) -> None:
-    """Take note that a run begins: if the conversation was deleted, the record begins anew; raises what ``check`` does."""
+    """Record the beginning of a run; after a deletion the record is a new one. Raises the errors of ``check``."""
     conversation.saver.check()
     conversation.take_over([])
 

@@ -82,7 +82,7 @@ class Tiers:
     ) -> Tiers:
         """Return tiers with the writer and the health that all who use these stores in this process share.
 
-        A hot tier that ends with the process says nothing that a durable one beside it would not: it is left out.
+        A hot tier that ends with the process is left out if there is a durable one, which has the same content.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None
@@ -99,7 +99,7 @@ class Tiers:
         )
 
     def returned(self, away: float, now: float) -> None:
-        """Take note that a user comes back to a conversation ``now`` after some seconds."""
+        """Record that a user returns to a conversation ``now``, after some seconds."""
         gaps_of(self.writer, self.durable).add(away, now)
         note(RETURN, away)
 

@@ -91,7 +91,7 @@ class TtlPolicy:
 
     @property
     def refreshed_by_reads(self) -> bool:
-        """Whether the agent's own reads start the time to live anew."""
+        """Whether the agent's own reads restart the time to live."""
         return self.mode in ("hybrid", "sliding")
 
 
@@ -182,13 +182,13 @@ def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
 
 
 def _more(now: Mapping[int, int], stored: Mapping[str, int]) -> dict[int, int]:
-    """Return what was counted beyond what is stored."""
+    """Return the counts that are not stored yet."""
     rest = {bucket: count - stored.get(str(bucket), 0) for bucket, count in now.items()}
     return {bucket: count for bucket, count in rest.items() if count}
 
 
 def _renew_after_fork() -> None:
-    """Count anew in the child of a fork: what was counted is the parent's to store."""
+    """Begin new counts in the child of a fork; the parent stores the present ones."""
     global _lock
     _lock = threading.Lock()
     _known.clear()

@@ -16,7 +16,7 @@ from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, 
 from strands_manga_memory.telemetry import COLLISION, FLUSH, note
 
 TRIES = 8
-"""Attempts of a compare-and-set before a save gives up. What it could not store is kept for the next save."""
+"""Attempts of a compare-and-set before a save gives up. The changes are kept for the next save."""
 
 OPEN_SECONDS = 600.0
 """Seconds after its last message at which a turn that was not ended is moved to the log."""
@@ -183,7 +183,7 @@ class Conversation:
         """Put the unlogged turns into the log, then the head, and tell the hot tier which turns are logged.
 
         Args:
-            writes_hot: A sweeper leaves the hot tier as it is: a write would restart its time to live.
+            writes_hot: A sweeper passes False, because a write would restart the time to live.
         """
         if self.durable is None:
             self.save()

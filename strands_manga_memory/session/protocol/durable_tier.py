@@ -238,7 +238,7 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> None:
-        """Put a turn into the log. What the log has of it already is joined, so a late put changes nothing.
+        """Put a turn into the log, joined with the turn that the log has, so a late put changes nothing.
 
         Raises:
             StoreUnavailableError: The outcome is unknown; the put may be repeated.
@@ -309,7 +309,7 @@ class DurableTier:
         return turns
 
     def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
-        """Return the keys of turns in the log that are damaged; they stay as they are."""
+        """Return the keys of damaged turns in the log; the items stay unchanged."""
         prefix = self._prefix(incarnation)
         keys = []
         for item in self._table.query(self._session, first=prefix, last=f"{prefix}\U0010ffff"):

@@ -113,7 +113,7 @@ class LocalCopy:
 
         Args:
             message: The message.
-            at: When it was said, in seconds since 1970. Default now.
+            at: Time of the message, in seconds since 1970. Default now.
             about: Further content of the turn, such as its intent.
         """
         with self.lock:
@@ -153,7 +153,7 @@ class LocalCopy:
                 self._open = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
-        """Take the agent's history as it is now: some messages were left out, edited, or synthesized."""
+        """Record the agent's present history, in which messages may be left out, edited or synthesized."""
         with self.lock:
             if tuple(view) == self.view:
                 return
@@ -280,7 +280,7 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Take note that a record is sent to a tier: from now on its turns keep their keys, as the tier may have them.
+        """Record that a record is sent to a tier: from now on its turns keep their keys, because the tier may have them.
 
         Returns:
             False if a turn has got another key since the record was made; the record must not be sent.
@@ -292,7 +292,7 @@ class LocalCopy:
             return True
 
     def note_refusal(self, record: Record) -> None:
-        """Take note that a tier has refused a record for certain."""
+        """Record that a tier has certainly refused a record."""
         with self.lock:
             self._offers.subtract(key for key in record.turns if key in self._offers)
 
@@ -329,7 +329,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
-        """Take note that a tier has a draft. What changed since it was made stays a change."""
+        """Record that a tier has a draft. Later changes stay changes."""
         with self.lock:
             self.was_stored, self.answered_at = True, self._clock()
             before = self.base
@@ -344,7 +344,7 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
-        """Take note of the durable head: turns that it does not know are not in the log, whatever was known of them."""
+        """Record the durable head. Turns that it does not list count as missing in the log."""
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
@@ -385,7 +385,7 @@ class LocalCopy:
         return self.window != self.base.window
 
     def is_stored(self) -> bool:
-        """Tell whether a tier has the base just as it is."""
+        """Tell whether a tier has the base unchanged."""
         return any(
             copy is not None and copy.version == self.base.version and copy.has_content_of(self.base)
             for copy in (self.hot_copy, self.head_copy)
@@ -465,7 +465,7 @@ class LocalCopy:
         return {name: value for name, value in self._changes.items() if name not in states or states[name].value != value}
 
     def _forget_unlogged(self) -> None:
-        """Without a durable tier the hash is the log: whatever was read from it, or written to it, is logged."""
+        """Without a durable tier the hash is the log: every turn that was read or written is logged."""
         if self.hash_is_log:
             self.base = replace(self.base, unlogged={}).normalize()
 

@@ -93,7 +93,7 @@ class Turn:
         times: When each message was added, in seconds since 1970.
         redacted: Revisions of the messages that were replaced, by index.
         is_open: Whether the author may add messages.
-        about: What else the author stored with the turn, such as the intent.
+        about: Further content of the turn, such as the intent.
     """
 
     messages: tuple[Any, ...] = ()
@@ -213,7 +213,7 @@ class Record:
         return known is not None and known.is_open and not turn.is_open
 
     def has_content_of(self, other: Record) -> bool:
-        """Tell whether both records are of one incarnation and say the same, unlogged turns aside."""
+        """Tell whether both records have one incarnation and the same content, apart from unlogged turns."""
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
@@ -243,7 +243,7 @@ _CONTENT = ("incarnation", "carries_from", "window", "notes", "seen", "states", 
 
 
 def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None) -> Record:
-    """Return all that two records say.
+    """Return the join of two records.
 
     The record of the higher incarnation and version stands. Its window is followed by the turns of the other window that its
     author had not seen. State entries: the later version of each. Redactions: the union.
@@ -330,7 +330,7 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
-    """Return the turns that a record holds and the log lacks, as far as the durable head tells.
+    """Return the turns that a record holds and the log lacks, according to the durable head.
 
     Args:
         record: The record.

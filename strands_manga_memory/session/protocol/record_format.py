@@ -212,7 +212,7 @@ def record_of_head(head: Mapping[str, Any]) -> Record:
 
 
 def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
-    """Return numbers of messages by turn as a text such as ``"41.5c8e01f2aa 43.90d1aa07be:4"``; two messages go without saying.
+    """Return numbers of messages by turn as a text such as ``"41.5c8e01f2aa 43.90d1aa07be:4"``; the number two is left out.
 
     A record lists up to 100 turns beside its window, and is written in each turn: as an object they would fill most of it.
     """

@@ -110,7 +110,7 @@ def part_keys(table: Table, item: Item) -> list[Key]:
 
 
 def key_of(table: Table, item: Item) -> Key:
-    """Return the key that an item says it has; raise ``CorruptRecordError`` if it has lost it."""
+    """Return the key stored in an item; raise ``CorruptRecordError`` if there is none."""
     key = item.get(table.schema.partition), item.get(table.schema.sort)
     if not isinstance(key[0], str) or not isinstance(key[1], str):
         name = f"{key[0]}/{key[1]}"
