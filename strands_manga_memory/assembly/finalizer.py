@@ -58,9 +58,9 @@ class SessionFinalizer:
         ttl: The policy of the session managers.
         codec: Their codec.
         memory_codec: Seals memories, as of ``UserMemoryStore(codec=...)``.
-        pii: What becomes of personal data. Default ``PiiPolicy()``.
+        pii: Treatment of personal data. Default ``PiiPolicy()``.
         timeout: Seconds to wait for the model. Default 30.
-        keep_episodes: Whether what was said is kept for searches across sessions. Default True.
+        keep_episodes: Whether the messages are stored for searches across sessions. Default True.
         retention: How long each type of memory is kept. Default ``RETENTION``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""HistoryPlan: how the history of an agent is kept small, as its settings say."""
+"""HistoryPlan: the conversation manager of an agent, from its settings."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class HistoryPlan:
     """How the history of an agent is kept small. Budgets that are not set follow the window of the agent's model.
 
     Attributes:
-        settings: What was asked for of its history, its summaries and its recall.
-        schedule: Who waits for its summaries; None: nobody.
+        settings: Settings of its history, its summaries and its recall.
+        schedule: Longest wait for its summaries; None: none.
     """
 
     settings: MangaMemorySettings

@@ -1,4 +1,4 @@
-"""MemoryStats: what a MangaMemory knows of itself, in process."""
+"""MemoryStats: what a MangaMemory reports about its process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStats(TypedDict):
-    """What a ``MangaMemory`` knows of itself.
+    """Figures of a ``MangaMemory``.
 
     Attributes:
         hot: ``up`` or ``down``.
@@ -33,16 +33,16 @@ class MemoryStats(TypedDict):
         messages: Messages in their logs.
         unsaved_messages: Messages that no tier has confirmed.
         tokens: Tokens of their agents' histories.
-        token_budget: What those may have together.
+        token_budget: Their budgets together.
         compression: Tokens that trimming removed, as a share of those and what the histories have now; 0 if nothing was.
         state: Totals of the coordinators of live agents: ``agents``, active ``entities``, ``goals`` and ``archived_goals``,
             ``executions``, ``tokens`` of stored layers, tool ``loops``, ``drifts`` and ``unreadable`` layers.
         summaries: Totals of the managers that summarize: ``runs``, ``swapped``, ``failed``, ``waits``, ``tokens_spent``,
             ``tokens_freed``, and how many are ``resting``.
         missed_deadlines: Waits of this process for a tier that took as long as they may, or longer; 0 without telemetry.
-        operations: What is known of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
+        operations: Figures of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
             ``summary``, ``recall``, ``handoff``, ``breaker.transition`` and others; empty without telemetry.
-        tools: What is known of each guarded tool.
+        tools: State of each guarded tool.
     """
 
     hot: str
@@ -73,7 +73,7 @@ def memory_stats(
     operations: dict[str, OperationStats],
     parts: Iterable[object],
 ) -> MemoryStats:
-    """Return what is known of the tiers, the open sessions, the tools and the operations, without any I/O."""
+    """Return figures of the tiers, the open sessions, the tools and the operations, without any I/O."""
     from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
     from strands_manga_memory.state import StateCoordinator
 

@@ -26,13 +26,13 @@ class Source:
     """A text about the user or the task that stood in a request, and where it came from.
 
     Attributes:
-        kind: What it is.
-        text: The text, as it is stored.
+        kind: Its kind.
+        text: The stored text.
         scope: The conversation in whose request it stood.
         session_id: Session that it came from; None if it is unknown.
-        message_id: ``tracking_id`` of the message that said it; None if no single message did.
+        message_id: ``tracking_id`` of the source message; None if no single message did.
         memory_id: Id of the stored memory; None if it is not stored.
-        at: When it was said, in seconds since 1970; None if it is unknown.
+        at: Time of the source message, in seconds since 1970; None if it is unknown.
     """
 
     kind: SourceKind

@@ -21,7 +21,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Words:
-    """What a setting takes that is no number, text or choice."""
+    """Kinds of settings other than number, text and choice."""
 
     takes: str
 

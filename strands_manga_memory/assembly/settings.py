@@ -34,7 +34,7 @@ from strands_manga_memory.stores.urls import NO_USERS, split_url, without_passwo
 logger = logging.getLogger(__name__)
 
 PREFIX = "MANGA_MEMORY_"
-"""What the names of the variables begin with."""
+"""Beginning of the names of the variables."""
 
 History = Literal["importance", "summarize", "compact"]
 """How an agent's history is kept small."""
@@ -217,7 +217,7 @@ class MangaMemorySettings(BaseModel):
         return MangaMemorySettings(**{**{name: getattr(self, name) for name in self.model_fields_set}, **given})
 
     def pii_policy(self, codec: Codec | None) -> PiiPolicy:
-        """Return what becomes of personal data; what is encrypted, is so by the codec's cipher.
+        """Return the treatment of personal data; encryption uses the codec's cipher.
 
         Raises:
             ValueError: Something is to be encrypted, and there is no cipher.
@@ -233,7 +233,7 @@ class MangaMemorySettings(BaseModel):
         }
 
     def ttl_policy(self) -> TtlPolicy:
-        """Return the policy that the settings of time to live make up."""
+        """Return the policy from the settings of the time to live."""
         return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
 
     def open_arguments(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def variable(name: str) -> str:
 
 
 def rows() -> list[tuple[str, str, str, str, str]]:
-    """Return of each setting its name, variable, default, what it takes, and what it means."""
+    """Return the name, variable, default, kind and meaning of each setting."""
     return [
         (
             name,
@@ -282,7 +282,7 @@ def markdown() -> str:
 
 
 def takes(name: str) -> str:
-    """Return what a setting takes, in words."""
+    """Return the kind of a setting's value, in words."""
     field = MangaMemorySettings.model_fields[name]
     kinds = [kind for kind in _members(field.annotation) if kind is not type(None)]
     if get_origin(kinds[0]) is Literal:

@@ -35,7 +35,7 @@ _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
 _EMBEDDED_AT_ONCE = 64
 _OTHER_WEIGHT = 0.25
-"""Weight of the scores of another retriever beside those of BM25."""
+"""Weight of the scores of another retriever, with those of BM25."""
 
 
 # --- Messages and hits --------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class ArchivedMessage:
         id: Its tracking id.
         speaker: ``"user"``, ``"assistant"`` or ``"tool"``.
         text: Its text; of a tool result the values in words.
-        at: When it was said, in seconds since the epoch; None if that is not known.
+        at: Time of the message, in seconds since the epoch; None if that is not known.
     """
 
     id: str
@@ -197,7 +197,7 @@ class Bm25Retriever(MessageIndex):
     find enough, so that a search takes milliseconds.
 
     Args:
-        most: Most messages to keep; the oldest go first. A message takes some 700 bytes beside its text.
+        most: Most messages to keep; the oldest go first. A message takes some 700 bytes in addition to its text.
 
     Raises:
         ValueError: ``most`` is not a positive whole number.
@@ -321,7 +321,7 @@ class FusedRetriever:
 
 
 class TimedMessage(NamedTuple):
-    """A message, and when it was said, in seconds since the epoch; 0 if that is not known."""
+    """A message, and its time in seconds since the epoch; 0 if that is not known."""
 
     message: Message
     at: float
@@ -419,7 +419,7 @@ def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool 
 
     Args:
         messages: Messages in the order of speech.
-        with_truncated: Whether truncated messages are returned too, as they are.
+        with_truncated: Whether truncated messages are returned too, in their truncated form.
     """
     has_failed = False
     for message, at in messages:

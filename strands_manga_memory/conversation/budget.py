@@ -50,8 +50,8 @@ class BudgetPlan:
 
     Attributes:
         system: System prompt and tool specifications.
-        user_context: What is known about the user.
-        history: The conversation so far; what ``ImportanceWeightedConversationManager(max_tokens=...)`` keeps to.
+        user_context: Data about the user.
+        history: The conversation so far; the limit of ``ImportanceWeightedConversationManager(max_tokens=...)``.
         current: The current user message.
         tool_results: Results of tools called while answering.
         recall: Earlier messages brought back for one call.
@@ -125,7 +125,7 @@ class Thresholds:
     Attributes:
         window: The context window.
         trigger: From here on it is compacted.
-        target: What compaction aims at.
+        target: The target of compaction.
         hard: From here on a model call waits for it.
     """
 
@@ -212,7 +212,7 @@ class Calibration:
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
-        """Return what the model would say of ``counted`` tokens of ours, rounded up."""
+        """Return the model's count for ``counted`` tokens of ours, rounded up."""
         return -int(-counted * self.ratio // 1)
 
 
@@ -313,7 +313,7 @@ class HistoryLimits:
         """Return the low-water mark, as the model counts: tokens to which a full history is brought.
 
         Args:
-            messages: The last messages that were said, each whole.
+            messages: The last messages, each whole.
             total: Returns the tokens of messages.
         """
         if self.trim_every is None:

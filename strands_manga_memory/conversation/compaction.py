@@ -49,9 +49,9 @@ class Compaction:
     Attributes:
         agent: The agent.
         messages: Its history. A stage changes no message in place.
-        untouched: Number of latest messages that stay as they are; a cap on tool results holds for them, too.
+        untouched: Number of latest messages that stay unchanged; a cap on tool results holds for them, too.
         goal: Tokens the history should have.
-        overflow: The error that said so, after a real overflow.
+        overflow: The error of a real overflow.
         tokens_of: Counts messages.
         band_of: Returns the importance of a message.
         archive: Where full texts of cut results are kept.
@@ -282,7 +282,7 @@ class CompactionStats:
         compactions: How often the history was over the trigger.
         failures: Compactions in a row that failed: one raised, or changed the history without making it smaller.
         stopped: Whether it has given up for that reason, until something is freed again.
-        stages: What each stage did, by its name.
+        stages: Results of the stages, by name.
     """
 
     compactions: int = 0
@@ -305,7 +305,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         stages: The stages in their order; default: all five.
         trigger: Share of the context window from which on there is compaction; less, if the reserves for a cushion and for the
             summary demand it. Default 0.80.
-        untouched: Latest messages that stay as they are, their tool results up to the cap. Default 10.
+        untouched: Latest messages that stay unchanged, their tool results up to the cap. Default 10.
         window: Tokens of the context window; default: what the model says, 128,000 if it does not.
         log: Returns the raw messages from the beginning, as a session keeps them: from there cut results are read after a
             restart.

@@ -1,7 +1,7 @@
 """Features of messages: their tokens, score, dialogue act and signals, measured once for each content.
 
-What depends on a text alone is kept in this process for all conversations. What depends on the conversation around a message
-(new words, words that later messages take up, replies) is measured in the order of speech.
+Features of a text alone are cached in this process for all conversations. Features that depend on the conversation
+around a message (new words, words that later messages take up, replies) are measured in the order of the conversation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MessageFeatures:
         tokens: Its tokens.
         score: The scorer's score, 0 to 1.
         act: Its dialogue act, ``"tool_use"`` or ``"tool_result"``.
-        traits: What the surface of its text shows.
+        traits: Features of the surface of its text.
         answers: Whether the message before it asked a question.
         new: Number of its words that the conversation had not used before.
         referenced: Number of its words that the next messages take up.
@@ -433,5 +433,5 @@ class FeatureCache:
 
 
 def _input_text(message: Message) -> str:
-    """Return the inputs of a message's tool calls as text: their words refer to what was said before."""
+    """Return the inputs of a message's tool calls as text: their words refer to earlier messages."""
     return " ".join(str(block["toolUse"]["input"]) for block in message["content"] if "toolUse" in block)

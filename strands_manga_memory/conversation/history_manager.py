@@ -1,4 +1,4 @@
-"""The manager that keeps the history of an agent within its budget, for the parts beside it."""
+"""The manager that keeps an agent's history within its budget, for other parts of the agent."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             the context window of the agent's model, at most 16,384, and 4,096 if the model does not know its window.
         scorer: Says what a message is worth; default: rules in English and Japanese.
         bands: From which scores on a message is kept as long as anything else can go (0.8), or if there is room (0.5).
-        signals: What each signal counts when messages of one band are compared.
+        signals: Weights of the signals when messages of one band are compared.
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         trim_to: Tokens to which a history over ``max_tokens`` is brought, and the same share of ``max_turns``; None (default):
             just below ``max_tokens``. What must stay may take more. Trimmed in steps, tool results of the turn before are
@@ -325,7 +325,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._trimmer.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a session keeps: small, and the same until something really changes."""
+        """Return the state for a session: small, and the same until something changes."""
         state = super().get_state()
         settled = self._trimmer.limits.calibration.settled
         if settled != 1.0:
@@ -385,11 +385,11 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.room_beyond(messages, limit)
 
     def score(self, message: Message) -> float:
-        """Return what a message is worth, 0 to 1."""
+        """Return the value of a message, 0 to 1."""
         return self._trimmer.features(message).score
 
     def fitted(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
-        """Return what of a history stays within a budget, by importance, truncated where it must; nothing is changed."""
+        """Return the part of a history within a budget, by importance, truncated where necessary; nothing is changed."""
         return for_model(self._trimmer.fit(messages, max_tokens))
 
     def reserve(self, tokens: int) -> int:
@@ -397,7 +397,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.limits.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Forget what a message said that has left the history, as when it is redacted in the log: it does not come back."""
+        """Forget a message that left the history, as when it is redacted in the log: it does not come back."""
         self._trimmer.forget(tracking_id)
 
     def report_evicted(self, messages: Sequence[Message]) -> None:

@@ -20,13 +20,13 @@ _SLACK = 5
 """Messages are dropped when one part in this number is too much: not in every turn."""
 
 _SHARE_SAID = 8
-"""A selection from all messages is due when this part of the budget was said since the last one, or would stay empty."""
+"""A selection from all messages is due when this part of the budget was added since the last one, or would stay empty."""
 
 
 class LogTail:
-    """The last messages of one conversation as they were said, in order: those of the window, and evicted ones.
+    """The last messages of one conversation in their original form, in order: those of the window, and evicted ones.
 
-    It follows the history and never leads. A message that somebody else changed in the history counts as it is there. Once
+    It follows the history and never leads. A message that somebody else changed in the history counts in its changed form. Once
     somebody else took messages out of the history, or put some between others (a summary, a redaction, another conversation),
     no evicted message comes back.
 
@@ -62,7 +62,7 @@ class LogTail:
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add the messages that were said since the last time, and changes that somebody else made in the history."""
+        """Add the messages since the last time, and changes that somebody else made in the history."""
         new: list[Message] = []
         for message in reversed(history):
             if message.get("tracking_id") in self._messages:
@@ -142,7 +142,7 @@ class LogTail:
         return budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
 
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
-        """Take note of the messages that were selected in place of a history: truncated ones among them are ours."""
+        """Record the messages that were selected in place of a history: truncated ones among them are ours."""
         old = frozenset(map(id, history))
         known, self._window, self._truncated = self._truncated, [], {}
         for message in selected:

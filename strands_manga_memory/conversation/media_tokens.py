@@ -1,4 +1,4 @@
-"""What images, documents, video and audio cost in tokens, from their bytes alone.
+"""Token counts of images, documents, video and audio, from their bytes alone.
 
 Providers count media by rules of their own, which are not published for all of them. These are deliberately on the high side:
 

@@ -111,7 +111,7 @@ class OutcomeLog:
         self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
     def _see(self, messages: Iterable[Message]) -> None:
-        """Take note of the order of messages."""
+        """Record the order of messages."""
         for message in messages:
             id_ = message.get("tracking_id")
             if id_ not in self._order:

@@ -104,7 +104,7 @@ class HistoryRecall(Plugin):
     Args:
         max_tokens: Most tokens of all quotes, framing included. None: 1,024, but at most a quarter of the budget of the agent's
             history, or of the default budget for the context window of its model if that is less.
-        retriever: Finds messages beside BM25 (in memory, English and Japanese, the last 50,000 messages): messages that both
+        retriever: Finds messages along with BM25 (in memory, English and Japanese, 50,000 messages): messages that both
             find come first. None: BM25 alone.
         standalone: Whether ``retriever`` replaces BM25.
         history: Returns the messages of before this process, oldest first, as messages or as records with ``message`` and

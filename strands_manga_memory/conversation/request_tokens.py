@@ -47,7 +47,7 @@ class RequestMeter:
         self._calibration.observe(counted, prompt_tokens(usage, model_class))
 
     def _prompt_tokens(self, context: InvokeModelContext) -> int:
-        """Count system prompt and tool specifications, anew only when the prompt or the names of the tools have changed."""
+        """Count system prompt and tool specifications, again only when the prompt or the names of the tools have changed."""
         prompt = context.system_prompt
         text = prompt if isinstance(prompt, str) else "\n".join(block.get("text", "") for block in prompt or [])
         key = (text, *[spec["name"] for spec in context.tool_specs])
@@ -73,7 +73,7 @@ class Added(NamedTuple):
 def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
     """Return the messages of a request without the blocks that were added for this request, and those blocks.
 
-    Blocks that other plugins added beside tool results move before the user's words: Llama and Mistral on Bedrock refuse text
+    Blocks that other plugins added to tool results move before the user's words: Llama and Mistral on Bedrock refuse text
     beside tool results.
     """
     messages = list(context.messages)

@@ -48,7 +48,7 @@ class ImportanceScorer(Protocol):
 
 
 class Band(IntEnum):
-    """What happens to a message when the budget is short."""
+    """Treatment of a message when the budget is short."""
 
     LOW = 0
     """First out."""
@@ -165,11 +165,11 @@ class SignalWeights:
         new: Words the conversation had not seen before; the logarithm of their number.
         referenced: Its words that the next eight messages take up; the logarithm of their number.
         recency: How fresh it is: 1 in the last exchange, halved every ``half_life`` exchanges.
-        fresh_service: The same for what an assistant that serves said.
+        fresh_service: The same for messages of an assistant that serves.
         tool: A tool call with its result, compared with a text of the user.
         fresh_tool: Recency of a tool call with its result.
         whole_result: What its result says beyond its gist, compared with the gist.
-        size: The logarithm of its tokens, beside the tokens it costs.
+        size: The logarithm of its tokens.
         half_life: Exchanges in which recency halves, above 0.
 
     Raises:
@@ -213,7 +213,7 @@ _READ = 1_000
 
 
 class Line(NamedTuple):
-    """What is judged: who said what."""
+    """A line to judge: its speaker and text."""
 
     role: str
     text: str
@@ -226,7 +226,7 @@ Judge = Callable[[Sequence[Line]], "Sequence[float] | Awaitable[Sequence[float]]
 class BackgroundScorer:
     """Scores by a judge that may be slow: rules until its answer is there, and where it fails.
 
-    Each message is judged once; ``score`` never waits. What was judged is kept by tracking id and content, for this process.
+    Each message is judged once; ``score`` never waits. Scores are cached by tracking id and content, in this process.
     Tool calls, results and messages without text are the rules' own. The same answers give the same scores.
 
     Args:
@@ -373,7 +373,7 @@ class EmbeddingScorer(BackgroundScorer):
     Args:
         embed: From texts to vectors of one length; may wait.
         examples: Sentences by dialogue act, in the words of the deployment. Default: a few in English and Japanese.
-        weights: What each act is worth. Default ``ImportanceWeights()``.
+        weights: Value of each act. Default ``ImportanceWeights()``.
         least: Similarity to an example, -1 to 1, below which a message is like none. Default 0.5; it depends on the vectors.
         rules: Scores until it is compared. Default ``RuleScorer(weights)``.
         batch: Most messages embedded at a time. Default 20.

@@ -69,7 +69,7 @@ class StackedConversationManager(Template, ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Do what is due at the end of an invocation; errors are logged, never raised.
 
-        Long work that would hold up an event loop is put off, and done beside it before the invocation ends.
+        Long work that would block an event loop is done in a thread before the invocation ends.
         """
         self._is_put_off = self.trimmer.blocks_loop(agent.messages)
         if not self._is_put_off:
@@ -85,7 +85,7 @@ class StackedConversationManager(Template, ConversationManager):
         self._below.apply_management(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a session keeps."""
+        """Return the state for a session."""
         state: dict[str, Any] = self._below.get_state()
         self.removed_message_count = self.trimmer.removed_message_count
         return {**state, "__name__": type(self).__name__}

@@ -80,7 +80,7 @@ class SummarySchedule:
     """Waiting for summaries: at which point of a turn, and how long.
 
     Attributes:
-        strategy: ``background`` (default): the summary is written beside the conversation. ``async``: the next model call waits
+        strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits
             for it, the event loop does not. ``inline``: the turn ends when it is there; blocks the event loop.
         wait_seconds: How long a model call waits at most. Default 30; then the trimmer makes room.
         rest_seconds: How long the breaker stays open after three failures of the summarizer in a row. Default 300.
@@ -320,7 +320,7 @@ class SharedRun:
 
     Attributes:
         run: The run.
-        key: What it is found by.
+        key: Its search keys.
         marks: Ids and fingerprints of the messages that its summary takes the place of.
         asked: Whether a summarizer was asked.
     """

@@ -79,7 +79,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         model: Who summarizes: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is its
             own model if it has no other.
         sizes: How large a summary is. Default: 500 tokens.
-        schedule: Who waits for it. Default: nobody, it is written in the background.
+        schedule: Longest wait for it. Default: nobody, it is written in the background.
         slots: Finds what must not be lost. Default: rules in English and Japanese.
         types: Entity types that are verified. Default: those of a book shop.
         trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
@@ -383,7 +383,7 @@ class SummaryPrefix:
     ) -> tuple[list[Message], list[Message]]:
         """Return the messages before the recent turns, which begin at ``split``, and the messages that are evicted.
 
-        The history should have ``room`` tokens then. If it ``is_tight``, only pinned messages stay beside the summary.
+        The history should have ``room`` tokens then. If it ``is_tight``, only pinned messages stay with the summary.
         """
         tokens, most = self._trimmer.tokens, self._trimmer.max_tokens
         covered = [message for message in history[:split] if not is_synthesized(message)]

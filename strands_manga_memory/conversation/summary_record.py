@@ -31,7 +31,7 @@ class Segment:
         text: The prose; empty if no usable one was written.
         first: ``tracking_id`` of the first message covered.
         last: ``tracking_id`` of the last message covered.
-        level: How often it was written anew together with its neighbours, from the raw turns of all of them.
+        level: How often it was merged with its neighbours, from the raw turns of all of them.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of the turns that left the history.
+    """Summary of the turns that left the history.
 
     Attributes:
         segments: The prose, stretch by stretch, the older first.

@@ -130,7 +130,7 @@ def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
 def _fitting(
     waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
 ) -> tuple[list[Fact], tuple[Fact, ...]]:
-    """Return the slots that fit, in the order they were said, and the others."""
+    """Return the slots that fit, in the order of the conversation, and the others."""
     fitting: list[tuple[int, Fact]] = []
     left: list[Fact] = []
     for numbered in waiting:
@@ -160,7 +160,7 @@ def _item(text: str) -> str:
 
 
 def _lines(slots: Iterable[Fact]) -> list[str]:
-    """Return a line for what each message said; what has a name (a promise, a correction) has a line of its own."""
+    """Return a line for the facts of each message; a named fact (a promise, a correction) has a line of its own."""
     lines: list[str] = []
     source: str | None = None
     for slot in slots:

@@ -340,7 +340,7 @@ class SummaryWriter:
     async def write(self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None) -> Summary:
         """Return the summary of an earlier summary's turns and of the raw messages that follow them.
 
-        The prose of before stays, or is written anew from the raw turns. Without a summarizer only the slots are kept.
+        The earlier prose stays, or is written again from the raw turns. Without a summarizer only the slots are kept.
         """
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.

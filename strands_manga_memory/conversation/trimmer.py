@@ -83,7 +83,7 @@ class Trimmer:
         return is_first
 
     def start(self, messages: list[Message], settled: str | None) -> None:
-        """Take note of the history with which an agent begins.
+        """Record the initial history of an agent.
 
         Args:
             messages: The history.

@@ -43,7 +43,7 @@ class Layout:
     Attributes:
         skip: Number of the first log record that a restore needs.
         keys: The messages before the agreeing tail: their tracking ids, or keys of ``bodies``.
-        bodies: Messages that the log does not hold as they are.
+        bodies: Messages whose form differs from the log.
         after: Tracking id of the log record after which history and log agree; None: from the first record read.
     """
 
@@ -130,13 +130,13 @@ class MessageLog:
         self._unconfirmed = False
 
     def adding(self, message: Message) -> None:
-        """Take note of a message that is about to be logged."""
+        """Record a message that is about to be logged."""
         self.settle()
         self.add(message)
         self._unconfirmed = True
 
     def added(self) -> None:
-        """Take note that nothing went wrong while the message was logged."""
+        """Record that the message was logged."""
         self._unconfirmed = False
 
     def settle(self) -> None:
@@ -148,7 +148,7 @@ class MessageLog:
             self._latest.pop(record.id if record else None, None)
 
     def add(self, message: Message) -> None:
-        """Take note of a message in the log."""
+        """Record a message in the log."""
         id_ = message.get("tracking_id")
         if id_ in self._latest:
             self._repeated |= {id_}
@@ -194,7 +194,7 @@ class MessageLog:
         return Layout(self._readable_from(min(needed)), tuple(keys), bodies, last_covered.id if last_covered else None)
 
     def _logged_at(self, message: Message) -> int | None:
-        """Return the latest record that holds the message just as it is."""
+        """Return the latest record with the unchanged message."""
         id_ = message.get("tracking_id")
         at = self._latest.get(id_)
         known = None if at is None else self._records.get(at)

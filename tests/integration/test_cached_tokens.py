@@ -17,7 +17,7 @@ from strands_manga_memory import (
     TieredCompactionConversationManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import SummaryTrigger
+from strands_manga_memory.conversation import SummaryTrigger, VerifiedSummary
 from strands_manga_memory.testing import ScriptedModel
 from tests.integration.provider_classes import provider_classes
 
@@ -196,11 +196,13 @@ def test_summary_and_compaction_start_at_the_same_size_with_cached_prompts(
         manager: Any = TieredCompactionConversationManager()
         if kind == "summarize":
             manager = VerifiedSummarizingConversationManager(SummaryTrigger(tokens=4_000, turns=99), model=ScriptedModel())
+        stages = [] if kind == "summarize" else manager.stages
+        summarizing = next((stage.manager for stage in stages if isinstance(stage, VerifiedSummary)), manager)
         agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
         turns[cached] = 0
         while len(agent.messages) == 2 * turns[cached] < 80:
             agent(_QUESTION.format(turns[cached]))
-            assert manager.finish(agent) if kind == "summarize" else True
+            assert summarizing.finish(agent)  # else the turn in which a summary is there depends on the machine
             turns[cached] += 1
     assert 4 < turns[0.0] < 30
     assert turns[0.9] == turns[0.0]
