@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -243,11 +244,18 @@ def test_where_there_are_no_memories_nothing_is_missing(url: str, capsys: Any) -
     assert told(capsys, "export", "u1", "--durable", url)["memories"] == []
 
 
+@pytest.fixture
+def empty_dynamodb_server() -> Iterator[servers.DynamoDB]:
+    """A server without the table of memories that other tests make under its usual name."""
+    with servers.dynamodb() as server:
+        yield server
+
+
 def test_forget_user_and_export_never_succeed_where_they_did_not_look(
-    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
+    empty_dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
 ) -> None:
     """Tables that have names of their own, as the tables of a deployment do."""
-    durable, users = dynamodb_server.table_url(f"{unique}s"), dynamodb_server.table_url(f"{unique}u")
+    durable, users = empty_dynamodb_server.table_url(f"{unique}s"), empty_dynamodb_server.table_url(f"{unique}u")
     memory = MangaMemory.open(durable=durable, memories=users)
     memory.user("u1").remember("likes hardcover editions")
     for arguments in (["forget-user", "u1", "--yes"], ["export", "u1"]):
