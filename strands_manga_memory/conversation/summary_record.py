@@ -142,13 +142,20 @@ class Summary:
 
 def record_of(message: Message) -> Summary | None:
     """Return the record a message carries, None if it shows no summary; raises as :meth:`Summary.from_state` does."""
-    state = ((message.get("metadata") or {}).get("custom") or {}).get(KEY)
+    state = _custom_metadata(message).get(KEY)
     return None if state is None or state == PART else Summary.from_state(state)
 
 
 def is_synthesized(message: Message) -> bool:
     """Whether the message is part of a shown summary."""
-    return KEY in ((message.get("metadata") or {}).get("custom") or {})
+    return KEY in _custom_metadata(message)
+
+
+def _custom_metadata(message: Message) -> dict[str, Any]:
+    """Return the custom metadata of a message; empty if it has none, or another kind of value in its place."""
+    metadata: Any = message.get("metadata")
+    custom = metadata.get("custom") if isinstance(metadata, dict) else None
+    return custom if isinstance(custom, dict) else {}
 
 
 PART = "part"
