@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,7 @@ from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, withi
 logger = logging.getLogger(__name__)
 
 _HEAD_START_SECONDS = 0.002
-_MOST_RETURNABLE = 4_096  # messages outside the history of which the slot is known
+_MOST_RETURNABLE = 1_024  # messages outside the history of which the slot is known
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class AgentConversation:
         self._given: dict[str, bytes] = {}
         self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
         self._announced: dict[str, Any] = {}
-        self._returnable: dict[str, tuple[Slot, int]] = {}
+        self._returnable: dict[str, tuple[Slot, Turn]] = {}
 
     def renew_after_fork(self) -> None:
         """Become a writer of its own in the child of a fork: unsaved messages are the parent's to save."""
@@ -281,7 +281,12 @@ class AgentConversation:
             ]
             for key, number in found:
                 local.redact(key, {number: dump(message)})
+            if isinstance(identity, str):
+                self._forget_returnable({key for key, _ in found})
         return bool(found)
+
+    def _forget_returnable(self, keys: Collection[TurnKey]) -> None:
+        self._returnable = {id_: kept for id_, kept in self._returnable.items() if kept[0].key not in keys}
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
         """Record the agent's present history and states."""
@@ -304,22 +309,28 @@ class AgentConversation:
 
     def _set_view(self, view: Sequence[Slot]) -> None:
         local = self.local
-        present = {slot[:2] for slot in view}
+        present, turns = {slot[:2] for slot in view}, {**local.base.turns, **local.own}
         for slot in local.view:
-            original = local.message(Slot(slot.key, slot.number)) if slot.key and slot[:2] not in present else None
-            if original is not None:
-                self._keep_returnable(_identity(original), Slot(slot.key, slot.number), original)
+            turn = turns.get(slot.key) if slot.key else None
+            if turn is not None and slot[:2] not in present and slot.number < len(turn.messages):
+                self._keep_returnable(Slot(slot.key, slot.number), turn)
+        for slot, turn in self._returnable.values():
+            if slot.key and slot[:2] in present and slot.key not in turns:
+                local.returned[slot.key] = turn
         local.set_view(view)
 
-    def note_read(self, entry: LogEntry) -> None:
-        """Record the slot of a message that was read from the log: the message may return to the agent's history."""
+    def keep_returnable(self, log: Mapping[TurnKey, Turn]) -> None:
+        """Keep the last turns of a log that was read: their messages may return to the agent's history."""
         with self.lock:
-            self._keep_returnable(entry.message.get("tracking_id"), entry.slot, dump(entry.message))
+            for key in sorted(log)[-_MOST_RETURNABLE // 4 :]:
+                for number in range(len(log[key].messages)):
+                    self._keep_returnable(Slot(key, number), log[key])
 
-    def _keep_returnable(self, identity: object, slot: Slot, data: bytes) -> None:
+    def _keep_returnable(self, slot: Slot, turn: Turn) -> None:
+        identity = _identity(turn.messages[slot.number])
         if identity and isinstance(identity, str):
             self._returnable.pop(identity, None)
-            self._returnable[identity] = slot, hash(data)
+            self._returnable[identity] = slot, turn
             if len(self._returnable) > _MOST_RETURNABLE:
                 del self._returnable[next(iter(self._returnable))]
 
@@ -451,6 +462,7 @@ class AgentConversation:
                     own = unsaved.local.unsaved() if unsaved.local.base.incarnation > self.local.base.incarnation else {}
             for key, turn in own.items():
                 log[key] = turn.merge(log.get(key, turn)).redact(redactions.get(key, {}))
+            unsaved.keep_returnable(log)
         entries = list(self._entries(log, since=min(log, default=None) if last is not None else None))
         if last is not None and len(entries) >= last > 0:
             holders = [self, *([] if unsaved is None else [unsaved])]
@@ -483,6 +495,7 @@ class AgentConversation:
         assert entry.slot.key is not None  # noqa: S101 - an entry of the log has one
         with self.lock:
             self.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
+            self._forget_returnable({entry.slot.key})
         return self.tiers.writer.submit(self.place, self.saver.commit_all, slow=True)
 
     def _entries(self, log: Mapping[TurnKey, Turn], *, since: TurnKey | None = None) -> Iterator[LogEntry]:

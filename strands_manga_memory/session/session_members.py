@@ -120,11 +120,7 @@ class SessionMembers:
     def log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
         """Yield the log of an agent: the stored messages, then unsaved ones of this process."""
         stored = self.looked_at(agent_id)
-        in_use = self.conversations.get(("A", self.agent_id(agent_id)))
-        for entry in stored.history(after=after, last=last, unsaved=in_use):
-            if in_use is not None:
-                in_use.note_read(entry)
-            yield entry
+        yield from stored.history(after=after, last=last, unsaved=self.conversations.get(("A", self.agent_id(agent_id))))
 
     def redacted(self, message: Message) -> None:
         """Tell that a message is being redacted."""

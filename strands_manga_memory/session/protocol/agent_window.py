@@ -8,7 +8,7 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.messages import is_message
-from strands_manga_memory.session.protocol.record import Slot, TurnKey
+from strands_manga_memory.session.protocol.record import Slot, Turn, TurnKey
 from strands_manga_memory.stores.encoding.codec import dump, load
 
 UNREADABLE_TEXT = "[message could not be read]"
@@ -20,8 +20,8 @@ Stored = Callable[[Slot], bytes | None]
 """Returns the dumped message in a slot; None if it cannot be read now."""
 
 
-Returnable = Mapping[str, tuple[Slot, int]]
-"""Slots of messages that may return to the history, by ``tracking_id``, with the hash of the dumped message."""
+Returnable = Mapping[str, tuple[Slot, Turn]]
+"""Slots of messages that may return to the history, by ``tracking_id``, with their turns."""
 
 
 def slots_of(
@@ -60,8 +60,9 @@ def _slot_of(
     identity = _identity_of(message, data)
     found = places.get(identity)
     if not found:
-        slot, known_hash = returnable.get(identity, (Slot(None), 0))
-        return slot if slot.key is not None and known_hash == hash(data) else slot._replace(body=data)
+        slot, turn = returnable.get(identity, (Slot(None), Turn()))
+        is_same = slot.key is not None and turn.messages[slot.number] == data
+        return slot if is_same else slot._replace(body=data)
     # A history may hold a message twice: the one with the same content first, else the first one.
     at = next((at for at, (_, known) in enumerate(found) if known == data), 0)
     slot, known = found.pop(at)

@@ -55,6 +55,7 @@ class LocalCopy:
         was_stored: Whether a store has had the conversation.
         is_loaded: Whether both tiers were read when the agent got its history.
         life: Number that changes when the conversation is deleted, or has expired.
+        returned: Turns of evicted messages that are in the agent's history again and not in the base.
         has_met_others: Whether this process has read a record that another one wrote.
         first_incarnation: Number of the incarnation that begins where no tier has a record.
     """
@@ -76,6 +77,7 @@ class LocalCopy:
         self.has_news = self.is_overruled = self.was_stored = self.is_loaded = False
         self.dropped = self.life = 0
         self.has_met_others = False
+        self.returned: dict[TurnKey, Turn] = {}
         # A hot tier alone keeps no tombstone for long, so its incarnations are told apart by the time of their beginning.
         self.first_incarnation = self.next_incarnation(0, None) if hash_is_log else 1
         self.hot_copy: Record | None = None
@@ -202,16 +204,19 @@ class LocalCopy:
         with self.lock:
             if slot.body is not None:
                 return slot.body
-            turns = (self.own.get(slot.key), self.base.turns.get(slot.key)) if slot.key is not None else ()
+            turns = self._turns_of(slot.key)
             for turn in turns:
                 if turn is not None and slot.number < len(turn.messages):
                     return turn.messages[slot.number]
             return None
 
+    def _turns_of(self, key: TurnKey | None) -> list[Turn | None]:
+        return [] if key is None else [turns.get(key) for turns in (self.own, self.base.turns, self.returned)]
+
     def time(self, slot: Slot) -> float | None:
         """Return when the message in a slot was added, in seconds since 1970; None if that is not known here."""
         with self.lock:
-            turns = (self.own.get(slot.key), self.base.turns.get(slot.key)) if slot.key is not None else ()
+            turns = self._turns_of(slot.key)
             return next((turn.times[slot.number] for turn in turns if turn is not None and slot.number < len(turn.times)), None)
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
@@ -220,8 +225,9 @@ class LocalCopy:
             key = self.current_key(key)
             known = self.base.redactions.get(key, {})
             new = {at: Replacement(known[at].revision + 1 if at in known else 1, found) for at, found in messages.items()}
-            if key in self.own:
-                self.own[key] = self.own[key].redact(new)
+            for turns in (self.own, self.returned):
+                if key in turns:
+                    turns[key] = turns[key].redact(new)
             redactions = {**self.base.redactions, key: latest_replacements(new, known)}
             self.base = replace(self.base, redactions=redactions).normalize()
             self.window = self.base.without_redacted_bodies(self.window)
@@ -258,7 +264,8 @@ class LocalCopy:
             self._drafted = {key: length for key, length in self._drafted.items() if key in self.own}
             self._drafted |= {key: len(turn.messages) for key, turn in own.items()}
             changes = self._changed_states()
-            turns = {**base.turns, **{key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}}
+            turns = {**self.returned, **base.turns}
+            turns |= {key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}
             used = bool(own or changes.keys() - {CLOSED} or self.window != base.window)
             unlogged = {**base.unlogged, **{key: base.logged_length(key) for key in own}}
             new_turns = [key for key, turn in own.items() if key not in base.seen and not turn.about.get(CONTINUES)]
@@ -334,6 +341,7 @@ class LocalCopy:
             self.was_stored, self.answered_at = True, self._clock()
             before = self.base
             self.base = join(record, before)  # what was redacted or read since the draft was made stays
+            self.returned = {key: turn for key, turn in self.returned.items() if key not in self.base.turns}
             self._forget_unlogged()
             self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
             self._changes = self._changed_states()
@@ -372,7 +380,7 @@ class LocalCopy:
         self.life += 1
         self._skips_rest = self._skips_rest or self._open is not None
         self.base = record
-        self.own, self._open, self._changes, self._notes = {}, None, {}, None
+        self.own, self._open, self._changes, self._notes, self.returned = {}, None, {}, None, {}
         self.window = ()
         self.has_news = self.is_overruled = bool(self.view)
 
