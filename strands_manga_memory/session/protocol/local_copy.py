@@ -414,7 +414,7 @@ class LocalCopy:
 
     def next_version(self, *others: Record | None) -> Version:
         """Return a version that is higher than every one known here, and than those of further records."""
-        version = Version(self._next_time(*others), secrets.token_hex(5))
+        version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
 
@@ -514,7 +514,7 @@ class LocalCopy:
         self.has_news = self.window != self.view
 
     def _next_key(self) -> TurnKey:
-        return TurnKey(self._next_time(), secrets.token_hex(5))
+        return TurnKey(self._next_time(), secrets.token_hex(4))
 
     def _next_time(self, *others: Record | None) -> int:
         """Return a Lamport time that is higher than every one known here."""
