@@ -103,6 +103,7 @@ class AgentConversation:
         self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
         self._announced: dict[str, Any] = {}
         self._returnable: dict[str, tuple[Slot, Turn]] = {}
+        self._identities: dict[tuple[Any, int], str] = {}
 
     def renew_after_fork(self) -> None:
         """Become a writer of its own in the child of a fork: unsaved messages are the parent's to save."""
@@ -294,7 +295,10 @@ class AgentConversation:
             local = self.local
             if self._life != local.life:
                 return  # they belong to a conversation that was deleted or has expired
-            self._set_view(slots_of(messages, local.view, local.message, self._returnable) if self.keeps_window else ())
+            if len(self._identities) > 2 * len(local.view) + _MOST_RETURNABLE:
+                self._identities = {}
+            view = slots_of(messages, local.view, local.message, self._returnable, self._identities)
+            self._set_view(view if self.keeps_window else ())
             entries, notes = entries_of(snapshot), notes_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():
                 return

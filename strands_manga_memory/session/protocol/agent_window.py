@@ -25,7 +25,11 @@ Returnable = Mapping[str, tuple[Slot, Turn]]
 
 
 def slots_of(
-    messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored, returnable: Returnable | None = None
+    messages: Sequence[Mapping[str, Any]],
+    view: Sequence[Slot],
+    stored: Stored,
+    returnable: Returnable | None = None,
+    identities: dict[tuple[Any, int], str] | None = None,
 ) -> tuple[Slot, ...]:
     """Return the agent's history as slots.
 
@@ -37,12 +41,13 @@ def slots_of(
         view: The slots of the history as it was, with the messages that were appended since.
         stored: Returns the message in a slot of the view.
         returnable: Messages that left the history earlier.
+        identities: Cache of the ``tracking_id`` of messages by key and number, so that not every message is read again.
     """
     places: dict[Any, list[tuple[Slot, bytes]]] = {}
     for slot in view:
         data = stored(slot)
         if data is not None:
-            places.setdefault(_identity_of(load(data), data), []).append((slot, data))
+            places.setdefault(_slot_identity(slot, data, identities), []).append((slot, data))
     shown = {slot[:2]: slot for slot in view if slot.key is not None}
     return tuple(_slot_of(message, places, shown, returnable or {}) for message in messages)
 
@@ -93,6 +98,17 @@ def messages_of(
         else:
             messages.append(_placeholder(slot, messages))
     return messages
+
+
+def _slot_identity(slot: Slot, data: bytes, cache: dict[tuple[Any, int], str] | None) -> Any:
+    if slot.key is None or cache is None:
+        return _identity_of(load(data), data)
+    identity: Any = cache.get(slot[:2])
+    if identity is None:
+        identity = _identity_of(load(data), data)
+        if isinstance(identity, str):
+            cache[slot[:2]] = identity
+    return identity
 
 
 def _identity_of(message: Any, data: bytes) -> Any:
