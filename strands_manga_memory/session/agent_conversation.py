@@ -255,7 +255,10 @@ class AgentConversation:
                 about |= {} if begins or not self.local.base.message_count else {CONTINUES: True}
             slot = self.local.append(dump(message), at=at, about=about)
             if slot is not None:
-                self._turn_slots.setdefault(message.get("tracking_id") or "", []).append(slot)
+                identity = message.get("tracking_id") or ""
+                self._turn_slots.setdefault(identity, []).append(slot)
+                if identity and isinstance(identity, str):
+                    self._identities[slot[:2]] = identity
             self._last = message
 
     def repeats(self, tracking_id: str) -> int:
