@@ -7,10 +7,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.language.session_summaries import Transcript, Utterance
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.session.places import (
@@ -32,6 +31,9 @@ from strands_manga_memory.stores.encoding.codec import Codec, load
 from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.stores.hot import CLOSING, HotStore
 from strands_manga_memory.stores.table import Table
+
+if TYPE_CHECKING:
+    from strands_manga_memory.language.session_summaries import Transcript, Utterance
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +128,8 @@ class EndedConversation:
 
     def _transcript(self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None) -> Iterator[Transcript]:
         """Yield the transcript of a log, if it has messages and its user is known."""
+        from strands_manga_memory.language.session_summaries import Transcript, Utterance  # its rules take a while to load
+
         ids = self.ids
         if not log or not ids.get("user") or not ids.get("session"):
             return
