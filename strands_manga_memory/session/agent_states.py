@@ -14,7 +14,6 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.messages import tool_result_ids
-from strands_manga_memory.session.protocol.record import CLOSED
 from strands_manga_memory.stores.encoding.codec import dump, load, trusted
 
 logger = logging.getLogger(__name__)
@@ -92,11 +91,6 @@ def is_interrupted(states: Mapping[str, Any]) -> bool:
     if isinstance(interrupts, dict) and interrupts.get("activated"):
         return True
     return isinstance(run, dict) and run.get("status") == "interrupted"
-
-
-def is_note(name: str) -> bool:
-    """Tell whether a state entry only notes something about the record."""
-    return name == CLOSED
 
 
 _T = TypeVar("_T")
