@@ -557,6 +557,37 @@ def test_sqlite_is_safe_with_several_processes(tmp_path: Path) -> None:
     assert SQLiteTable(path).get("p", "k") == record(v=180)
 
 
+WRITE_WITHOUT_A_PAUSE = """
+import itertools, sys, threading
+from strands_manga_memory.stores import SQLiteTable
+table = SQLiteTable(sys.argv[1])
+def write():
+    for number in itertools.count():
+        table.put({"session_id": "p", "sk": f"busy{number % 5}"})
+for _ in range(2):
+    threading.Thread(target=write, daemon=True).start()
+table.put({"session_id": "p", "sk": "begun"})
+print("writing", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_sqlite_serves_a_process_beside_one_that_writes_without_a_pause(tmp_path: Path) -> None:
+    """SQLite is not fair: its own waiting lets a busy process pass for seconds, one write of 150 until the deadline."""
+    path = tmp_path / "shared.db"
+    table = SQLiteTable(path, deadline=2)
+    table.create_if_missing()
+    code = [sys.executable, "-c", WRITE_WITHOUT_A_PAUSE, str(path)]
+    with subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as busy:
+        assert busy.stdout is not None
+        busy.stdout.readline()
+        for number in range(100):
+            assert table.put(record(f"k{number}")), "no write waits until the deadline"
+        assert busy.poll() is None
+        busy.kill()
+    table.close()
+
+
 def test_sqlite_files_are_private(tmp_path: Path) -> None:
     path = tmp_path / "one" / "two" / "manga.db"
     table = SQLiteTable(path)

@@ -6,7 +6,6 @@ import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ class SQLiteTable(WritingTable):
             self._create(connection)
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        with _transaction(connection):
+        with self._file.transaction(connection):
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._name} (partition TEXT NOT NULL, sort TEXT NOT NULL, "
                 "item BLOB NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
@@ -95,7 +94,7 @@ class SQLiteTable(WritingTable):
         if when != ABSENT or self.schema.indexes:
             return self._write([Write(item=item, when=when)], scrub=scrub)
         key, data = target_of(self.schema, Write(item=item)), dump(normal(item))
-        with self._file.connected() as connection:  # one statement is a transaction
+        with self._file.connected() as connection, self._file.transaction(connection):
             return bool(connection.execute(self._insert, (*key, data)).rowcount)
 
     def query(
@@ -160,7 +159,7 @@ class SQLiteTable(WritingTable):
         ]
         removed, read = 0, dict[Key, Item | None]()
         with self._file.connected() as connection:
-            with _transaction(connection):
+            with self._file.transaction(connection):
                 for key, when, _, _ in rows:
                     if when is None:
                         continue
@@ -210,17 +209,6 @@ class SQLiteTable(WritingTable):
 
     def _index(self, index: Index) -> str:
         return _quoted(f"{self.schema.name}/{index.name}")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def _quoted(name: str) -> str:

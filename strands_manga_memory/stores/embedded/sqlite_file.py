@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import sqlite3
 import threading
 import time
@@ -22,6 +23,8 @@ FILE_VERSION = 1
 """``PRAGMA user_version`` of the files written by this version. Files of newer versions are rejected and not changed."""
 
 _MOST_SCRUB_SECONDS = 1.0
+_BEGIN_PAUSE = (0.0005, 0.003)
+"""Seconds between two attempts to begin a transaction: about the time that a write takes."""
 
 
 class SQLiteFile:
@@ -140,6 +143,40 @@ class SQLiteFile:
                     raise
                 time.sleep(0.005)
 
+    @contextmanager
+    def transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Write in one transaction, which begins when no other process writes.
+
+        SQLite itself waits up to 0.1 s between its attempts. Processes that write without a pause would pass it until
+        the deadline.
+        """
+        end = time.monotonic() + self._deadline
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            while not self._begin(connection, can_wait=time.monotonic() < end):
+                time.sleep(random.uniform(*_BEGIN_PAUSE))  # noqa: S311
+        finally:
+            self._wait_up_to(self._deadline, connection)
+        try:
+            yield
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _begin(self, connection: sqlite3.Connection, *, can_wait: bool) -> bool:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if can_wait and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # also with extended codes
+                return False
+            raise
+        return True
+
+    @staticmethod
+    def _wait_up_to(seconds: float, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * seconds)}")
+
     def close(self) -> None:
         """Close the connection. The file remains usable and is opened again."""
         with self._lock:
@@ -155,13 +192,13 @@ class SQLiteFile:
     def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
         """Empty the write-ahead log, which contains deleted and replaced data. If it is in use, retry at each use."""
         was_due = self._is_scrub_due
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")
+        self._wait_up_to(min(self._deadline, wait), connection)
         try:
             self._is_scrub_due = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
         except sqlite3.OperationalError:  # another connection of this process runs a checkpoint
             self._is_scrub_due = True
         finally:
-            connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
+            self._wait_up_to(self._deadline, connection)
         if self._is_scrub_due and not was_due:
             logger.warning("table=<%s> | erased data stays in the write-ahead log while other processes read it", self._table)
 
