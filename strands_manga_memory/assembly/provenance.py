@@ -111,8 +111,8 @@ def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[S
 def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> Iterator[Source]:
     shown = coordinator.shown_text
     for entity in coordinator.entities.active():
-        if escape_line(entity.value, 60) in shown:
-            text = f"{entity.type}: {entity.value}"
+        if escape_line(entity.spelling, 60) in shown:
+            text = f"{entity.type}: {entity.spelling}"
             yield Source(kind="entity", text=text, scope=scope, session_id=scope.session_id, message_id=entity.message or None)
     for slot in coordinator.dialogue.layer.slots.values():
         if slot.value is not None and escape_line(slot.value) in shown:

@@ -160,6 +160,7 @@ def _summary_text(lines: Sequence[Line]) -> str:
     answer = shorten_line(next(split_sentences(answers[-1]), answers[-1]).strip(), 90) if answers else ""
     first, last = (shorten_line(each, 90) for each in (requests[0], requests[-1]))
     if not first.isascii() and _KANA.search(first):
+        first, last, answer = (each.translate(_INNER_QUOTES) for each in (first, last, answer))
         asked = f"ユーザーは「{first}」、最後に「{last}」と言った。" if last != first else f"ユーザーは「{first}」と言った。"
         return f"{asked}最後の回答は「{answer}」。" if answer else asked
     asked = f'The user said "{first}" and later "{last}".' if last != first else f'The user said "{first}".'
@@ -167,6 +168,7 @@ def _summary_text(lines: Sequence[Line]) -> str:
 
 
 _KANA = re.compile(r"[\u3040-\u30ff]")
+_INNER_QUOTES = str.maketrans("「」", "『』")
 
 
 def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:

@@ -65,6 +65,11 @@ class ActiveEntity(Part):
     message: str = ""
     turn: int = 0
 
+    @property
+    def spelling(self) -> str:
+        """Value with the capital letters of the original text, such as "Natsume" for the canonical "natsume"."""
+        return self.text if self.text.casefold() == self.value else self.value
+
 
 class EntityLayer(Layer):
     """Active entities: the latest values of each type.

@@ -129,7 +129,7 @@ def _entities(view: View) -> Iterator[str]:
     referents = [entity for entity in view.entities.all_active() if entity.type not in _NO_REFERENTS]
     for entity in referents[:_MOST_ENTITIES]:
         sure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
-        mentioned.setdefault(entity.type, []).append(f"{escape_line(entity.value, 60)}{sure}")
+        mentioned.setdefault(entity.type, []).append(f"{escape_line(entity.spelling, 60)}{sure}")
     if mentioned:
         yield "Mentioned lately: " + "; ".join(
             f"{escape_line(type_, 30)} {' or '.join(values)}" for type_, values in mentioned.items()

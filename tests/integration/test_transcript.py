@@ -196,3 +196,15 @@ def test_agent_built_for_each_turn_is_told_the_same(tmp_path: Path) -> None:
         for one, two in zip(live, built, strict=True)
     ]
     assert all(same)
+
+
+def test_names_are_shown_as_the_user_wrote_them(exchanges: list[Exchange]) -> None:
+    """A series keeps its capital letters, and a quotation within a Japanese quotation has the inner marks."""
+    shown = "\n".join(text for exchange in exchanges for request in exchange.requests for _, text in _injected(request))
+
+    if _language(exchanges) == "en":
+        assert "series Natsume" in shown
+        assert "series natsume" not in shown
+    else:
+        assert "「『うずまき』はありますか？」" in shown
+        assert "「「" not in shown
