@@ -169,7 +169,7 @@ def test_language_style_and_title_are_those_of_the_user(exchanges: list[Exchange
     injected = "\n".join(text for request in exchanges[25].requests for _, text in _injected(request))
     if _language(exchanges) == "en":
         assert "- language: English\n" in injected
-        assert "volume 1; series ptsd radio" in injected
+        assert "volume 1; series PTSD Radio" in injected
     else:
         assert "- language: 日本語\n" in injected
         assert "- style: 短く\n" in injected
