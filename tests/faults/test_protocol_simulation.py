@@ -24,12 +24,16 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("restored", 1128),
         ("restored", 1493),
         ("restored", 5034),
+        ("restored", 100249),
         ("redacts", 2003),
         ("everything", 2030),
         ("everything", 2109),
         ("everything", 2133),
         ("everything", 20176),
         ("everything", 20246),
+        ("everything", 100042),
+        ("everything", 100137),
+        ("everything", 100430),
     ],
 )
 def test_seeds_that_broke_a_promise_once_hold_it(name: str, seed: int) -> None:

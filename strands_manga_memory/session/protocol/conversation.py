@@ -290,10 +290,11 @@ class Conversation:
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
                     return
-                self._redact_log(draft, known)
                 missing = missing_turns(draft, known)
-                if len(ended_turns(draft, missing, self._clock() - OPEN_SECONDS)) >= self._flush_every:
-                    missing = self._put_turns(draft, missing)
+                if not _begins_log(draft, known):
+                    self._redact_log(draft, known)
+                    if len(ended_turns(draft, missing, self._clock() - OPEN_SECONDS)) >= self._flush_every:
+                        missing = self._put_turns(draft, missing)
                 if self._put_head(draft, head_record(draft, missing, durable.record)):
                     return
                 self._pause(attempt)
@@ -348,6 +349,12 @@ class Conversation:
                 if not loggable and missing == known.unlogged:
                     return True
                 record = replace(record, version=max(record.version, known.version).marked())
+        if _begins_log(record, known):
+            # A log without a head is taken for the rest of a deleted conversation, so the head comes first.
+            if not self._put_head(record, head_record(record, missing, known)):
+                return False
+            known = durable.record
+            record = replace(record, version=record.version.marked())
         self._redact_log(record, known)
         left = self._put_turns(record, missing)
         if not self._put_head(record, durable.with_proven_turns(head_record(record, left, known), record)):
@@ -399,15 +406,6 @@ class Conversation:
             durable.put_turn(record.incarnation, key, turn.redact(new[key]))
 
     # Ending
-
-    def store_redactions(self) -> None:
-        """Store the redactions in each tier that answers."""
-        try:
-            if self.durable is not None:
-                self.flush()
-        finally:
-            if self.hot is not None:
-                self.save_hot()
 
     def delete(self) -> None:
         """Put an empty record of the next incarnation into both tiers, the durable one first, and remove the log.
@@ -592,6 +590,11 @@ class Conversation:
     def _pause(attempt: int, tier: str = "durable") -> None:
         note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
         sleep(random.uniform(0.0, min(0.05, 0.001 * 2**attempt)))  # noqa: S311 - jitter
+
+
+def _begins_log(record: Record, head: Record | None) -> bool:
+    """Tell whether a record's incarnation has no head yet, and so no log."""
+    return head is None or head.incarnation < record.incarnation
 
 
 sleep = time.sleep

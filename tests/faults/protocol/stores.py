@@ -13,12 +13,19 @@ from tests.unit.session.support import MemoryTable, SurvivingHotStore
 
 CHANGING = frozenset({"write", "put", "batch_write"})
 _TEXT = re.compile(rb"<(m\d+\.\d+)>")
+_REDACTED = re.compile(rb"redacted (m\d+\.\d+)")
 
 
 @lru_cache(maxsize=50_000)
 def texts_in(data: bytes) -> frozenset[str]:
     """Return the message texts in stored bytes."""
     return frozenset(text.decode() for text in _TEXT.findall(data))
+
+
+@lru_cache(maxsize=50_000)
+def redacted_in(data: bytes) -> frozenset[str]:
+    """Return the texts of the messages whose replacements are in stored bytes."""
+    return frozenset(text.decode() for text in _REDACTED.findall(data))
 
 
 class HotSide:
@@ -31,8 +38,14 @@ class HotSide:
 
     def texts(self) -> set[str]:
         """Return the message texts in the tier."""
-        held = self.store._conversations.values()
-        return {text for one in held for data in one.fields.values() for text in texts_in(data)}
+        return {text for data in self._values() for text in texts_in(data)}
+
+    def redacted(self) -> set[str]:
+        """Return the texts of the messages whose replacements are in the tier."""
+        return {text for data in self._values() for text in redacted_in(data)}
+
+    def _values(self) -> Iterator[bytes]:
+        return (data for one in self.store._conversations.values() for data in one.fields.values())
 
     def copy(self) -> Any:
         """Return the content, to go back to."""
@@ -55,6 +68,10 @@ class DurableSide:
         """Return the message texts in the tier."""
         return {text for row in self.store.rows.values() for text in item_texts(row)}
 
+    def redacted(self) -> set[str]:
+        """Return the texts of the messages whose replacements are in the tier."""
+        return {text for row in self.store.rows.values() for data in item_values(row) for text in redacted_in(data)}
+
     def copy(self) -> Any:
         """Return the content, to go back to."""
         return {key: dict(row) for key, row in self.store.rows.items()}
@@ -66,8 +83,13 @@ class DurableSide:
 
 def item_texts(item: dict[str, Any]) -> set[str]:
     """Return the message texts in an item of the table."""
+    return {text for data in item_values(item) for text in texts_in(data)}
+
+
+def item_values(item: dict[str, Any]) -> list[bytes]:
+    """Return the content of an item of the table."""
     values = [item.get("data"), item.get("turn")]
-    return {text for value in values if value for text in texts_in(value.encode() if isinstance(value, str) else value)}
+    return [value.encode() if isinstance(value, str) else value for value in values if value]
 
 
 def incarnation_of(item: dict[str, Any]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,7 +145,6 @@ class World:
         self.of_text: dict[str, TurnKey] = {}
         self.secrets: dict[str, set[str]] = {"hot": set(), "durable": set()}
         self.half_redacted: set[str] = set()
-        self.redacted: dict[str, str] = {}
         self.hot_copies: list[Any] = []
         self.durable_copies: list[Any] = []
         self.is_rolled_back = self.is_lossy = False
@@ -237,9 +237,14 @@ class World:
         if back:
             raise BrokenPromiseError(f"redacted text is back in {side}: {sorted(back)}")
 
+    @property
+    def held_texts(self) -> set[str]:
+        """Texts of the messages that a store has, in their original form or redacted."""
+        return self.hot.texts() | self.hot.redacted() | self.durable.texts() | self.durable.redacted()
+
     def forgive_losses(self) -> None:
         """Excuse the turns that no store has and whose author is gone: stores or processes were lost."""
-        have = self.hot.texts() | self.durable.texts() | {text for key in self.redacted for text in [key]}
+        have = self.held_texts
         alive = {process.name: process for process in self.processes}
         for said in self.said.values():
             acked = said.texts[: said.acked]
@@ -269,7 +274,7 @@ class World:
                 raise BrokenPromiseError(f"{process.name} {how}: deleted turn {key} is back")
         if not both:
             return
-        have = self.hot.texts() | self.durable.texts()
+        have = self.held_texts
         incarnation = process.hold.local.base.incarnation
         shown = Counter(key for key, _ in slots)
         for said in self.said.values():
@@ -402,7 +407,7 @@ class World:
                 acked = min(length, len(said.texts))
                 if acked > said.acked:
                     said.acked, said.acked_in = acked, hold.local.base.incarnation
-                    has_text = said.texts[acked - 1] in self.hot.texts() | self.durable.texts()
+                    has_text = said.texts[acked - 1] in self.held_texts
                     said.stable_at = self.tick if has_text else _NEVER
                     if hold.local.base.incarnation > said.incarnation and not said.is_first:
                         said.is_excused = said.is_excused or self.deleted_since(said)
@@ -463,8 +468,9 @@ class World:
             losses, incarnation = self.losses, hold.local.base.incarnation
             self.half_redacted.add(secret)
             hold.local.redact(slot.key, {slot.number: dump({"role": "user", "text": f"redacted {secret}"})})
-            self.redacted[secret] = f"redacted {secret}"
-            hold.store_redactions()
+            with suppress(StoreUnavailableError):
+                hold.save()
+            hold.flush()
             if process.is_troubled or losses != self.losses or process.cut or self.down:
                 return
             if hold.local.base.incarnation != incarnation:

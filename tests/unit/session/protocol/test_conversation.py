@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -25,14 +26,17 @@ class CountingStore:
 
     def __init__(self, store: Any) -> None:
         self.store, self.calls, self.is_down, self.written = store, Counter[str](), False, 0
+        self.puts_left: int | None = None
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.store, name)
 
         def call(*given: Any, **named: Any) -> Any:
             self.calls[name] += 1
-            if self.is_down:
+            if self.is_down or (self.puts_left == 0 and name == "put"):
                 raise StoreUnavailableError("it is down")
+            if self.puts_left is not None and name == "put":
+                self.puts_left -= 1
             if name == "write":
                 self.written += sum(len(field) + len(data) for field, data in given[1].fields.items())
             if name == "put":
@@ -238,7 +242,7 @@ def test_hot_tier_alone_keeps_the_whole_log() -> None:
     assert len(reader.local.window) <= 82
     key = reader.history()[0][0]
     reader.local.redact(key, {0: dump({"role": "user", "content": [{"text": "[removed] x"}]})})
-    reader.store_redactions()
+    reader.save()
     stored = b"".join(stores.hot.store._conversations["s/A:a"].fields.values())
     assert b"user 0 " not in stored
     assert b"assistant 0 " in stored
@@ -330,6 +334,26 @@ def test_expiry_continues_unsaved_turns_and_ends_the_others() -> None:
     assert not stores.hold().expire(unused_since=stores.clock() - 50)
 
 
+def test_first_flush_that_is_cut_loses_no_turn_with_the_hot_tier() -> None:
+    """A conversation that began in the hot tier gets its durable head before its log, so each prefix of a flush restores."""
+    for puts in range(10):
+        stores = Stores()
+        hold = stores.hold()
+        stores.durable.is_down = True
+        for number in range(6):
+            say(hold, number)
+            hold.save()
+        stores.durable.is_down = False
+        stores.durable.puts_left = puts
+        with suppress(StoreUnavailableError):
+            stores.hold().flush()
+        stores.durable.puts_left = None
+        if not stores.durable.store.rows:
+            continue
+        stores.hot.store._conversations.clear()
+        assert texts(stores.hold()) == expected(*range(6))
+
+
 def test_redaction_while_a_tier_is_away_reaches_it_later() -> None:
     """The tier that did not answer has the replacement after the next flush."""
     stores = Stores()
@@ -340,8 +364,9 @@ def test_redaction_while_a_tier_is_away_reaches_it_later() -> None:
     key = hold.local.window[0].key
     assert key is not None
     hold.local.redact(key, {0: dump({"role": "user", "content": [{"text": "[removed] x"}]})})
+    hold.save()
     with pytest.raises(StoreUnavailableError):
-        hold.store_redactions()
+        hold.flush()
     assert "user 0 " not in str(stores.hot.store._conversations)
     stores.durable.is_down = False
     stores.hold().flush()

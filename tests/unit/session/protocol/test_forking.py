@@ -174,7 +174,7 @@ def test_redacted_message_stays_redacted_in_a_fork() -> None:
     key = forks.hold.local.view[0].key
     assert key is not None
     forks.hold.local.redact(key, {0: dump({"role": "user", "content": [{"text": "user removed"}]})})
-    forks.hold.store_redactions()
+    forks.hold.flush()
     fork(PLACE, forks.tiers, at_turn=2, to=OTHER, ids=OTHER_IDS)
     assert texts(forks.load_other())[0] == "user removed"
     assert "user 1 " not in str(forks.table.rows)
