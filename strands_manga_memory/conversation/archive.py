@@ -1,4 +1,4 @@
-"""Messages of a conversation that recall can find: what is indexed, retrievers by words and by vectors, and the indexer."""
+"""Messages of a conversation that recall can find: the archived form, retrievers by words and by vectors, and the indexer."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class DenseRetriever(MessageIndex):
     put a vector database behind the ``Retriever`` protocol.
 
     Args:
-        embed: From texts to vectors of one length; may wait for a model, as it is never called on the event loop.
+        embed: From texts to vectors of one length; may block, because it is never called on the event loop.
         most: Most messages to keep; the oldest go first.
 
     Raises:

@@ -71,9 +71,9 @@ class Run(Generic[_T]):
         with _places:
             try:
                 result = asyncio.run(self._whole())
-            except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+            except Exception as error:  # noqa: BLE001 - it is raised where the result is read
                 self._future.set_exception(error)
-            except BaseException as error:  # noqa: BLE001 - it must not end the turn of whoever asks
+            except BaseException as error:  # noqa: BLE001 - it must not end the turn that reads the result
                 stopped = RuntimeError(f"the run was stopped by {type(error).__name__}")
                 stopped.__cause__ = error
                 self._future.set_exception(stopped)

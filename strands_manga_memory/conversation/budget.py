@@ -1,6 +1,6 @@
 """Budgets in tokens: of a whole request, of the history in it, and of the history now.
 
-The budget of the history grows for what the user says in the current turn, and follows the tokens that the model reports.
+The budget of the history grows for the user's message of the current turn, and follows the tokens that the model reports.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ UNKNOWN_HISTORY = 4_096
 def history_tokens(window: int | None) -> int:
     """Return the default budget of the history for a context window: a quarter, at most 16,384; 4,096 if it is unknown.
 
-    The rest is for what is not history - system prompt, tools, what is recalled, the answer - and for the summary that is
-    still to be made: a history that is summarized may grow to twice its budget, and to three times at the most.
+    The rest is for the system prompt, tools, quotes and the answer, and for a summary in progress: a history that is
+    summarized may grow to twice its budget, and to three times at most.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -93,7 +93,7 @@ def budget_plan(*, window: int | None = None, history: int | None = None, **part
     """Plan the tokens of a whole request; see :class:`BudgetPlan` for the parts.
 
     ``history`` is by default the budget of ``MangaMemory`` for a model of this ``window``: a quarter of it, at most 16,384
-    tokens; 4,096 without one. ``BudgetPlan.fits(window)`` and ``left(window)`` say what that leaves.
+    tokens; 4,096 without one. ``BudgetPlan.fits(window)`` and ``left(window)`` compare the plan with a window.
 
     The history budget already includes the current message and its tool results when
     ``ImportanceWeightedConversationManager`` keeps it, so a plan with them set apart has room to spare.
@@ -278,7 +278,7 @@ class HistoryLimits:
     def reserve(self, tokens: int) -> int:
         """Reserve tokens for quotes, at most half of the budget; return the number that quotes may have.
 
-        The part is fixed, so that the history, and with it the cached prefix, does not depend on what a question finds.
+        The part is fixed, so that the history, and with it the cached prefix, does not depend on the quotes of a question.
         """
         self.reserved = min(tokens, self.max_tokens // 2)
         return max(1, self.reserved)
@@ -323,10 +323,10 @@ class HistoryLimits:
         return min(self._low, max(self.lowest, self.most - total(messages[since:])))
 
     def headroom(self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]) -> Headroom:
-        """Return the tokens on top of a budget for what the user says in the current turn.
+        """Return the tokens on top of a budget for the user's message of the current turn.
 
-        Half of the budget is for that message. What it has beyond comes on top, as far as three quarters of the model's window
-        have room; without a model there is none.
+        Half of the budget is for that message. Its further tokens come on top, as long as the whole fits into three quarters
+        of the model's window. Without a model nothing comes on top.
         """
         said = next(filter(is_turn_start, reversed(messages)), None)
         if said is None or model is None:

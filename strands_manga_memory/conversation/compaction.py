@@ -294,7 +294,7 @@ class CompactionStats:
 class TieredCompactionConversationManager(StackedConversationManager):
     """Makes room in stages when a request comes near the model's context window.
 
-    By default: cap tool results, drop what is not essential, compress results in place, summarize; and, only after a real
+    By default: cap tool results, drop unimportant exchanges, compress results in place, summarize; and, only after a real
     overflow, halve the history. Each stage runs only if those before it did not free enough. The last 10 messages are not
     touched, unless they alone are too large; only their tool results are capped like all others. Compaction that fails three
     times in a row stops and logs a warning. A run that finds nothing to do is no failure.
@@ -306,7 +306,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         trigger: Share of the context window from which on there is compaction; less, if the reserves for a cushion and for the
             summary demand it. Default 0.80.
         untouched: Latest messages that stay unchanged, their tool results up to the cap. Default 10.
-        window: Tokens of the context window; default: what the model says, 128,000 if it does not.
+        window: Tokens of the context window; default: the model's own figure, 128,000 if it has none.
         log: Returns the raw messages from the beginning, as a session keeps them: from there cut results are read after a
             restart.
         trimmer: Keeps the history within the window when no stage can; its budget is set by the window. Default: that of the

@@ -8,12 +8,11 @@ _OF_ONE_CONVERSATION = frozenset({"log", "recent_log"})
 
 
 class Template:
-    """What a deep copy of an object is: a new one, made with the same arguments.
+    """Base class of objects whose deep copy is a new object, built with the same arguments.
 
-    Whatever an object has taken on since it was made - the agent it serves, locks, threads, what it noted of messages - is its
-    own, and no part of the copy. An argument that is such an object itself is copied too; others, such as models, functions and
-    stores, are shared. ``log`` and ``recent_log`` are left out: they return the words of one conversation, and a copy serves
-    another.
+    State that an object gained after construction, such as its agent, locks, threads and caches, is not copied. An argument
+    that is such an object itself is copied too; other arguments, such as models, functions and stores, are shared. ``log`` and
+    ``recent_log`` are left out: they return the messages of one conversation, and a copy serves another.
     """
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]

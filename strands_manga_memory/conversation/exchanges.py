@@ -21,7 +21,7 @@ def results_of_last_turn(messages: Sequence[Message]) -> list[Message]:
 
 
 class Exchange(NamedTuple):
-    """Messages that stay or go as one, so that roles still alternate after it went: an answered turn and what leads to it.
+    """Messages that are kept or evicted together, so that roles still alternate: an answered turn and the messages before it.
 
     Attributes:
         core: Positions of the user message and of all that is in no cycle, the answer among them.

@@ -107,7 +107,7 @@ def text_signals(features: MessageFeatures, *, service: float, age: float, weigh
 
 
 def fixed_signals(features: MessageFeatures, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals that do not change while the conversation goes on."""
+    """Return the weighted signals that later messages of the conversation do not change."""
     shown = features.traits
     return {
         "act": weights.act * (features.score - _NEUTRAL_SCORE),
@@ -218,7 +218,7 @@ def _text_features(text: str) -> tuple[TextFeatures, tuple[str, ...]]:
 
 
 class Vocabulary:
-    """Words that a conversation has used, and how much its assistant tells of itself.
+    """Words of a conversation, and the share of texts in which its assistant talks about itself.
 
     Of more than 20,000 words the older half is forgotten.
     """
@@ -246,7 +246,7 @@ class Vocabulary:
         return new
 
     def add_text(self, role: str, *, tells: bool, tokens: int = 0) -> None:
-        """Count a text: its tokens, and whether the assistant tells of itself in it."""
+        """Count a text: its tokens, and whether the assistant talks about itself in it."""
         self._tokens[role] = self._tokens.get(role, 0) + tokens
         if role == "assistant":
             self._texts += 1
@@ -256,8 +256,8 @@ class Vocabulary:
     def service(self) -> float:
         """Degree to which the assistant serves, from 0 (a companion) to 1.
 
-        Companions tell of themselves in 15 % of their messages or more, and write about as much as they are told. An
-        assistant that has said little is taken for one that serves.
+        Companions talk about themselves in 15 % of their messages or more, and write about as much as the user. An
+        assistant with few messages counts as one that serves.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -353,13 +353,13 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Drop what is cached of every other message."""
+        """Drop the cached features of all other messages."""
         keep = list(messages)
         self._tokens.forget_all_but(keep)
         self._features.forget_all_but(keep)
 
     def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
-        """Let instructions that the user has taken back count as any other message."""
+        """Score instructions that the user has revoked as any other message."""
         if not any(map(attrgetter("takes_back"), found)):
             return
         said = [
@@ -407,7 +407,7 @@ class FeatureCache:
         return features
 
     def _read_as_reply(self, features: MessageFeatures, message: Message, text: str, *, says_something: bool) -> None:
-        """Take a user's message for what it is as a reply to an assistant that serves; among companions it is talk."""
+        """Classify a user's message as a reply to the message before, if the assistant serves and is no companion."""
         if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
             return
         answers = features.answers and says_something

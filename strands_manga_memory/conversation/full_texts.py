@@ -31,7 +31,7 @@ class FullTextArchive:
     """Keeps full texts by the id of their tool call, or by the name of their message, for one agent.
 
     Args:
-        log: The raw messages of the conversation, if a session keeps them: what is not in memory is looked for there.
+        log: The raw messages of the conversation, if a session keeps them: texts that are not in memory are read from there.
     """
 
     __slots__ = ("_characters", "_lock", "_log", "_texts")
@@ -73,7 +73,13 @@ class FullTextArchive:
         return found
 
     def keep_cut(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
-        """Keep what is cut from messages where the agent can read it; ``cut`` are their short forms, by position."""
+        """Keep the full texts of truncated messages, and offer the agent the tool that reads them.
+
+        Args:
+            agent: The agent; None if there is none.
+            messages: The whole messages.
+            cut: Their truncated forms, by position.
+        """
         for at in cut:
             if name := name_of(messages[at]):
                 self.keep(name, _text_of(messages[at]))
@@ -85,7 +91,10 @@ class FullTextArchive:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
-        """Return all that a message says, as the log has it, which may have been redacted since; None if nothing is known."""
+        """Return the full text of a message, from the log if it is there; None if it is unknown.
+
+        The log comes first because the message may have been redacted in it.
+        """
         for message in self._log() if self._log is not None and name else ():
             if name_of(message) == name:
                 return _text_of(message)

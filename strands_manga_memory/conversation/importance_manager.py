@@ -54,14 +54,15 @@ _NO_LAYOUT = Layout()
 
 
 class ImportanceWeightedConversationManager(Template, ConversationManager):
-    """Keeps what matters of the conversation within ``max_tokens`` at every model call, in the middle of a turn too.
+    """Keeps the most important messages within ``max_tokens`` at every model call, in the middle of a turn too.
 
     The first turn, the current turn and pinned messages (``metadata.custom.pinned``, as Strands' ``pin_message`` sets it)
-    always stay. What else there is stays by importance, the newest first, in whole exchanges, so that the
-    history is valid for every provider. If what must stay is too large, it is shortened, head and tail kept; pinned messages
-    never are: if they alone are over the budget, that is logged once, and a real overflow of the model's window raises.
-    What the user says in the current turn is not shortened as long as the model's window has room: what it has beyond half of
-    ``max_tokens`` comes on top of them, up to three quarters of the window (of 128,000 tokens, if the model does not say).
+    always stay. Other messages stay by importance, the newest first, in whole exchanges, so that the
+    history is valid for every provider. If the messages that always stay are too large, they are truncated, head and tail
+    kept. Pinned messages are never truncated: if they alone are over the budget, that is logged once, and a real overflow of
+    the model's window raises. The user's message of the current turn is not truncated as long as the model's window has room:
+    its tokens beyond half of ``max_tokens`` come on top, up to three quarters of the window (of 128,000 tokens, if the model
+    does not know its window).
 
     With ``trim_every`` or ``trim_to`` the history is trimmed in steps: it only grows at its end until it passes ``max_tokens``,
     and is then trimmed for several turns at once. Between two steps each request begins with the whole one before, so a
@@ -75,25 +76,25 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     window; one that restores the window itself sets ``persist_layout`` to False before it restores.
 
     Args:
-        max_tokens: The budget of the history, in tokens, both by the counter and by what the model reports. None: a quarter of
+        max_tokens: The budget of the history, in tokens, both by the counter and by the model's reports. None: a quarter of
             the context window of the agent's model, at most 16,384, and 4,096 if the model does not know its window.
-        scorer: Says what a message is worth; default: rules in English and Japanese.
+        scorer: Rates the importance of a message; default: rules in English and Japanese.
         bands: From which scores on a message is kept as long as anything else can go (0.8), or if there is room (0.5).
         signals: Weights of the signals when messages of one band are compared.
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         trim_to: Tokens to which a history over ``max_tokens`` is brought, and the same share of ``max_turns``; None (default):
-            just below ``max_tokens``. What must stay may take more. Trimmed in steps, tool results of the turn before are
-            a reason for one, too, if they take an eighth of ``max_tokens`` and the history is above the low mark.
+            just below ``max_tokens``. Messages that always stay may take more. Trimmed in steps, tool results of the turn
+            before are a reason for one, too, if they take an eighth of ``max_tokens`` and the history is above the low mark.
         trim_every: How many turns like the last ones a history over ``max_tokens`` makes room for, in at most a third of it.
-        max_turns: Most turns to keep; None: as many as fit. What must stay is not bound by it.
-        includes_recall: Whether what ``HistoryRecall`` quotes in a request counts into ``max_tokens`` too: the budget of its
+        max_turns: Most turns to keep; None: as many as fit. Messages that always stay are not bound by it.
+        includes_recall: Whether the quotes of ``HistoryRecall`` count into ``max_tokens`` too: the budget of the
             quotes, at most half of ``max_tokens``, is reserved in every request, and the history has the rest.
         on_evict: Called with the messages that left the history or were shortened in it, as they were before, whenever some
             did, perhaps in a thread; they may return. Also with those that a summary or a compaction around this manager took
             out. Its errors are logged.
         log: Returns the raw messages from the beginning, as a session keeps them: from there messages that were shortened are
             read after a restart.
-        recent_log: Returns the last messages of that log, at most so many as it is asked for. It is read at most once, when a
+        recent_log: Returns the last messages of that log, at most the given number. It is read at most once, when a
             restored history is trimmed: messages that were evicted before the restart may then return. None: only messages
             that this manager evicted return.
         proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
@@ -315,12 +316,12 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         Args:
             agent: The agent; its list of messages is changed in place, as one step.
             e: The overflow. With it the history is at least halved, and halved again by each further overflow. Without it a
-                quarter goes, of what need not stay.
+                quarter of the messages that need not stay is evicted.
             **kwargs: For extensions of the contract.
 
         Raises:
-            ContextWindowOverflowException: ``e`` is given, and no half of the history can be freed: what is pinned is too
-                large, or the history is not what fills the window. The history is left as it was.
+            ContextWindowOverflowException: ``e`` is given, and half of the history cannot be freed: pinned messages are too
+                large, or other parts of the request fill the window. The history is unchanged.
         """
         self._trimmer.reduce(agent, e)
 
@@ -341,7 +342,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return state
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Take back what :meth:`get_state` returned; the window itself is restored at the end of the agent's construction.
+        """Restore the state of :meth:`get_state`; the window itself is restored at the end of the agent's construction.
 
         Raises:
             ValueError: The state is that of another conversation manager.
@@ -370,7 +371,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.explain(list(agent.messages))
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the tokens of the history as the model counts them, the budget, and what is left of it."""
+        """Return the tokens of the history as the model counts them, the budget, and the rest of the budget."""
         messages = agent.messages[:]
         most = self._trimmer.limits.most
         tokens, budget = self.tokens(messages), most + self.room_beyond(messages, most)
@@ -381,7 +382,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.reported_tokens(messages)
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts them, by which a limit grows for what the user says now."""
+        """Return the tokens, as the model counts them, by which a limit grows for the user's message of the current turn."""
         return self._trimmer.room_beyond(messages, limit)
 
     def score(self, message: Message) -> float:

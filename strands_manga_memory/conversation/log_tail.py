@@ -11,7 +11,7 @@ from strands_manga_memory.conversation.window_layout import logged_fingerprint
 from strands_manga_memory.messages import id_of, is_turn_start
 
 _TIMES_WINDOW, _MOST_TOKENS = 3, 32_768
-"""Beside the window so many times its budget is held, at most so many tokens."""
+"""Messages outside of the window take at most so many times its budget, and at most so many tokens."""
 
 _TOKENS_A_MESSAGE, _LEAST_READ = 32, 64
 """From a log one message is read for so many tokens that are held, and at least so many messages."""
@@ -83,7 +83,7 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages that an earlier process evicted, and the full text of those that it truncated.
 
-        Nothing is added if messages of the window are missing between those of the log, or stand in another order.
+        Nothing is added if messages of the window are missing between those of the log, or have another order there.
 
         Args:
             log: The last messages of the conversation's log, in order.
@@ -113,7 +113,7 @@ class LogTail:
         return logged
 
     def is_due(self, budget: int, room: int) -> bool:
-        """Tell whether so much was said since, or so much room is left, that all messages are to be selected from."""
+        """Return whether the next selection considers evicted messages too: after much new text, or with much free budget."""
         return max(self._said, room) >= budget // _SHARE_SAID
 
     def candidates(

@@ -9,7 +9,7 @@ video     a token per 1,000 bytes, at least 2,000
 audio     a token per 400 bytes, at least 100
 ========  ==================================================================================================================
 
-What is kept elsewhere (S3) has no size here and costs the smallest figure, images the largest.
+Media stored elsewhere (S3) have no known size: documents, video and audio cost the smallest figure, images the largest.
 """
 
 from __future__ import annotations

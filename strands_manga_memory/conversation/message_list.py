@@ -28,7 +28,7 @@ class History(list[Message]):
 
 
 def copied_quickly(messages: list[Message]) -> list[Message]:
-    """Return a plain list as a history; a list of another kind as it is."""
+    """Return a plain list as a history; a list of another kind unchanged."""
     return History(messages) if type(messages) is list else messages
 
 

@@ -33,12 +33,12 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
 def name_of(message: Message) -> str:
-    """Return what a model calls a message by: the first letters of its tracking id."""
+    """Return the name under which a model can read a message: the first letters of its tracking id."""
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Tell whether the mark of a cut in one of the messages says by which name the whole message can be read."""
+    """Return whether a truncation marker in one of the messages names the message that can be read in full."""
     texts = chain.from_iterable(_texts(message["content"]) for message in messages)
     return any(found[2] for text in texts if READER in text for found in CUT_MARKER.finditer(text))
 
@@ -93,7 +93,7 @@ class MessageTruncator:
 
     @property
     def locked_tokens(self) -> int:
-        """The tokens of what may not change."""
+        """Tokens of the locked messages."""
         return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
@@ -115,14 +115,14 @@ class MessageTruncator:
         if not pieces:
             return
         cap = cap_of((piece.tokens for piece in pieces), self.tokens - target, floor)
-        for piece in reversed(pieces):  # a note beside a block moves the blocks behind it
+        for piece in reversed(pieces):  # a note next to a block moves the blocks behind it
             if piece.tokens > cap:
                 block = cast("dict[str, Any]", self.messages[piece.at]["content"][piece.block])
                 name = name_of(self.messages[piece.at])
                 self._replace(piece.at, piece.block, _CUTS[kind](block, cap, self._text_tokens, name))
 
     def leave_out_media(self, positions: Iterable[int], target: int) -> None:
-        """Put a note in the place of images, documents, video and audio, one by one, until the whole has ``target`` tokens."""
+        """Replace images, documents, video and audio by notes, one by one, until the whole has ``target`` tokens."""
         for at in positions:
             for index, block in enumerate(self.messages[at]["content"] if at not in self._locked else ()):
                 if self.tokens <= target:
@@ -218,7 +218,7 @@ _CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], list
 
 
 def _without_media(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block, or a tool result, with notes in the place of its media."""
+    """Return a block, or a tool result, with its media replaced by notes."""
     if "toolResult" in block:
         result = block["toolResult"]
         return {**block, "toolResult": {**result, "content": [_without_media(item) for item in blocks_of(result["content"])]}}

@@ -26,14 +26,14 @@ class MessageOutcome:
     Attributes:
         tracking_id: Its id; None if it has none yet.
         role: ``"user"`` or ``"assistant"``.
-        act: What it does: a dialogue act, ``"tool_use"`` or ``"tool_result"``.
+        act: Its dialogue act, ``"tool_use"`` or ``"tool_result"``.
         score: Its importance, 0 to 1.
         tokens: Its size.
         outcome: ``"kept"``, ``"dropped"`` or ``"shortened"``.
         reason: Why, in words.
-        signals: What its worth is made of, signal by signal, in logarithms of odds; see ``SignalWeights``.
-        passages: Of a message that is shown shortened: what is shown of it, by sentences, list items, table rows and blocks of
-            code. A passage that was too long for the room may be there in part.
+        signals: The parts of its worth, signal by signal, in logarithms of odds; see ``SignalWeights``.
+        passages: Of a truncated message: the passages that are shown (sentences, list items, table rows and blocks of code).
+            A passage that was too long may be there in part.
     """
 
     tracking_id: str | None

@@ -172,7 +172,7 @@ class QuoteFormatter:
 
 
 class LatestPassages:
-    """Passages that were said again later with other numbers, such as a new price: the earlier ones are not quoted.
+    """Passages that a later message repeats with other numbers, such as a new price: the earlier ones are not quoted.
 
     Passages of the user are never replaced: "I bought volume 1" and "I bought volume 2" are both true.
 

@@ -219,10 +219,10 @@ class HistoryRecall(Plugin):
 
     @tool
     def search_history(self, query: str) -> str:
-        """Search what was said earlier in this conversation and is no longer shown.
+        """Search earlier messages of this conversation that are no longer shown.
 
         Args:
-            query: What to look for, in the words it was probably said in.
+            query: Words that the messages probably contain.
         """
         agent = None if self._agent is None else self._agent()
         return self.quote(query, [] if agent is None else list(agent.messages)) or "Nothing was found."
@@ -259,7 +259,7 @@ class HistoryRecall(Plugin):
 
 
 class RecallSearch:
-    """Searches a retriever twice, with the question and with the words of its first hits, and ranks what it finds.
+    """Searches a retriever twice, with the question and with the words of its first hits, and ranks the hits.
 
     Args:
         retriever: The index.

@@ -19,7 +19,7 @@ _OPEN_REQUESTS = 16
 
 
 class RequestMeter:
-    """Counts requests on their way to the model, and teaches a calibration what the model makes of them."""
+    """Counts the tokens of requests, and adjusts a calibration by the usage that the model reports for them."""
 
     __slots__ = ("_calibration", "_counted", "_counter", "_prompt")
 
@@ -30,7 +30,7 @@ class RequestMeter:
         self._prompt: tuple[Any, int] = (None, 0)
 
     def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
-        """Take note of a request: its prompt and tools, its history, and the blocks ``added`` for it."""
+        """Count the tokens of a request: its prompt and tools, its history, and the blocks ``added`` for it."""
         tokens = self._prompt_tokens(context) + history_tokens
         if added:
             tokens += self._counter.count({"role": "user", "content": [*added]})
@@ -39,7 +39,7 @@ class RequestMeter:
         self._counted[id(context.invocation_state)] = tokens, type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
-        """Compare the usage reported for a request, if there is any, with what was counted."""
+        """Compare the usage reported for a request, if there is any, with the count."""
         counted, model_class = self._counted.pop(id(event.invocation_state), (0, type(None)))
         if event.stop_response is None:
             return
@@ -74,7 +74,7 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
     """Return the messages of a request without the blocks that were added for this request, and those blocks.
 
     Blocks that other plugins added to tool results move before the user's words: Llama and Mistral on Bedrock refuse text
-    beside tool results.
+    next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)

@@ -1,4 +1,4 @@
-"""Scorers: what a message is worth keeping, from 0 (nothing) to 1 (above all else).
+"""Scorers: rate how important it is to keep a message, from 0 (not at all) to 1 (above all else).
 
 Rules score at once. A model or embeddings score in the background; until they have answered, and where they fail, rules do.
 """
@@ -120,7 +120,7 @@ WEIGHTS = ImportanceWeights()
 
 
 class RuleScorer:
-    """Scores a message by what it does in the conversation, by rules and without a model; under 50 microseconds a message.
+    """Scores a message by its dialogue act, with rules and without a model.
 
     Args:
         weights: The score of each kind of message.
@@ -137,7 +137,7 @@ class RuleScorer:
 
 
 def message_act(message: Message) -> str:
-    """Return what a message does: ``"tool_use"``, ``"tool_result"`` or the value of a ``DialogueAct``."""
+    """Return the act of a message: ``"tool_use"``, ``"tool_result"`` or the value of a ``DialogueAct``."""
     kinds = {kind for block in message["content"] for kind in block}
     if "toolResult" in kinds:
         return "tool_result"
@@ -152,23 +152,23 @@ class SignalWeights:
 
     Attributes:
         act: The scorer's score, per unit above 0.5: dialogue acts with ``RuleScorer``.
-        instruction: A user says how all answers are to be: it is needed in every turn, though it names nothing.
+        instruction: The user sets a rule for all answers: it is needed in every turn, though it names nothing.
         constraint: A user sets a condition: how many, when, where, at what price.
-        service: An assistant that serves; less so the more it tells of itself, as a companion does.
+        service: An assistant that serves; less so the more it talks about itself, as a companion does.
         answers: The message before it asked a question.
         number: It holds a figure.
         names: Names in it; the logarithm of their number.
         time: It speaks of a day, a date or a time.
-        wants: The speaker says what it wants.
+        wants: The speaker states a wish.
         asks: It asks a question.
-        tells: The speaker tells of itself.
+        tells: The speaker talks about themselves.
         new: Words the conversation had not seen before; the logarithm of their number.
         referenced: Its words that the next eight messages take up; the logarithm of their number.
         recency: How fresh it is: 1 in the last exchange, halved every ``half_life`` exchanges.
         fresh_service: The same for messages of an assistant that serves.
         tool: A tool call with its result, compared with a text of the user.
         fresh_tool: Recency of a tool call with its result.
-        whole_result: What its result says beyond its gist, compared with the gist.
+        whole_result: The part of its result that truncation removes, compared with the truncated result.
         size: The logarithm of its tokens.
         half_life: Exchanges in which recency halves, above 0.
 
@@ -220,17 +220,17 @@ class Line(NamedTuple):
 
 
 Judge = Callable[[Sequence[Line]], "Sequence[float] | Awaitable[Sequence[float]]"]
-"""Returns what each line is worth, 0 to 1. May wait: it is never called on the agent's event loop."""
+"""Returns the importance of each line, 0 to 1. May block: it is never called on the agent's event loop."""
 
 
 class BackgroundScorer:
-    """Scores by a judge that may be slow: rules until its answer is there, and where it fails.
+    """Scores by a judge that may be slow; rules score until its answer arrives, and if it fails.
 
     Each message is judged once; ``score`` never waits. Scores are cached by tracking id and content, in this process.
     Tool calls, results and messages without text are the rules' own. The same answers give the same scores.
 
     Args:
-        judge: Says what lines are worth.
+        judge: Rates the importance of lines.
         rules: Scores until then. Default ``RuleScorer()``.
         batch: Most lines the judge is asked about at a time. Default 20.
         most: Most judgements to keep; the oldest go first. Default 10,000.
@@ -243,7 +243,7 @@ class BackgroundScorer:
         self._judge = function("judge", judge, "a function of lines")
         self._batch, self._most = positive("batch", batch), positive("most", most)
         self.revision = 0
-        """Grows whenever answers came in; whoever remembers scores asks again then."""
+        """Number that grows with each new answer; cached scores of a lower revision are out of date."""
         self.rules = rules or RuleScorer()
         self._lock = threading.Lock()
         self._judged: dict[tuple[str, int], float | None] = {}
@@ -320,7 +320,7 @@ class _Scores(BaseModel):
 
 
 class ModelScorer(BackgroundScorer):
-    """Lets a small model say what messages are worth, in the background, with structured output.
+    """Scores messages by a small model, in the background, with structured output.
 
     Args:
         model: The model.

@@ -1,6 +1,6 @@
 """Selection: the messages of a history that stay within a budget, and those of them that are truncated. Pure.
 
-These stay: the first turn (what the user asked, and the final answer), the current turn, and pinned messages. Other messages
+These stay: the first turn (the user's question and the final answer), the current turn, and pinned messages. Other messages
 stay by band of their dialogue act, then by worth per token, then the newest. A question may stay without its answer, and an
 answer without its question. A tool call stays with its result or not at all; the result perhaps in short form. If the messages
 that stay in any case leave no room, they are truncated in the order of :func:`_make_room`.
@@ -279,7 +279,7 @@ def _make_room(
     """Truncate messages that stay in any case until they are within the budget; large tool results and an answer further.
 
     Both give way to the high band. The first turn's answer keeps its beginning and its end in any case. In this order, each
-    step as far as it is needed: tool results (older ones first, the largest first), the answer that ended the turn, texts of
+    step only while it is needed: tool results (older ones first, the largest first), the answer that ended the turn, texts of
     the first turn, the oldest tool calls of the current turn, a note for media, other texts, inputs of tool calls; then the
     same more drastically. At least half of the budget is left to messages that stay in any case; if they were over it, up to a
     quarter is freed for the middle band, so that one huge result does not drive out the conversation. Where other messages are
@@ -332,7 +332,7 @@ def _final_answer(truncator: MessageTruncator) -> list[int]:
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Messages that stay or go as one, whole or in short form; or what the whole of them has beyond the short form.
+    """Messages that are kept or evicted together, whole or truncated; or the difference between both forms.
 
     Attributes:
         rank: Their band, worth per token and position; the item of the highest rank is taken first.

@@ -55,19 +55,19 @@ class StackedConversationManager(Template, ConversationManager):
         self._below.register_hooks(registry, **kwargs)
 
     async def keep_on(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Do what is due before a model call, and have those below do theirs; errors are logged, never raised."""
+        """Run the steps before a model call, of this manager and of those below; errors are logged, never raised."""
         await self._before_model_call(event)
         await self._below.keep_on(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Do what is due before a model call in this manager alone."""
+        """Run the steps before a model call of this manager alone."""
 
     def _register(self, registry: HookRegistry) -> None:
         """Register the hooks of this manager alone."""
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """Do what is due at the end of an invocation; errors are logged, never raised.
+        """Run the steps at the end of an invocation; errors are logged, never raised.
 
         Long work that would block an event loop is done in a thread before the invocation ends.
         """
@@ -81,7 +81,7 @@ class StackedConversationManager(Template, ConversationManager):
             await asyncio.to_thread(self._manage, event.agent)
 
     def _manage(self, agent: Agent) -> None:
-        """Do what is due at the end of an invocation, and have those below do theirs."""
+        """Run the steps at the end of an invocation, of this manager and of those below."""
         self._below.apply_management(agent)
 
     def get_state(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class StackedConversationManager(Template, ConversationManager):
         return {**state, "__name__": type(self).__name__}
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Take back what :meth:`get_state` returned.
+        """Restore the state of :meth:`get_state`.
 
         Raises:
             ValueError: The state is that of another conversation manager.

@@ -55,7 +55,7 @@ class PolicyStrategy:
 
     Attributes:
         policy: The manager, for its ``usage``, ``explain`` and ``stats``.
-        name: What Strands logs.
+        name: Name of the strategy in Strands' logs.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -114,7 +114,7 @@ class PluginStrategy:
 
     Attributes:
         policy: The plugin.
-        name: What Strands logs.
+        name: Name of the strategy in Strands' logs.
     """
 
     def __init__(self, policy: Plugin) -> None:

@@ -44,9 +44,9 @@ class SummaryTrigger:
     """Trigger of a summary, and the number of recent turns that it leaves whole.
 
     Attributes:
-        tokens: Tokens of history from which on they are. None: nearly twice the trimmer's budget, at most half the context
-            window of the agent's model. Default 8,000.
-        turns: Turns since the last summary from which on they are. Default 20.
+        tokens: Tokens of history at which older turns are summarized. None: nearly twice the trimmer's budget, at most half the
+            context window of the agent's model. Default 8,000.
+        turns: Turns since the last summary at which they are summarized. Default 20.
         keep_recent_turns: Turns that stay whole, the current one among them. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
         on_warning: Called with the tokens of history and the trigger when the history comes near it.
@@ -423,8 +423,8 @@ class FinishedSummary:
 class SummaryJobs:
     """Starts the summary runs of a conversation, and returns finished summaries.
 
-    Without a summarizer the agent's ``aux_model`` writes. A run belongs to the conversation: an agent that goes on with it in
-    this process takes up the run of the agent before.
+    Without a summarizer the agent's ``aux_model`` writes. A run belongs to the conversation: the next agent of the
+    conversation in this process continues the run of the agent before.
 
     Attributes:
         covered: The messages of the run that has been begun, perhaps by another agent or process; None if there is none.

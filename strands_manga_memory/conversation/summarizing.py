@@ -63,12 +63,12 @@ _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 class VerifiedSummarizingConversationManager(StackedConversationManager):
     """Replaces old turns by a verified summary, and keeps the last turns whole.
 
-    A run begins after the response when the trigger says so.
-    It reads the raw turns on a thread of its own; what it wrote takes their place before the next model call, if the turns it
-    covers are still the same. Only a history over the hard limit waits for it. Every slot of the covered turns (preferences,
-    corrections, decisions, open questions, promises, outcomes, what the user said) is either in the checked prose or written
-    below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After three runs
-    without a usable draft the summarizer is left alone for a while; facts and importance take over.
+    A run begins after a response once the history reaches the trigger.
+    It reads the raw turns on a thread of its own; its summary replaces them before the next model call, if the turns it
+    covers are still the same. Only a history over the hard limit waits for it. Every fact of the covered turns (preferences,
+    corrections, decisions, open questions, promises, outcomes, statements of the user) is either in the checked prose or
+    written below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After
+    three runs without a usable draft the summarizer is not asked for a while; facts and importance take over.
 
     A summary that was dropped because another process saved the conversation first takes its place again.
 
@@ -80,14 +80,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             own model if it has no other.
         sizes: How large a summary is. Default: 500 tokens.
         schedule: Longest wait for it. Default: nobody, it is written in the background.
-        slots: Finds what must not be lost. Default: rules in English and Japanese.
+        slots: Finds the facts that a summary must contain. Default: rules in English and Japanese.
         types: Entity types that are verified. Default: those of a book shop.
         trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
             Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less. One that
             follows the window of the model has at most as many.
         log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Old prose is
-            written anew from there. Without it the turns are read from the history, and when the prose has no room any more
-            the oldest sentences go; the facts they said are then written below it.
+            rewritten from there. Without it the turns are read from the history, and when the prose has no room any more
+            the oldest sentences are removed; their facts are then written below it.
         cache: Drafts by content, kept for 24 hours.
         clock: Monotonic seconds.
         proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
@@ -177,7 +177,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        split_history(event.agent.messages, self.keep_recent_turns)  # a record that cannot be read is told now, not in a turn
+        split_history(event.agent.messages, self.keep_recent_turns)  # an unreadable record raises now, not in a turn
         if not self._is_bound:
             self._follow_window(event.agent)
 
@@ -264,7 +264,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller because the model's context window is full, or filling up.
 
-        What is older than the recent turns becomes facts, without a model; then the trimmer reduces what is left.
+        Messages older than the recent turns become facts, without a model; then the trimmer reduces the rest.
 
         Args:
             agent: The agent; its list of messages is changed in place, as one step.
@@ -387,7 +387,7 @@ class SummaryPrefix:
         """
         tokens, most = self._trimmer.tokens, self._trimmer.max_tokens
         covered = [message for message in history[:split] if not is_synthesized(message)]
-        own = room * 2 // 3  # recent turns full of tool results must not drive out what was said: the trimmer shortens those
+        own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
         room -= tokens(history[split:])
         facts = max(0, min(self.facts_tokens, max(room, own) - self.sizes.summary_tokens))
         laid_out = self._as_prepared(summary, facts) or self.shown(summary, facts)
@@ -455,8 +455,8 @@ class SummaryInstaller:
     def begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
         """Start a run if one is due and none is active.
 
-        A run that was begun and is not in this process is begun again, for the same messages, after so many seconds of
-        patience: what another process has written of it by then is in the cache of drafts.
+        A run that another process began is begun again, for the same messages, after so many seconds of ``patience``: by then
+        the drafts of the other process are in the cache.
         """
         self._jobs.resume(agent)
         if self._jobs.is_writing:

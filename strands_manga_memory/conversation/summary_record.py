@@ -1,7 +1,7 @@
-"""Summary: the typed record of what a conversation said before the turns that are still there, and how the model sees it.
+"""Summary: the typed record of the turns that left a conversation's history, and its form for the model.
 
-The record travels in the metadata of the message that shows it. So history and record are one thing: whatever saves, restores,
-merges or deletes the message does the same to the record, and there is no moment at which one is there without the other.
+The record is part of the metadata of the message that shows it. A store that saves, restores, merges or deletes the message
+does the same to the record, so neither ever exists without the other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Summary:
 
     Attributes:
         segments: The prose, stretch by stretch, the older first.
-        slots: What must not be lost, the older first, each with the ``tracking_id`` it comes from.
+        slots: Facts that must not be lost, the older first, each with the ``tracking_id`` of its source.
         turns: Number of turns covered.
         version: Counts the summaries of this conversation, from 1.
         attempts: How often the summarizer was asked for the latest one.
@@ -68,7 +68,7 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The prose of all segments; what several of them say in the same words is there once."""
+        """Prose of all segments; sentences that several segments share appear once."""
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
     @property
@@ -106,7 +106,7 @@ class Summary:
 
     @classmethod
     def from_state(cls, state: Any) -> Summary:
-        """Read what :meth:`to_state` wrote.
+        """Parse the state of :meth:`to_state`.
 
         Raises:
             CorruptRecordError: It is malformed, or a newer version wrote it.

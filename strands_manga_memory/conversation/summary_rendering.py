@@ -37,11 +37,11 @@ ACKNOWLEDGED = "Noted."
 
 @dataclass(frozen=True)
 class Shown:
-    """How a summary is put before the model.
+    """A summary as messages for the model.
 
     Attributes:
-        messages: Messages of alternating roles: the summary, and what did not fit into it, each acknowledged.
-        in_prose: Slots that the prose says; corrections among them are written below as well.
+        messages: Messages of alternating roles: the summary, and facts that did not fit into it, each acknowledged.
+        in_prose: Slots that the prose contains; corrections among them are written below as well.
         appended: Slots that were written below the prose.
         beside: Earlier slots that were written into a message of their own.
         left_out: Slots for which there was no room.
@@ -64,10 +64,10 @@ def shown(
 ) -> Shown:
     """Lay a summary out as messages.
 
-    Slots that the prose does not say are written as plain facts: the latest below the prose, while the whole has at most
-    ``summary_tokens``, the earlier ones into a message of at most ``facts_tokens`` before it. If not all have room, they go in
-    this order: tasks, findings, statements that say little, outcomes, promises, open questions, and within a kind the oldest;
-    what identifies something, decisions, preferences and corrections go last. The record keeps as much again;
+    Slots that are not in the prose are written as plain facts: the latest below the prose, while the whole has at most
+    ``summary_tokens``, the earlier ones into a message of at most ``facts_tokens`` before it. If not all have room, they are
+    left out in this order: tasks, findings, statements of little content, outcomes, promises, open questions, and within a
+    kind the oldest; identifiers, decisions, preferences and corrections come last. The record keeps as much again;
     the log keeps everything.
     """
     written = summary.text

@@ -170,7 +170,7 @@ def _load(name: str) -> tiktoken.Encoding | None:
 
 
 def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of every content block of ``message``; framing between messages is not counted.
+    """Return the tokens of each content block of ``message``; framing between messages is not counted.
 
     Blank text of the assistant counts as ``[blank text]``, which is what Strands sends instead.
     """

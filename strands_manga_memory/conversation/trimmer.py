@@ -113,7 +113,7 @@ class Trimmer:
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts, by which a limit grows for what the user says now."""
+        """Return the tokens, as the model counts, by which a limit grows for the user's message of the current turn."""
         room = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(room.tokens)
 
@@ -145,9 +145,12 @@ class Trimmer:
     # --- Selections -------------------------------------------------------------------------------
 
     def select(self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None) -> Selection:
-        """Select the messages that stay within the budget, of which ``beside`` tokens are for something else.
+        """Select the messages that stay within the budget.
 
-        Messages that need not stay are brought down to ``trim_to`` tokens, as the model counts, where that is less.
+        Args:
+            messages: The candidates.
+            beside: Tokens of the budget that are reserved for other content.
+            trim_to: Tokens, as the model counts, to which messages that need not stay are reduced, if that is less.
         """
         limits = self.limits
         room = self._headroom(messages, limits.tokens)
@@ -259,7 +262,7 @@ class Trimmer:
             self._trim(agent, [], room)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
-        """Make the history smaller by a quarter of what need not stay; after an overflow by half, or raise another one."""
+        """Evict a quarter of the messages that need not stay; after an overflow half of the history, or raise the overflow."""
         with self._lock:
             history = agent.messages[:]
             self._tail.follow(history, self.features.tokens)
@@ -329,7 +332,7 @@ class Trimmer:
         return self.select(messages, beside=beside, trim_to=limits.low_mark(messages, total)), candidates
 
     def _restore_tail(self) -> None:
-        """Read, once, what earlier processes evicted: an agent that is built for each request selects as a live one does."""
+        """Read, once, the messages that earlier processes evicted, so that a rebuilt agent selects as a live one does."""
         read, self.recent_log = self.recent_log, None
         if read is None or any(map(is_synthesized, self._tail)):  # a summary stands for what left the history
             return

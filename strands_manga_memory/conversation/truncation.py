@@ -1,7 +1,7 @@
 """Truncation of a text by its form: JSON, tables, code, or prose. Pure.
 
 JSON keeps its keys and identifiers (ids, names, numbers) and drops items of long lists with a
-count. Tables and code keep whole lines, prose keeps sentences. A marker says how much was cut, and
+count. Tables and code keep whole lines, prose keeps sentences. A marker counts the removed characters, and
 a truncated text is never empty.
 """
 
@@ -430,7 +430,7 @@ def _first_and_last(length: int, most: int) -> tuple[int, int]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number of items that a note stands for; 0 if the value is none."""
+    """Return the number of items that a note replaces; 0 if the value is not such a note."""
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 

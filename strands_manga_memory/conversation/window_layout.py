@@ -1,9 +1,9 @@
-"""The layout of a window: what a session manager that logs messages needs to bring back the exact history.
+"""Layout of a window, from which a session manager that logs messages restores the exact history.
 
 Such a session manager (``FileSessionManager``, ``S3SessionManager``) writes every message once, when it is added, and restores
 the log from some record on. A history from which messages were dropped or in which they were shortened, pinned or edited is no
-such tail. The layout, a part of the conversation manager's state, says how it differs: the ids of the messages before the
-point from which history and log agree, and the bodies of those that the log does not hold as they are.
+such tail. The layout, a part of the conversation manager's state, records the difference: the ids of the messages before the
+point from which history and log agree, and the bodies of those that the log holds in another form.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LARGEST_BODY = 16_000
 _BODY = "#"
 
 _INTERRUPTED = "Tool was interrupted."
-"""What Strands writes as the result of a tool call that never got one."""
+"""Text that Strands writes as the result of a tool call that never got one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
-        """Read what :meth:`to_state` wrote; ``CorruptRecordError`` if it is malformed, or a newer version wrote it."""
+        """Parse the state of :meth:`to_state`; raise ``CorruptRecordError`` if it is malformed or of a newer version."""
         if state is None:
             return cls(skip)
         try:
@@ -88,10 +88,10 @@ class Layout:
         return cls(skip, tuple(keys), bodies, after)
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
-        """Return the history, from the log from record ``skip`` on, or from what already is the history.
+        """Return the history, rebuilt from restored messages: the log from record ``skip`` on, or the history itself.
 
-        None if what was restored is to be taken as it is: it is the history already (a snapshot), or it has not the records
-        that the layout needs (a log that was changed by someone else).
+        None if the restored messages are to be used unchanged: they are the history already (a snapshot), or records that the
+        layout needs are missing (another program changed the log).
         """
         at = {message.get("tracking_id"): position for position, message in enumerate(restored)}
         if self.after is not None and self.after not in at:
@@ -115,9 +115,9 @@ _NO_IDS: frozenset[str | None] = frozenset()
 
 
 class MessageLog:
-    """What is known of the log of a session manager: enough to describe the history by it, no more than the history's size.
+    """Fingerprints of a session manager's log: enough to describe the history by it, in memory of the history's size.
 
-    So many records as were ``skipped`` precede the first one given to :meth:`add`.
+    ``skipped`` records precede the first one given to :meth:`add`.
     """
 
     __slots__ = ("_latest", "_records", "_repeated", "_unconfirmed", "length")
@@ -157,13 +157,13 @@ class MessageLog:
         self.length += 1
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Take note of what a restore has read; results that Strands may have written itself are not counted as records."""
+        """Add the messages of a restore, except results that Strands may have written itself: they are no records."""
         for message in messages:
             if not _may_be_a_repair(message):
                 self.add(message)
 
     def forget_all_but(self, messages: Sequence[Message]) -> None:
-        """Drop what is known of records that no message needs: neither its own nor the one before it."""
+        """Drop the fingerprints of records that no message needs: neither its own nor the one before it."""
         if len(self._records) <= 2 * len(messages) + 64:
             return
         live = {self._latest[id_] for message in messages if (id_ := message.get("tracking_id")) in self._latest}
@@ -240,7 +240,7 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return the fingerprint of what a log keeps of a message and others may change later: content and custom metadata."""
+    """Return the fingerprint of the parts of a message that a log keeps and others may change: content, custom metadata."""
     return hash((content_fingerprint(message), fingerprint((message.get("metadata") or {}).get("custom") or {})))
 
 
