@@ -1,4 +1,4 @@
-"""inspect: what is stored of a conversation, in which tier, and what became of each message. Reads, and touches nothing."""
+"""Inspection of a stored conversation: its data in each tier, and the outcome of each message. Changes nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InspectedMessage:
         seq: Its number in the log; None if only the window has it, such as a summary.
         turn: The turn it belongs to; None likewise.
         role: ``user`` or ``assistant``.
-        act: What it does, as ``message_act`` says.
+        act: Its act, as ``message_act`` returns it.
         score: Its importance, 0 to 1.
         tokens: Its size.
         fate: ``kept``, ``shortened``, ``written`` (by a summarizer) or ``left`` (the window, not the log).
@@ -55,7 +55,7 @@ class InspectedMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What is stored of one conversation.
+    """Stored data of one conversation.
 
     Attributes:
         conversation: Its name in the stores.
@@ -65,12 +65,12 @@ class Inspection:
         turns: User requests.
         created: When it began, in seconds since 1970.
         last_activity: When it was last saved.
-        metadata: What ``set_metadata`` stored.
-        messages: The log, with what the window has beside it, in the order of speech.
+        metadata: Values that ``set_metadata`` stored.
+        messages: The log, and the messages that only the window has, in the order of the conversation.
         window_tokens: Tokens of the window.
         entities: The latest value of each type of entity that was named.
-        tools: Of each tool how often it was called and how often it answered with an error, and what its breaker in
-            this process says: ``failures`` in a row, ``state`` (closed, open or half_open) and ``retry_after``. None:
+        tools: Of each tool how often it was called and how often it answered with an error, and the figures of its breaker
+            in this process: ``failures`` in a row, ``state`` (closed, open or half_open) and ``retry_after``. None:
             ``breakers`` returned none.
     """
 

@@ -185,7 +185,7 @@ class AgentConversation:
         self.local.is_loaded = error is None
 
     def _check_ids(self) -> None:
-        """Raise ``CorruptRecordError`` if what is stored has other ids than those asked for."""
+        """Raise ``CorruptRecordError`` if the stored conversation has other ids than the requested ones."""
         stored, record = self.local.base.ids, self.place.conversation
         if stored and any(stored.get(name) != str(value) for name, value in self._ids.items()):
             raise CorruptRecordError(f"record={record!r} belongs to other ids than those asked for", record=record)
@@ -427,7 +427,7 @@ class AgentConversation:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Metadata beside the conversation."""
+        """Metadata of the conversation."""
         return meta_of(self.local.states)
 
     @property

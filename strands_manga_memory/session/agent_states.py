@@ -52,7 +52,7 @@ def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
-    """Return the states in a record by the names of a Strands snapshot; what the record lacks is missing.
+    """Return the states of a record by the names of a Strands snapshot, without those that the record lacks.
 
     Raises:
         ValueError: An entry is not of the form that ``entries_of`` writes.
@@ -141,9 +141,9 @@ _REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
 
 
 def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None:
-    """Fill the stash of an agent with what its messages refer to, unless its stash outlives the process by itself.
+    """Fill an agent's stash with the messages that its history refers to, unless the stash outlives the process by itself.
 
-    Nothing is read where its messages refer to nothing. What cannot be read is left out: an answer without it beats no agent.
+    Without references nothing is read. Unreadable messages are left out, so that the agent can still answer.
     """
     manager = agent.context_manager
     if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -176,7 +176,7 @@ def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], Non
 
 
 def references(messages: Iterable[Message]) -> set[str | None]:
-    """Return the ``toolUseId`` and ``tracking_id`` of what messages refer to."""
+    """Return each ``toolUseId`` and ``tracking_id`` that messages refer to."""
     found: set[str | None] = set()
     for message in messages:
         for names in _REFERENCES.findall(dump(message["content"]).decode()):

@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class ConversationSaver:
-    """Saves and flushes a conversation on the writer, in order; a flush may run beside the next turn's save.
+    """Saves and flushes a conversation on the writer, in order; a flush may run at the same time as the next turn's save.
 
     Its methods may be called from any thread.
 
@@ -66,7 +66,7 @@ class ConversationSaver:
     # Requests
 
     def request(self, *, flush: bool = False) -> Future[None]:
-        """Save what is new, and flush if a flush is due or asked for; the future ends when the first tier has it."""
+        """Save changes, and flush if a flush is due or requested; the future ends when the first tier has the changes."""
         self.asked_at = None
         if self._is_scheduled:
             self._is_scheduled = False
@@ -91,7 +91,7 @@ class ConversationSaver:
             self.tiers.writer.later((self, "soon"), delay, self.request)
 
     def request_refresh(self) -> Future[None]:
-        """Read and join what others saved; the future ends when that is done."""
+        """Read and join the changes of other writers; the future ends when that is done."""
         self.asked_at = None
         self._waits_for_durable = False
         return self.tiers.writer.submit(self._place, self._refresh)
@@ -155,7 +155,7 @@ class ConversationSaver:
             self._needs_flush = self._needs_flush or flush
             raise
         if self._hold.durable is not None and (flush or self._needs_flush or self._hold.is_flush_due):
-            # A flush runs beside the next turn's save, so that no turn waits for the durable tier.
+            # A flush runs at the same time as the next turn's save, so that no turn waits for the durable tier.
             self._needs_flush = False
             self.tiers.writer.submit((self._place, "flush"), self._flush_quietly, slow=True, is_needed=self.is_unsaved)
 
@@ -208,7 +208,7 @@ class ConversationSaver:
         return self._guarded(work, health)
 
     def _guarded(self, work: Callable[[], _T], health: TierHealth) -> _T:
-        """Do work on a tier, and take note of how that went."""
+        """Do work on a tier, and record its success or error in the tier's health."""
         try:
             result: Any = work()
         except OvertakenError:

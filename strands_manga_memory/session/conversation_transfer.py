@@ -57,9 +57,9 @@ def standing_of(conversation: AgentConversation) -> Standing:
 
 
 def store(conversation: AgentConversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
-    """Store a transferred conversation if there is nothing yet; return what there was before.
+    """Store a transferred conversation if there is none yet; return the previous state.
 
-    It is one commit: after a crash there is all of it or nothing. Raises ``StoreUnavailableError`` also if the answer was lost.
+    It is one commit: a crash stores all of it or nothing. Raises ``StoreUnavailableError`` also if the answer was lost.
     """
     standing = standing_of(conversation)
     if standing != "new":
@@ -109,7 +109,7 @@ def orchestrator_taken_out(conversation: AgentConversation) -> TransferredOrches
 
 
 def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[str, Any]) -> None:
-    """Begin a conversation with the first turns of another one, which stays as it is.
+    """Begin a conversation with the first turns of another one, which is not changed.
 
     Args:
         place: The conversation to begin with.
@@ -134,8 +134,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Let a conversation go back to the end of one of its turns; later turns are deleted.
 
-    An agent that is alive goes on with the shortened history at its next turn; what it has not saved yet is dropped, as after
-    a deletion.
+    A live agent continues with the shortened history at its next turn; its unsaved changes are dropped, as after a deletion.
 
     Args:
         place: The conversation.
@@ -205,7 +204,7 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
 
 
 def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
-    """Return the number of each turn; what continues a turn, as after an interrupt, has the same number."""
+    """Return the number of each turn; the continuation of a turn, as after an interrupt, has the same number."""
     numbers: dict[TurnKey, int] = {}
     number = 0
     for key, turn in sorted(log.items()):

@@ -198,7 +198,7 @@ class SessionAgent:
                 self.conversation.set_entry(CHECKPOINT, {"after": messages[-1].get("tracking_id")})
         await saved(self.conversation.saver, self.conversation.saver.request(flush=reason in ("interrupt", "checkpoint")))
 
-    # Beside the turns
+    # State next to the turns
 
     def capture_between_turns(self) -> None:
         """Take the agent's window and states, unless it is used just now, or no longer."""

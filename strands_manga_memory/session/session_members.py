@@ -32,7 +32,7 @@ class SessionMembers:
         conversations: Those that are in use here, by kind and id.
         agents: The Strands agents among them, by id.
         prefetched: Conversations that were opened for agents to be built, each with its messages.
-        redaction_listeners: Who is told the ``tracking_id`` of each message that is redacted.
+        redaction_listeners: Functions that are called with the ``tracking_id`` of each redacted message.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class SessionMembers:
         return self.agents[agent_id].agent if agent_id in self.agents else None
 
     def agent(self, agent: Agent) -> SessionAgent:
-        """Return what is kept for an agent; raise ``ValueError`` if it is not known."""
+        """Return the session's entry of an agent; raise ``ValueError`` if it is not known."""
         if agent.agent_id not in self.agents:
             raise ValueError(
                 f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
@@ -157,7 +157,7 @@ class SessionMembers:
         unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
 
     def _delete(self, places: Iterable[Place]) -> list[StoreUnavailableError]:
-        """Delete conversations, each as far as the tiers take it; return what they did not take."""
+        """Delete conversations; return the errors of tiers that did not answer."""
         errors = []
         in_use = {conversation.place: conversation for conversation in self.conversations.values()}
         for place in places:

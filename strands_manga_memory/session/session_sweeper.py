@@ -62,11 +62,11 @@ class EndedConversation:
 
     @property
     def ids(self) -> Mapping[str, str]:
-        """Original ids of session, user, tenant and member, as far as they are known."""
+        """Known original ids of session, user, tenant and member."""
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
-        """Store in the durable tier what only the hot tier has, without a write to the hot tier.
+        """Write turns that only the hot tier has to the durable tier, without a write to the hot tier.
 
         Args:
             claimed: Epoch and version of the hot record that was claimed.
@@ -177,14 +177,14 @@ class SessionSweeper:
     grace, its log is deleted.
 
     Args:
-        hot: The hot tier; None, or one that does not survive its process beside a durable tier, is not used.
-        durable: The durable tier; None drops what expired.
+        hot: The hot tier; None, or one that does not survive its process if there is a durable tier, is not used.
+        durable: The durable tier; None drops expired conversations.
         finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and
             is tried again after ``lease``.
         ttl: The policy the session managers use.
         codec: The codec the session managers use.
         clock: Seconds since 1970.
-        is_cache: Tells names in the hot tier that are no conversations: they are dropped when they have expired.
+        is_cache: Returns whether a name in the hot tier is no conversation: such keys are dropped when they have expired.
         lease: Seconds after which a claimed conversation may be claimed by another sweeper. Default 60; more than a finalizer
             takes.
 
@@ -279,7 +279,7 @@ class SessionSweeper:
         return is_finalized
 
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
-        """Do what is due for one conversation; return when to look again, None for never, and whether it was finalized."""
+        """Finalize, expire or clean up a conversation, as due; return the time of its next check, and if it was finalized."""
         now, ttl = self._tiers.clock(), self._tiers.ttl
         hot = None if self._tiers.hot is None else hot_copy_of(self._tiers.hot, entry.place.conversation)
         if hot is not None:
@@ -330,7 +330,7 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of a conversation that is over, then its tombstone, once its time is over, and its index items."""
+        """Delete the log of an ended conversation, then, when it has expired, its tombstone, and its index items."""
         now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
         there = durable.incarnations()
         if there:

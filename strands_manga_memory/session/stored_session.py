@@ -41,19 +41,19 @@ class SessionStats(TypedDict):
         turns: User requests so far.
         messages: Messages logged so far.
         window_messages: Messages in the agent's history.
-        left_messages: Messages of the log that the history does not hold as they were said.
+        left_messages: Messages of the log that the history does not hold in their original form.
         unsaved_messages: Messages that no tier has confirmed.
         dropped_messages: Unsaved messages of a conversation that was deleted meanwhile.
         possible_loss: True if the hot tier may have held turns that were gone when the conversation was restored.
         hot: ``up``, ``down`` or ``none``.
-        hot_error: Why it is down: the cause of a refusal and what mends it, else the text of the error; else empty.
+        hot_error: Why it is down: the cause of a refusal and its remedy, else the text of the error; else empty.
         hot_failures: How often it did not answer, or refused, in this process.
         durable: ``up``, ``down`` or ``none``.
         durable_error: As ``hot_error``.
         durable_failures: As ``hot_failures``.
         tokens: Tokens of the history, if the conversation manager counts them; else None.
         budget: Its budget; else None.
-        left: What is left of it; else None.
+        left: The rest of the budget; else None.
         age: Seconds since the conversation began.
         oldest_turn_age: Seconds since the oldest message of the history was logged; None if it is empty.
     """
@@ -79,7 +79,7 @@ class SessionStats(TypedDict):
 
 
 def stats_of(conversation: AgentConversation, agent: Agent | None) -> SessionStats:
-    """Return what is known of a conversation, and of its agent's history if the agent is alive."""
+    """Return the figures of a conversation, and of its agent's history if the agent is alive."""
     usage = getattr(agent.conversation_manager, "usage", None) if agent else None
     used = usage(agent) if callable(usage) else {}
     now, saver, local = conversation.tiers.clock(), conversation.saver, conversation.local
@@ -204,7 +204,7 @@ class StoredSession:
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
         """Hold the advisory lease of an agent's conversation, so that workers who ask for it take turns.
 
-        It keeps nobody from saving: what two writers save is merged, with or without it.
+        It keeps nobody from saving: changes of two writers are merged, with or without it.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -242,7 +242,7 @@ class StoredSession:
         Args:
             agent_id: The agent; the scope's by default.
             after: Leave out messages up to this sequence number.
-            last: Only the last so many sequence numbers of what is stored; None: all.
+            last: Return only this many of the latest sequence numbers; None: all.
         """
         for logged in self._members.log(agent_id, after=after, last=last):
             yield logged.record
@@ -321,7 +321,7 @@ class StoredSession:
 
         Raises:
             StoreUnavailableError: A tier does not answer; it can be called again.
-            CorruptRecordError: What is stored there cannot be trusted.
+            CorruptRecordError: The stored conversation cannot be trusted.
             ValueError: The id is not allowed, or a Strands agent of this manager has it.
         """
         is_agent, members = isinstance(transferred, TransferredConversation), self._members
@@ -343,12 +343,12 @@ class StoredSession:
         return stats_of(self._members.known_or_looked_at(agent_id), self._members.live(self._members.agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return what is known of each conversation that is open here, without any I/O."""
+        """Return the figures of each conversation that is open here, without any I/O."""
         open_ = self._members.conversations.copy().items()
         return [stats_of(conversation, self._members.live(id_)) for (kind, id_), conversation in open_ if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return the metadata of an agent's conversation: its user, what ``set_metadata`` stored, and the counters."""
+        """Return the metadata of an agent's conversation: its user, values that ``set_metadata`` stored, and the counters."""
         conversation = self._members.known_or_looked_at(agent_id)
         if not conversation.is_dirty:
             conversation = self._members.looked_at(agent_id)

@@ -51,10 +51,10 @@ _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
     """Keeps a session in a hot tier every turn and in a durable tier every few turns, off the event loop.
 
-    Give it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. A restored agent has exactly the messages the
-    live one had, whatever its conversation manager did to them. A turn that a crash cut in half is closed in requests alone.
+    Give it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. A restored agent has exactly the messages of
+    the live one, with all changes of its conversation manager. A turn that a crash cut in half is closed in requests alone.
 
-    An agent that was restored goes on when stores fail: what is unsaved is kept, counted in ``stats()``, and saved later.
+    A restored agent continues when stores fail: unsaved messages are kept, counted in ``stats()``, and saved later.
     If worker and hot tier are lost together, at most the turns since the last flush are lost; anything less loses none.
 
     Args:
@@ -63,9 +63,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         durable: The durable tier, or its URL (a missing table is then created); flushed every ``flush_every`` turns, at
             interrupts and at ``close``; every turn if no hot tier survives the process.
         flush_every: Turns between flushes. Default 5.
-        ttl: How long the conversation lives in each tier.
-        refresh: ``turn`` spends one read before each turn to see what other devices saved. Default ``never``.
-        resume_cold: Whether a conversation that left the hot tier is taken up again. Default True; False starts afresh.
+        ttl: Time to live of the conversation in each tier.
+        refresh: ``turn`` spends one read before each turn to see the turns of other devices. Default ``never``.
+        resume_cold: Whether a conversation that left the hot tier is continued. Default True; False begins a new one.
         codec: How values are compressed, encrypted and checksummed.
         hot_deadline: Seconds a turn waits for the hot tier. Default 0.05.
         durable_deadline: Seconds a turn waits for the durable tier when it is the only one that survives. Default 2.0.
@@ -108,7 +108,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         super().__init__(session_id, tiers)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the callbacks; the save runs after every other hook, so that it sees what they changed."""
+        """Register the callbacks; the save runs after every other hook, so that it sees their changes."""
         # Methods, of which there is one: of functions made here a process with thousands of agents would have thousands.
         registry = timed(registry)
         registry.add_callback(AgentInitializedEvent, self._initialized)
@@ -260,7 +260,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
 
 def _restore_run(source: MultiAgentBase, conversation: AgentConversation) -> None:
-    """Open the conversation, and give the orchestrator its stored state; raises what ``AgentConversation.open`` does."""
+    """Open the conversation, and give the orchestrator its stored state; raises the errors of ``AgentConversation.open``."""
     if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
         with trusted(conversation.place.conversation):
             source.deserialize_state(load(dump(conversation.local.states[ORCHESTRATOR])))

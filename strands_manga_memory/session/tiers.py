@@ -116,8 +116,8 @@ def connect(
     Args:
         place: The conversation.
         tiers: The stores, and the rules of saving.
-        ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``, as far as they are known. A caller that may begin
-            the conversation gives all of them: by them it is found again.
+        ids: Known original ids of ``session``, ``user``, ``tenant`` and ``member``. A caller that may begin the conversation
+            gives all of them: by them it is found again.
         check_merge: Called before the changes of another writer are joined with unsaved ones; raises if they must not be.
     """
     known = {name: str(value) for name, value in ids.items() if value is not None}
@@ -174,7 +174,7 @@ def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Durab
 
 
 def hot_seconds(record: Record, tiers: Tiers) -> float:
-    """Return the seconds from now that a record lives in the hot tier."""
+    """Return the time to live of a record in the hot tier, in seconds from now."""
     if record.is_empty:
         return tiers.ttl.tombstone_seconds
     seconds = tiers.ttl.ttl(record.turn_count)

@@ -43,7 +43,7 @@ class TtlPolicy:
 
     Args:
         tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that
-            returns it, asked at each use, because a tier may change while a session lives.
+            returns it, called at each use, because a tier may change during a session.
         mode: ``hybrid`` (default): by tier and depth, refreshed by the agent's reads and writes. ``sliding``: ``seconds``,
             refreshed the same way. ``activity``: ``seconds``, a twentieth of it more for each turn after the first and twice as
             long at most (by default 1,800 to 3,600 from 21 turns on), refreshed by writes only. ``fixed``: ``seconds`` from the
@@ -75,7 +75,7 @@ class TtlPolicy:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 
     def ttl(self, turn_count: int) -> float:
-        """Return the seconds a conversation of ``turn_count`` turns lives in the hot tier after its last use."""
+        """Return the time to live of a conversation of ``turn_count`` turns in the hot tier, in seconds after its last use."""
         if self.mode != "hybrid" or self.seconds is not None:
             seconds = _SECONDS if self.seconds is None else float(self.seconds)
             return seconds * (1 + min(max(turn_count - 1, 0), _GROWING) / _GROWING) if self.mode == "activity" else seconds
@@ -107,7 +107,7 @@ _EVERY_SECONDS = 300.0
 class ReturnGaps:
     """Counts gaps in this process, and stores the counts every 5 minutes: a record a process and day, one write each time.
 
-    A gap costs a few microseconds and no I/O. What a process has counted since its last write goes with it if it is killed.
+    Counting needs no I/O. Gaps that a process counted since its last write are lost if it is killed.
 
     Args:
         table: The durable tier; None: they are only counted.
@@ -137,7 +137,7 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store what was counted; if the table does not answer, the next time will do. A new day has a record of its own."""
+        """Store the counts; if the table does not answer, they are stored the next time. Each day has a record of its own."""
         table = None if self._table is None else self._table()
         with self._lock:
             counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}

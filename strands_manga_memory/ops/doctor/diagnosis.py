@@ -25,7 +25,7 @@ def diagnose(
     codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[Finding]:
-    """Run all checks of a deployment, and yield each finding as it is made.
+    """Run all checks of a deployment, and yield each finding at once.
 
     Args:
         settings: Settings of the deployment.

@@ -1,4 +1,4 @@
-"""Checks of what is stored: whether it can be read with the codec that was given."""
+"""Checks whether stored records can be read with a codec."""
 
 from __future__ import annotations
 

@@ -35,14 +35,14 @@ class Conversation:
         hot: The hot tier; None if there is none.
         durable: The durable tier; None if there is none.
         clock: Seconds since 1970.
-        ttl: Returns the seconds that a record lives in the hot tier.
+        ttl: Returns the time to live of a record in the hot tier, in seconds.
         session_seconds: Seconds without use after which a session ends. Default a day.
         flush_every: Unlogged turns of a flush.
         ids: Original ids of session, user, tenant and member; they are stored with the first change.
         check_merge: Called before the changes of another writer are joined with unsaved ones; raises if they must not be.
 
     Attributes:
-        local: What this process has: its record, the agent's history, the changes.
+        local: State of this process: its record, the agent's history, the changes.
         hot: The hot tier.
         durable: The durable tier.
 
@@ -470,7 +470,7 @@ class Conversation:
             unused_since: Seconds since 1970 of the last use at the latest.
 
         Returns:
-            False if the conversation goes on: somebody used it, or a tier does not answer.
+            False if the conversation was not ended: somebody used it, or a tier does not answer.
         """
         if self.hot is not None:
             self.read_hot(touch=False)
@@ -580,7 +580,7 @@ class Conversation:
 
     @staticmethod
     def _attempt(call: Callable[[], Any]) -> tuple[Any, StoreUnavailableError | None]:
-        """Return what a call returns, or the error of a store that does not answer."""
+        """Return the result of a call, or the error of a store that does not answer."""
         try:
             return call(), None
         except StoreUnavailableError as error:

@@ -56,8 +56,8 @@ class _Head:
 
     Args:
         item: The item of the head, without its data; None if there is none.
-        stored: The record in it; None if there is none, or its time is over.
-        record: What it says together with the tombstones of the session and user.
+        stored: The record in it; None if there is none, or it has expired.
+        record: That record joined with the tombstones of the session and user.
         is_damaged: Whether there is a head that cannot be read.
     """
 
@@ -78,8 +78,8 @@ class DurableTier:
         expires_at: Returns when the table may delete a head that is written now, in seconds since 1970.
         index_items: Returns items by which the conversation is found, for its original ids; they are put before its first head.
         watched: Keys of tombstones that end this conversation along with others: of its session, of its user.
-        has_hot: Whether there is a hot tier beside the table. The head says from then on that one may have a copy.
-        clock: Seconds since 1970. A tombstone whose time is over counts as absent: a table deletes it up to two days later.
+        has_hot: Whether there is a hot tier, too. The head then records that the hot tier may have a copy.
+        clock: Seconds since 1970. An expired tombstone counts as absent: a table deletes it up to two days later.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class DurableTier:
             return self.read_head()
         except CorruptRecordError:
             item = self._table.get(*self._key)
-            # Its parts are found by their keys, whatever it says of them.
+            # Its parts are found by their keys, because its attributes about them may be damaged.
             whole = None if item is None else {name: value for name, value in item.items() if name not in ("parts", "tag")}
             self._head = _Head(whole, None, None, is_damaged=True)
             return None

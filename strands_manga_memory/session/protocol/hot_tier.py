@@ -137,7 +137,7 @@ class HotTier:
         """Read the record in one round trip; None if there is none.
 
         Args:
-            touch: Restart the time to live, where the policy says so. An inspection passes False.
+            touch: Restart the time to live, if the policy does that on reads. An inspection passes False.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -421,7 +421,7 @@ class HotTier:
         return TurnKey.parse(front[1].decode()), int(front[2])
 
     def _seal_turn(self, name: str, key: TurnKey, turn: Turn) -> bytes:
-        """Return the field of a turn. Its key and length stand in front: they are read although the rest is damaged."""
+        """Return the field of a turn. It begins with its key and length, which stay readable if the rest is damaged."""
         data = self._seal(name, {"turn": str(key), "length": len(turn.messages), **turn_object(key, turn)})
         return data if is_text(data) else f"{key}/{len(turn.messages)} ".encode() + data
 

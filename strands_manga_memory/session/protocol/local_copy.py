@@ -1,4 +1,4 @@
-"""LocalCopy: what one process has of a conversation: the record it last knew, and its agent's changes. No I/O."""
+"""LocalCopy: one process's copy of a conversation: the record that it last knew, and its agent's changes. No I/O."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LocalCopy:
         self.dropped = self.life = 0
         self.has_met_others = False
         self.returned: dict[TurnKey, Turn] = {}
-        # A hot tier alone keeps no tombstone for long, so its incarnations are told apart by the time of their beginning.
+        # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time of their beginning.
         self.first_incarnation = self.next_incarnation(0, None) if hash_is_log else 1
         self.hot_copy: Record | None = None
         self.head_copy: Record | None = None
@@ -478,7 +478,7 @@ class LocalCopy:
             self.base = replace(self.base, unlogged={}).normalize()
 
     def _note_new_incarnation(self, before: Record) -> None:
-        """Discard what a deletion took with it; after an expiry the unsaved turns continue."""
+        """Discard unsaved turns after a deletion; after an expiry they continue in the new incarnation."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         self.life += bool(before.incarnation or before.incarnation < self.base.carries_from)

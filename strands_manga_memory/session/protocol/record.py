@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 SEEN_TURNS = 100
-"""Turn keys that a record lists as seen at least, beside those of its window and of its unlogged turns."""
+"""Turn keys that a record lists as seen at least, in addition to those of its window and of its unlogged turns."""
 
 
 class TurnKey(NamedTuple):
@@ -27,7 +27,7 @@ class TurnKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TurnKey:
-        """Return the key that a text stands for; raise ``ValueError`` for any other text."""
+        """Parse a key; raise ``ValueError`` if the text is none."""
         time, dot, tag = text.partition(".")
         if not dot or not tag:
             raise ValueError(f"a turn key must be a time, a dot and a tag, got {text!r:.80}")
@@ -122,7 +122,7 @@ class Turn:
         return replace(self, messages=messages, redacted=redacted)
 
     def merge(self, other: Turn) -> Turn:
-        """Return what two copies of the turn hold together."""
+        """Return the union of two copies of the turn."""
         if self == other:
             return self
         longer, shorter = (self, other) if len(self.messages) >= len(other.messages) else (other, self)
@@ -143,13 +143,13 @@ class Record:
         seen: Number of messages that the author had seen, by turn: of the newest 100 turns, the window's, the unlogged ones.
         states: State entries by name.
         redactions: Replacements by turn and index of the message.
-        turns: Turns that the window or the log still needs, as far as the holder has them.
+        turns: Turns that the window or the log still needs, if the holder has them.
         unlogged: Turns that may be incomplete in the log, with the number of messages that the log is known to have.
         last_used: When a turn or state was last stored, in seconds since 1970.
         created: When the incarnation began, in seconds since 1970; 0 if unknown.
         turn_count: Turns so far.
         message_count: Messages so far.
-        ids: Original ids of session, user, tenant and member, as far as they are known.
+        ids: Known original ids of session, user, tenant and member.
     """
 
     version: Version = NO_VERSION
@@ -358,7 +358,7 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return what an ended incarnation hands on: its unlogged turns after an expiry, nothing after a deletion."""
+    """Return the content that the next incarnation inherits: unlogged turns after an expiry, nothing after a deletion."""
     if older.incarnation < max(1, newer.carries_from):
         return Record()
     kept = older.unlogged.keys()

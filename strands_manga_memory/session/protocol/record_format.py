@@ -164,7 +164,7 @@ def entry_of(value: Mapping[str, Any]) -> tuple[str, Entry]:
 
 
 def version_of(value: Sequence[Any]) -> Version:
-    """Return the version that a JSON list stands for."""
+    """Parse a version from a JSON list."""
     time, tag, marks = value
     return Version(int(time), str(tag), int(marks))
 
@@ -214,7 +214,7 @@ def record_of_head(head: Mapping[str, Any]) -> Record:
 def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
     """Return numbers of messages by turn as a text such as ``"41.5c8e01f2aa 43.90d1aa07be:4"``; the number two is left out.
 
-    A record lists up to 100 turns beside its window, and is written in each turn: as an object they would fill most of it.
+    A record lists up to 100 turns in addition to its window, and is written in each turn: a JSON object would be much larger.
     """
     return " ".join(
         f"{key.time}.{key.tag}" if length == _USUAL_LENGTH else f"{key.time}.{key.tag}:{length}"

@@ -31,8 +31,8 @@ def put_split(
 ) -> Item | None:
     """Put ``data`` under ``key``, its further parts first; return its first part without ``data``, None if ``when`` is not met.
 
-    Parts have a random tag in their keys: they are those of this one try, so whoever replaces it deletes nobody else's. They
-    live as long as the first part.
+    Parts have a random tag in their keys, which belongs to this one attempt: a writer that replaces the value deletes no parts
+    of other attempts. The parts have the time to live of the first part.
 
     Args:
         table: The table.
@@ -41,9 +41,9 @@ def put_split(
         attributes: Further attributes.
         when: The condition; if it is not met nothing changes that is read.
         before: The item that is replaced; its further parts are deleted afterwards.
-        cleans: Delete also the further parts that others' tries had left there before this one: what they hold was redacted.
-            Such a try is of an earlier item, so its first part is refused from now on.
-        scrub: Whether the value that is replaced says what is not to be found any more; see ``Table.put``.
+        cleans: Delete also the parts that earlier attempts of others left there, since their content was redacted. The first
+            part of such an attempt belongs to an earlier item and is refused from now on.
+        scrub: Whether the replaced value contains text that must not be found any more; see ``Table.put``.
     """
     left = list(_parts_at(table, key)) if cleans else []
     lives = {name: value for name, value in attributes.items() if name == table.schema.ttl}
@@ -72,7 +72,7 @@ def _parts_at(table: Table, key: Key) -> Iterator[Item]:
 def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
     """Return the value whose first part is ``item``, and that part; one more round trip if it is split.
 
-    A value that was replaced since its first part was read is read anew, with another first part.
+    If the value was replaced since its first part was read, the new first part is read and returned.
 
     Raises:
         CorruptRecordError: A part is missing. Names the record.
