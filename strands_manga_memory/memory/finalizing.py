@@ -7,7 +7,7 @@ import itertools
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -118,7 +118,7 @@ class MemoryRollup:
         Raises:
             StoreUnavailableError: The table is unavailable.
         """
-        records = (loaded or self._partition.load()).records
+        records = (loaded or self._partition.load_context()).records
         sessions = [record for record in records.values() if record.type == MemoryType.SUMMARY]
         now = self._clock()
         written = 0
@@ -269,10 +269,11 @@ class MemoryKeeper:
         erased = partition.erased()
         place, log = owner.partition, self._log(partition)
         id_ = summary_id(transcript)
-        forgotten = log.forgotten()
+        removals = log.removals()
+        forgotten = removals.forgotten
         transcript = _without_forgotten(
-            _without_redacted(transcript, log.notes()),
-            log.read().removals,
+            _without_redacted(transcript, removals.retracted),
+            removals.preferences,
             after=max(forgotten.get(forgotten_id(id_), 0.0), 0.0 if erased is None else float(erased.get("at") or 0.0)),
         )
         if not transcript.utterances:
@@ -288,7 +289,7 @@ class MemoryKeeper:
         if self.keep_episodes:
             self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
         self._keep_preferences(partition, transcript, stored, erased)
-        loaded = partition.load()
+        loaded = partition.load_context()
         self._keep_patterns(partition, loaded, erased, forgotten)
         if loaded.ledger:
             partition.fold()
@@ -351,7 +352,6 @@ class MemoryKeeper:
         rule = self.retention[MemoryType.EPISODE]
         after = forgotten.get(forgotten_id(episode_id(id_, 0)), 0.0)
         parts = list(_chunks(passages_of([each for each in transcript.utterances if each.at > after])))
-        prefix = episode_id(id_, 0).rsplit("#", 1)[0]
         for number, passages in enumerate(parts):
             episode = MemoryRecord(
                 memory_id=episode_id(id_, number),
@@ -372,8 +372,7 @@ class MemoryKeeper:
             )
             with skip_unreadable():
                 partition.update(episode.memory_id, lambda known, new=episode: _later(known, new), guard=erased)  # type: ignore[misc]
-        surplus = [other for other in partition.ids(MemoryType.EPISODE) if other.rsplit("#", 1)[0] == prefix]
-        partition.delete_many(other for other in surplus if int(other.rsplit("#", 1)[1]) >= len(parts))
+        partition.delete_many(partition.episode_ids(id_)[len(parts) :])
 
     def _keep_preferences(
         self, partition: UserPartition, transcript: Transcript, stored: MemoryRecord, erased: Item | None
@@ -505,7 +504,7 @@ def _later(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
     return new
 
 
-def _without_redacted(transcript: Transcript, retracted: frozenset[str]) -> Transcript:
+def _without_redacted(transcript: Transcript, retracted: Container[str]) -> Transcript:
     """Return a transcript without the turns of retracted messages. Whole turns, because an answer may quote the message."""
     gone = {each.turn for each in transcript.utterances if each.message_id and note_id(each.message_id) in retracted}
     return replace(transcript, utterances=tuple(each for each in transcript.utterances if each.turn not in gone))

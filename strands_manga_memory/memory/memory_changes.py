@@ -15,7 +15,7 @@ from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import CommittedChange, PreferenceLog, preference_record
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
-from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, MemoryType, Retention, content_id, episode_id
+from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, MemoryType, Retention, content_id
 
 _MOST_KEY_CHARACTERS = 200
 
@@ -177,8 +177,7 @@ class MemoryChanges:
         """Delete the memories derived from a summary."""
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
-            episode = episode_id(memory_id, 0).rsplit("#", 1)[0]
-            gone += [id_ for id_ in self._partition.ids(MemoryType.EPISODE) if id_.rsplit("#", 1)[0] == episode]
+            gone += self._partition.episode_ids(memory_id)
             for type_ in (MemoryType.WEEK, MemoryType.MONTH):
                 gone += self._rollups_of(memory_id, type_)
             self._partition.delete_many(gone[1:])

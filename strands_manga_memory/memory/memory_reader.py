@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_context import AgentContext, agent_context
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, RankingWeights, Snapshot, checked_type
@@ -22,6 +23,9 @@ from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import RECALL, measured
 
 logger = logging.getLogger(__name__)
+
+FOLD_SECONDS = 30.0
+"""Seconds after a recall in which its access counts become part of the records."""
 
 _SEARCHED = MemoryQuery(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH})
 _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
@@ -65,6 +69,7 @@ class MemoryReader:
         self._snapshot: Snapshot | None = None
         self._profile: Mapping[str, str] = {}
         self._is_fresh = False
+        self._is_fold_planned = False
 
     # What was read at session start
 
@@ -205,3 +210,23 @@ class MemoryReader:
             self._partition.note_uses(used, at=None if is_not_erased else at)
         except StoreError as error:
             logger.debug("error=<%s> | failed to record a recall", type(error).__name__)
+            return
+        if not self._is_fold_planned:
+            self._is_fold_planned = True
+            self._fold_at(time.monotonic() + FOLD_SECONDS)
+
+    def _fold_at(self, due: float) -> None:
+        """Add the recalls to the records at a time; at an exit, or if the table is down, a later recall does it."""
+
+        def fold() -> None:
+            if time.monotonic() < due:  # a drain runs delayed work early
+                self._fold_at(due)
+                return
+            self._is_fold_planned = False
+            try:
+                self._partition.fold()
+            except (StoreError, KeyMissingError) as error:
+                logger.debug("error=<%s> | failed to count recalls", type(error).__name__)
+
+        wait = max(0.0, due - time.monotonic())
+        self._writer.later(("fold", id(self)), wait, fold, is_needed=lambda: False)

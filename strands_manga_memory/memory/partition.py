@@ -8,7 +8,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -25,6 +25,8 @@ from strands_manga_memory.memory.records import (
     Owner,
     Uses,
     content_id,
+    counted,
+    episode_id,
     item_of,
     opened_body,
     place_of,
@@ -106,6 +108,8 @@ logger = logging.getLogger(__name__)
 _TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
 _FOLD_FROM = 200
+_MOST_COUNTED = 40
+"""Most memories that an entry of the ledger names, and that a transaction counts; 40 episodes are below 4 MB."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
 
 
@@ -133,7 +137,7 @@ class Loaded:
 
 
 class UserPartition:
-    """Partition of one user in the memory table. Calls ``changed`` after each change, to drop copies.
+    """Partition of one user in the memory table.
 
     Without a codec, content and metadata are stored in clear text. Episodes are always encoded, for compression.
     """
@@ -145,13 +149,11 @@ class UserPartition:
         *,
         codec: Codec | None,
         clock: Callable[[], float],
-        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.table = table
         self.owner = owner
         self.codec = codec
         self.clock = clock
-        self.note_change = changed
         self.salt = UserSalt(table, owner, codec)
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> Loaded:
@@ -161,6 +163,17 @@ class UserPartition:
             CorruptRecordError: None of the encrypted records can be decrypted, so the key differs from theirs.
         """
         ranges = [(None, None)] if type_ is None else [type_range(type_), *([(LEDGER, f"{LEDGER}~")] if uses else [])]
+        return self._load(ranges)
+
+    def load_context(self) -> Loaded:
+        """Read summaries, preferences, roll-ups, the erasure marker and the ledger in one query, without facts and episodes.
+
+        Raises:
+            CorruptRecordError: As in ``load``.
+        """
+        return self._load([(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
+
+    def _load(self, ranges: Sequence[tuple[str | None, str | None]]) -> Loaded:
         loaded, used = Loaded(), Uses()
         sealed: set[str] = set()
         items = (item for first, last in ranges for item in self.table.query(self.owner.partition, first=first, last=last))
@@ -208,7 +221,6 @@ class UserPartition:
     def put(self, record: MemoryRecord) -> None:
         """Write a memory unconditionally; the last write wins."""
         self.table.put(self.item_of(record))
-        self.note_change()
 
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
@@ -237,7 +249,6 @@ class UserPartition:
             when = ABSENT if stored is None or item is None else Condition(equals={"version": item.get("version")})
             wanted = MemoryRecord(**{**_fields(wanted), "version": version})
             if self._written(self.item_of(wanted), when, guard):
-                self.note_change()
                 return (wanted,)
             if not isinstance(guard, str) and self.erased() != guard:
                 logger.debug("the user was erased meanwhile, nothing is written")
@@ -259,18 +270,22 @@ class UserPartition:
         """Delete a memory; return whether it existed."""
         there = self.table.get(self.owner.partition, memory_id) is not None
         self.table.delete(self.owner.partition, memory_id)
-        self.note_change()
         return there
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """Delete memories."""
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
-        self.note_change()
 
     def ids(self, type_: str) -> list[str]:
         """Return the ids of all memories of a type, including expired ones."""
         first, last = type_range(type_)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
+        return [str(row["memory_id"]) for row in rows]
+
+    def episode_ids(self, summary_id: str) -> list[str]:
+        """Return the ids of the episodes of a summary's session, in order."""
+        first = episode_id(summary_id, 0).rsplit("#", 1)[0]
+        rows = self.table.query(self.owner.partition, first=f"{first}#", last=f"{first}$", attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def opened(self, item: Item, place: str) -> Any:
@@ -290,11 +305,11 @@ class UserPartition:
         """Record recalls of memories in one write.
 
         Args:
-            ids: Ids of the memories.
+            ids: Ids of the memories, best first; the first 40 are recorded.
             at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or
                 later. None: the caller knows that the user was not erased.
         """
-        used = sorted(set(ids))
+        used = list(dict.fromkeys(ids))[:_MOST_COUNTED]
         if not used:
             return
         now = self.clock()
@@ -320,33 +335,37 @@ class UserPartition:
         return used.counts
 
     def fold(self) -> int:
-        """Add the ledger's entries to the records; return the number of entries.
+        """Add the ledger's entries to the records; return the number of added entries.
 
-        The process that deletes an entry counts it, so concurrent calls count nothing twice. A crash loses some counts.
+        A batch read and a transaction for every 40 memories. The transaction deletes the entries that it counts, so no
+        other process counts them again. Entries of records that change meanwhile wait for the next call.
         """
-        used, entries = Uses(), 0
-        for item in list(self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
-            with self._one_by_one(item, []):
-                entry = Uses()
-                entry.add(item)
-                if self.table.delete(self.owner.partition, item["memory_id"], when=Condition(equals={"at": item.get("at")})):
-                    entries += 1
-                    used.add(item)
-        for id_, (count, latest) in used.counts.items():
-            self._count(id_, count, latest)
-        return entries
+        batch: list[Item] = []
+        used, folded = Uses(), 0
+        for row in self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
+            with self._one_by_one(row, []):
+                Uses().add(row)
+                if batch and (len(used.counts.keys() | row["used"]) > _MOST_COUNTED or len(batch) >= _MOST_COUNTED):
+                    folded += self._count(batch, used)
+                    batch, used = [], Uses()
+                batch.append(row)
+                used.add(row)
+        return folded + self._count(batch, used)
 
-    def _count(self, memory_id: str, count: int, latest: float) -> None:
-        def counted(record: MemoryRecord | None) -> MemoryRecord | None:
-            if record is None:
-                return None
-            return record.changed(access_count=record.access_count + count, last_accessed=max(record.last_accessed, latest))
-
-        try:
+    def _count(self, rows: Sequence[Item], used: Uses) -> int:
+        """Add the uses of some entries to the records in one transaction; return the number of entries."""
+        if not rows:
+            return 0
+        writes = [
+            Write(key=(self.owner.partition, row["memory_id"]), when=Condition(equals={"at": row.get("at")})) for row in rows
+        ]
+        for item in self.table.batch_get([(self.owner.partition, id_) for id_ in used.counts]).values():
             with skip_unreadable():
-                self.update(memory_id, counted)
-        except ConflictError as error:
-            logger.debug("error=<%s> | failed to count the uses of a memory", type(error).__name__)
+                # The version stays, because the content does: roll-ups of the memory need not be written again.
+                record = counted(record_of(item, self.owner, self.codec), used.counts)
+                unchanged: Item = {name: item[name] for name in ("version", "access_count") if name in item}
+                writes.append(Write(item=self.item_of(record), when=Condition(equals=unchanged)))
+        return len(rows) if self.table.transact(writes) else 0
 
 
 def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:

@@ -291,7 +291,7 @@ class UserMemoryStore(MemoryStore):
             marker = self.partition.erased()
             return 0.0 if marker is None else float(marker.get("at") or 0.0)
 
-        return TableView(None if shared else log.revision, log.removals, erased_at, self.partition.clock)
+        return TableView(None if shared else log.revision, lambda: log.removals().all, erased_at, self.partition.clock)
 
     def drop_snapshot(self) -> None:
         """Drop the snapshot after a change elsewhere, so that the next search reads the memories."""

@@ -65,6 +65,27 @@ class LoggedChanges:
 
 
 @dataclass(frozen=True)
+class StoredRemovals:
+    """Deletions that earlier messages must not undo.
+
+    Attributes:
+        preferences: Deleted preferences.
+        retracted: Times of the retractions of messages, by ``note_id``.
+        forgotten: Deletion times of derived memories, by ``forgotten_id``.
+    """
+
+    preferences: tuple[Removal, ...] = ()
+    retracted: Mapping[str, float] = field(default_factory=dict)
+    forgotten: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def all(self) -> tuple[Removal, ...]:
+        """Removals of preferences and messages."""
+        notes = [Removal(at, message=id_.removeprefix(RETRACTED)) for id_, at in self.retracted.items()]
+        return latest_removals([*self.preferences, *notes])
+
+
+@dataclass(frozen=True)
 class _Stored:
     """Preference records with the stored value of their version attribute, and ids of unreadable ones."""
 
@@ -111,10 +132,6 @@ class PreferenceLog:
         self._partition = partition
         self._importance = importance
 
-    def read(self) -> LoggedChanges:
-        """Return the content of the log."""
-        return self._logged(self._partition.table.get(self._partition.owner.changes_partition, CHANGES))
-
     def revision(self) -> str:
         """Return the current revision, which an erasure changes, too; empty before the first change."""
         owner = self._partition.owner
@@ -122,14 +139,18 @@ class PreferenceLog:
         found = self._partition.table.batch_get(keys)
         return _revision(str(found.get(keys[0], {}).get("revision") or ""), found.get(keys[1]))
 
-    def removals(self) -> tuple[Removal, ...]:
-        """Return the stored removals of preferences and messages."""
-        first, last = RETRACTED, f"{RETRACTED}~"
-        rows = self._partition.table.query(self._partition.owner.changes_partition, first=first, last=last)
-        retracted = [
-            Removal(float(row.get("at") or 0.0), message=str(row["memory_id"]).removeprefix(RETRACTED)) for row in rows
-        ]
-        return latest_removals([*self.read().removals, *retracted])
+    def removals(self) -> StoredRemovals:
+        """Return what was deleted and retracted, in one query."""
+        deleted: tuple[Removal, ...] = ()
+        retracted: dict[str, float] = {}
+        forgotten: dict[str, float] = {}
+        for row in self._partition.table.query(self._partition.owner.changes_partition, first=CHANGES, last=f"{RETRACTED}~"):
+            id_ = str(row["memory_id"])
+            if id_ == CHANGES:
+                deleted = self._logged(row).removals
+            else:
+                (retracted if id_.startswith(RETRACTED) else forgotten)[id_] = float(row.get("at") or 0.0)
+        return StoredRemovals(deleted, retracted, forgotten)
 
     def learn(self, statements: Sequence[Statement], *, guard: Item | str | None = "") -> None:
         """Add statements of messages, except those that were deleted, retracted, or made before the user was erased.
@@ -206,12 +227,6 @@ class PreferenceLog:
             }
             self._partition.table.put(note)
 
-    def forgotten(self) -> dict[str, float]:
-        """Return the deletion times of derived memories, by ``forgotten_id``."""
-        first, last = FORGOTTEN, f"{FORGOTTEN}~"
-        rows = self._partition.table.query(self._partition.owner.changes_partition, first=first, last=last)
-        return {str(row["memory_id"]): float(row.get("at") or 0.0) for row in rows}
-
     def renew(self) -> None:
         """Change only the revision, after a change of another record."""
         table, key = self._partition.table, (self._partition.owner.changes_partition, CHANGES)
@@ -223,12 +238,6 @@ class PreferenceLog:
             return table.put(renewed, when=_unchanged(item)) or None
 
         repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
-
-    def notes(self) -> frozenset[str]:
-        """Return the ids of the notes on retracted messages; see ``note_id``."""
-        first, last = RETRACTED, f"{RETRACTED}~"
-        rows = self._partition.table.query(self._partition.owner.changes_partition, first=first, last=last, attributes=[])
-        return frozenset(str(row["memory_id"]) for row in rows)
 
     # Inside
 
@@ -258,7 +267,6 @@ class PreferenceLog:
             guarded = [Write(item=logged, when=_unchanged(state.item)), not_erased_since(owner.partition, state.erased)]
             if not table.transact([*guarded, *writes[:_MOST_WRITES]]):
                 return None
-            self._partition.note_change()
             return CommittedChange(changed, _revision(wanted.revision, state.erased))
 
         return repeat_until_written(attempt, record=place_of(owner, CHANGES))
