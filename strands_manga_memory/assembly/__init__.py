@@ -1,4 +1,4 @@
-"""One object that opens the stores of a process and hands out what an agent needs."""
+"""One object that opens the stores of a process and builds the parts of its agents."""
 
 from __future__ import annotations
 

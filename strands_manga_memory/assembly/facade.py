@@ -151,7 +151,7 @@ class MangaMemory:
 
     @classmethod
     def open(cls: Callable[P, _Opened], *args: P.args, **arguments: P.kwargs) -> _Opened:
-        """Open the stores: the constructor, under the name that says so. The class describes the arguments."""
+        """Open the stores, as the constructor does. The class describes the arguments."""
         return cls(*args, **arguments)
 
     @classmethod
@@ -246,7 +246,7 @@ class MangaMemory:
                 by the agent's ``aux_model``, in the background, without values whose words the user did not use; or
                 ``nothing``. Default ``rules`` with ``memories``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; a mapping: its keyword
-                arguments, such as ``intents``. It receives what ``changes(...)`` publishes. Default False.
+                arguments, such as ``intents``. It receives changes by ``changes(...)``. Default False.
             instructions: Whether instruction files, read once, are added to the system prompt; True: ``InstructionFiles()``,
                 those of the working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
             cache_monitor: Monitor of the share of cached prompt tokens; one may serve all agents. Default none.

@@ -42,15 +42,15 @@ class _Claim:
 
 
 class SessionFinalizer:
-    """Stores what is kept of a session when it ends: summary, topics, sentiment, preferences, patterns.
+    """Stores the memories of an ended session: summary, topics, sentiment, preferences, patterns.
 
     Give it to a ``SessionSweeper`` for sessions that expire, and call ``run`` for those that are closed. There is one
-    summary for each incarnation of a conversation, whoever finalizes it and however often; if more was said, the next
+    summary for each incarnation of a conversation, by any number of finalizers; after more messages, the next
     version replaces it. If the model fails, hangs or returns nonsense, the summary is made by rules.
 
     Args:
         hot: The hot tier of the session managers, or its URL, like the other stores; None, or one that does not survive its
-            process beside a durable tier, is not used.
+            process if there is a durable tier, is not used.
         durable: Their durable tier.
         memories: A table of the schema ``USER_MEMORY``.
         model: A Strands model or a summarizer; None: by rules.
@@ -117,7 +117,7 @@ class SessionFinalizer:
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
         """Finalize a conversation that was closed; return its summary, or None if there is nothing to summarize.
 
-        Close the session manager first, or what it has not saved yet is not seen. The hot copy is dropped; a user who comes
+        Close the session manager first, or its unsaved messages are missed. The hot copy is dropped; a user who comes
         back within the session's time finds the conversation in the durable tier, and it can be finalized again.
 
         Raises:

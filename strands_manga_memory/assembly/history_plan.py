@@ -47,7 +47,7 @@ class HistoryPlan:
 
     @property
     def recall_tokens(self) -> int | None:
-        """Tokens of what is recalled; None: they follow the window of the agent's model."""
+        """Most tokens of quotes in a request; None: they follow the window of the agent's model."""
         asked = self.settings
         if asked.recall_tokens is not None or asked.max_tokens is None:
             return asked.recall_tokens

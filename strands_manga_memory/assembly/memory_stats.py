@@ -1,4 +1,4 @@
-"""MemoryStats: what a MangaMemory reports about its process."""
+"""MemoryStats: the figures that a MangaMemory reports about its process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MemoryStats(TypedDict):
 
     Attributes:
         hot: ``up`` or ``down``.
-        hot_error: Why it is down: the cause of a refusal and what mends it, else the text of the error; else empty.
+        hot_error: Why it is down: the cause of a refusal and its remedy, else the text of the error; else empty.
         hot_failures: How often it did not answer, or refused.
         durable: ``up`` or ``down``.
         durable_error: As ``hot_error``.
@@ -34,7 +34,7 @@ class MemoryStats(TypedDict):
         unsaved_messages: Messages that no tier has confirmed.
         tokens: Tokens of their agents' histories.
         token_budget: Their budgets together.
-        compression: Tokens that trimming removed, as a share of those and what the histories have now; 0 if nothing was.
+        compression: Tokens that trimming removed, as a share of these and the histories' present tokens; 0 without trimming.
         state: Totals of the coordinators of live agents: ``agents``, active ``entities``, ``goals`` and ``archived_goals``,
             ``executions``, ``tokens`` of stored layers, tool ``loops``, ``drifts`` and ``unreadable`` layers.
         summaries: Totals of the managers that summarize: ``runs``, ``swapped``, ``failed``, ``waits``, ``tokens_spent``,

@@ -37,7 +37,7 @@ _MOST_DAYS = 36_500.0
 
 
 def _pairs(names: Collection[str], taken: Callable[[Any], Any], words: str) -> Callable[[object], Mapping[str, Any] | None]:
-    """Return what reads ``name=value,name=value``, or takes a mapping; it refuses what is in neither with ``words``."""
+    """Return a validator that reads ``name=value,name=value`` or a mapping, and refuses other values with ``words``."""
 
     def read(given: object) -> Mapping[str, Any] | None:
         if given is None:

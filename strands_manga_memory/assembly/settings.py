@@ -83,7 +83,7 @@ class MangaMemorySettings(BaseModel):
     ``true`` or ``false``. An empty variable counts as unset.
 
     Raises:
-        ValueError: A value is not allowed. The message names it and what is.
+        ValueError: A value is not allowed. The message names it and the allowed values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -177,7 +177,7 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError([_problem(each) for each in error.errors()]) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield what the ``repr`` shows: URLs without their passwords."""
+        """Yield the arguments of the ``repr``, with URLs without their passwords."""
         for name, value in super().__repr_args__():
             yield name, without_password(value) if isinstance(value, str) else value
 
@@ -190,7 +190,7 @@ class MangaMemorySettings(BaseModel):
             values: Settings by name.
 
         Raises:
-            ValueError: A value is not allowed. The message names its variable, and what it takes.
+            ValueError: A value is not allowed. The message names its variable and the allowed values.
         """
         environ = os.environ if environ is None else environ
         given: dict[str, Any] = {name: environ[variable(name)] for name in cls.model_fields if environ.get(variable(name))}
@@ -211,7 +211,7 @@ class MangaMemorySettings(BaseModel):
         """Return these settings with those over them that are not None.
 
         Raises:
-            ValueError: One is not allowed. The message names it and what is.
+            ValueError: One is not allowed. The message names it and the allowed values.
         """
         given = {name: value for name, value in asked.items() if value is not None}
         return MangaMemorySettings(**{**{name: getattr(self, name) for name in self.model_fields_set}, **given})
@@ -312,7 +312,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _problem(error: Any) -> tuple[str, str]:
-    """Return the name of a setting and what is wrong with it."""
+    """Return the name of a setting and the reason why its value is refused."""
     name = str(error["loc"][0])
     if name not in MangaMemorySettings.model_fields:
         return name, unknown_setting(name, MangaMemorySettings.model_fields)

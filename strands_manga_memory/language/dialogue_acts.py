@@ -320,8 +320,8 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
     """Return the act of a user's message after the message of the assistant before it.
 
-    A correction may turn out to be none - "no, just the address" refuses an offer - and what gives another value after a
-    refusal is one, whatever its words. What gives a value otherwise is a constraint. Other acts stay what they are.
+    A correction by its words may be none: "no, just the address" refuses an offer. A message that gives another value after a
+    refusal is always a correction. Any other message that gives a value is a constraint. Other acts do not change.
 
     Args:
         text: The user's message.

@@ -51,7 +51,7 @@ class Entity:
     Attributes:
         type: Name of its type.
         value: Canonical form: the same for all spellings.
-        text: As it is written.
+        text: The form in the text.
         start: Where in the text.
         end: Where it ends.
     """

@@ -25,14 +25,14 @@ class Rule:
     """One entry of a table of a pack, such as ``acts`` or ``wishes``.
 
     Attributes:
-        key: What the pattern stands for: value of a ``DialogueAct``, or slot of a preference.
+        key: Meaning of the pattern: value of a ``DialogueAct``, or slot of a preference.
         pattern: Compiled alternatives; those of acts are searched in the text in lower case.
         role: ``"user"`` or ``"assistant"``: only messages of this role are searched. Empty: messages of both.
         cues: The pattern is searched only in a text with at least one of them: a word in English, any part of a Japanese text.
-        also: If given, an English text must have one of these words too; ``0`` stands for any digit.
+        also: If given, an English text must have one of these words too; ``0`` matches any digit.
         revokes_instruction: Whether the text ends a standing instruction.
         check: Name of the function that validates a match; empty: every match is valid.
-        unless: Name of the pattern ``around.<name>`` of surroundings in which a match is something else.
+        unless: Name of the pattern ``around.<name>``; a match with such text around it is something else.
     """
 
     key: str

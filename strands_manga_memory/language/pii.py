@@ -30,7 +30,7 @@ def _digits(text: str) -> str:
 
 
 def is_card_number(text: str) -> bool:
-    """Tell whether the digits of a text are a payment card's: an issuer's prefix and length, and Luhn's check digit.
+    """Return whether the digits of a text are a payment card's: an issuer's prefix and length, and Luhn's check digit.
 
     Thirteen digits that are a valid article number (EAN, JAN, ISBN) are none: cards of that length are no longer issued.
     """
@@ -46,7 +46,7 @@ def _is_article_number(digits: str) -> bool:
 
 
 def is_my_number(text: str) -> bool:
-    """Tell whether the 12 digits of a text have the check digit of a Japanese individual number."""
+    """Return whether the 12 digits of a text have the check digit of a Japanese individual number."""
     digits = [int(digit) for digit in _digits(text)]
     if len(digits) != 12:
         return False
@@ -55,7 +55,7 @@ def is_my_number(text: str) -> bool:
 
 
 def is_japanese_phone(text: str) -> bool:
-    """Tell whether digits have the length and the beginning of a number of Japan."""
+    """Return whether digits have the length and the beginning of a number of Japan."""
     digits = _digits(text)
     if text.lstrip().startswith("+"):
         digits = f"0{digits[2:].lstrip('0')}"
@@ -66,7 +66,7 @@ _ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
 
 
 def is_us_phone(text: str) -> bool:
-    """Tell whether ten digits that stand alone are a number of North America, and not an ISBN."""
+    """Return whether ten digits that stand alone are a number of North America, and not an ISBN."""
     import phonenumbers  # its metadata are large, and most texts hold nothing like a number
 
     checksum = sum(int(digit) * weight for digit, weight in zip(text, range(10, 0, -1), strict=True))
@@ -74,7 +74,7 @@ def is_us_phone(text: str) -> bool:
 
 
 def is_international_phone(text: str) -> bool:
-    """Tell whether a number with its country's code may exist."""
+    """Return whether a number with its country's code may exist."""
     import phonenumbers
 
     try:
@@ -84,7 +84,7 @@ def is_international_phone(text: str) -> bool:
 
 
 def is_ip_address(text: str) -> bool:
-    """Tell whether a text is an address of the internet's protocol, and of no machine itself."""
+    """Return whether a text is an address of the internet's protocol, and of no machine itself."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -93,13 +93,13 @@ def is_ip_address(text: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Tell whether letters and digits have the check digits of an international account number."""
+    """Return whether letters and digits have the check digits of an international account number."""
     plain = text.replace(" ", "")
     return 15 <= len(plain) <= 34 and int("".join(str(int(sign, 36)) for sign in plain[4:] + plain[:4])) % 97 == 1
 
 
 def is_ssn(text: str) -> bool:
-    """Tell whether nine digits may be a US social security number."""
+    """Return whether nine digits may be a US social security number."""
     digits = _digits(text)
     return digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
 
@@ -120,8 +120,8 @@ class PiiRule:
         check: Validates a match of the pattern. Default: every match is valid.
         action: ``redact`` (default): replaced by ``[name]``. ``encrypt``: replaced by an encrypted form that the store opens on
             reading. ``refuse``: nothing of the text is stored.
-        unless: What around it says that it is something else: searched in up to 40 characters before it, ``<``, what was found,
-            ``>``, and up to 40 characters behind it. Default: nothing does.
+        unless: Finds a context in which a match is something else: searched in up to 40 characters before the match, ``<``,
+            the match, ``>``, and up to 40 characters behind it. Default: none.
 
     Raises:
         ValueError: The name or the action is not allowed.

@@ -89,8 +89,8 @@ def content_terms(question: str) -> frozenset[str]:
     """Return the terms of a question of which a relevant text has one among its ``evidence_terms``.
 
     Words of every request ("recommend", "again"), single digits, grammar, and a single kanji that is no noun of its own (送 is
-    in 送料 and in 送り先) are no evidence. Where a question about one of the speakers has nothing else they count, grammar
-    aside: "What do I love?", but not "She loved it.".
+    in 送料 and in 送り先) are no evidence. If a question about one of the speakers has no other words, they count, except
+    grammar: "What do I love?", but not "She loved it.".
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = _REQUEST_WORDS.sub(" ", question)
@@ -113,7 +113,7 @@ def _evidence_of_question(question: str) -> set[str]:
 def evidence_terms(text: str) -> frozenset[str]:
     """Return the terms by which a text can be relevant to a question: a katakana word counts in threes, not in pairs.
 
-    カード and ハードカバー share a pair, but no three characters. Pairs of a hiragana and what follows it cross two words.
+    カード and ハードカバー share a pair, but no three characters. A hiragana and the next character cross two words.
     """
     found = set(search_terms(text))
     if text.isascii():

@@ -189,7 +189,7 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
     )
     if not verdict.is_usable:
         raise SessionSummaryError(f"the summary cannot be used: {'; '.join(verdict.problems)}")
-    # A summary in another script than its source shares only names with it, so nothing can be said about that.
+    # A summary in another script than its source shares only names with it, so that cannot be checked.
     if text.isascii() == source.isascii() and term_overlap(text, source) < _LEAST_OVERLAP:
         raise SessionSummaryError("the summary is about something else")
     return summary.model_copy(update={"text": truncate_to_tokens(text, max_tokens)})

@@ -127,7 +127,7 @@ class Value:
     Attributes:
         type: Its entity type, or ``number``.
         form: Its canonical form.
-        text: As it is written.
+        text: The form in the text.
         unit: The unit of a number, if it is known: another unit is another thing.
     """
 
@@ -179,10 +179,9 @@ def find_values(text: str, types: EntityTypes) -> list[Value]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Return the facts after each correction from number ``since`` on has replaced its subject.
 
-    It is about the last other value of its type, near it or on the same topic. That value is taken out where it is plainly
-    of no use any more: it identifies something, counts the same things, or was said in the message before. Elsewhere the
-    new value is written behind it, after ``→``. A fact of which nothing is left has no text. The correction remembers the
-    message it corrects.
+    A correction replaces the last other value of its type, near it or on the same topic. The old value is removed if it
+    identifies something, counts the same things, or is from the message before. Otherwise the new value is written behind it,
+    after ``→``. A fact without any remaining words has no text. The correction records the message that it corrects.
     """
     changed = list(facts)
     known: dict[int, list[Value]] = {}
@@ -276,11 +275,11 @@ _ENOUGH = 0.5
 
 
 class RuleFactExtractor:
-    """Finds facts by rules, without a model: well under a tenth of a millisecond a sentence.
+    """Finds facts by rules, without a model.
 
-    From the user: preferences, corrections, decisions, open questions, and what else was said, in few words. From the
-    assistant: promises, outcomes, findings, and entities that identify something. From tool calls: what was done. Text of tool
-    results is never taken: it is large, and not of the conversation. Cards, accounts and numbers of documents are left out.
+    From the user: preferences, corrections, decisions, open questions, and other statements, in few words. From the
+    assistant: promises, outcomes, findings, and entities that identify something. From tool calls: the actions. Text of tool
+    results is never used: it is large, and not of the conversation. Cards, accounts and numbers of documents are left out.
 
     Args:
         types: The entity types to look for.
@@ -301,7 +300,7 @@ class RuleFactExtractor:
                 if not text:
                     continue
                 said = list(self._of_user(text, source, answer))
-                # What a question names is said, whether it is answered or not; the question itself is open until then.
+                # The things that a question names are facts, answered or not; the question itself is open until its answer.
                 open_questions = [fact for fact in said if fact.kind is FactKind.QUESTION]
                 found += [
                     Fact(FactKind.STATEMENT, fact.text, source, weight=fact.weight - 0.5)
@@ -467,7 +466,7 @@ def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
         said = frozenset(words(fact.text)) or frozenset((fact.text,))
         if not fact.text or (fact.key and (group, fact.key) in keys):
             continue
-        # What the user said is not replaced by the assistant's repeating it: that is the first to be left out.
+        # The user's statement stays; the assistant's repetition of it is the first to be left out.
         holders = _holding(said, later)
         if holders & of_users if group is FactKind.STATEMENT else holders:
             continue

@@ -270,7 +270,7 @@ class TextFeatures:
         time: It speaks of a day, a date or a time.
         wants: The speaker states a wish or a need.
         asks: It ends with a question.
-        tells: The speaker speaks about themselves: possessions, actions, likes.
+        tells: The speaker talks about themselves: possessions, actions, likes.
     """
 
     number: bool = False
@@ -389,7 +389,7 @@ def sentiment_score(text: str) -> int:
 
 
 def is_evaluative(text: str) -> bool:
-    """Tell whether a text holds an evaluating word, be it negated: who does not hate a thing takes no side by that."""
+    """Return whether a text holds an evaluating word, be it negated: who does not hate a thing takes no side by that."""
     lower = text.replace("\u2019", "'").lower()
     return (
         EN.sentiment.unopposed.search(lower) is not None

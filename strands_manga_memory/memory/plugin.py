@@ -1,4 +1,4 @@
-"""Plugin that tells an agent about its user and extracts preferences from the user's messages."""
+"""Plugin that gives an agent the memories of its user and extracts preferences from the user's messages."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class SessionMembers:
         yield from stored.history(after=after, last=last, unsaved=self.conversations.get(("A", self.agent_id(agent_id))))
 
     def redacted(self, message: Message) -> None:
-        """Tell that a message is being redacted."""
+        """Notify the listeners of a redaction."""
         if id_ := message.get("tracking_id"):
             for listener in self.redaction_listeners:
                 listener(id_)

@@ -21,7 +21,10 @@ SOURCES = (
 )
 """Folders and modules that keep the rules. The list only grows."""
 
-PROSE_SOURCES = ("conversation", "session")
+PROSE_SOURCES = (
+    *("assembly", "conversation", "language", "memory", "ops", "session", "stores", "telemetry"),
+    *("html_tables.py", "lazy_imports.py"),
+)
 """Folders whose docstrings and comments keep the rules, but not yet all names. The list only grows."""
 
 PAGES = (
@@ -31,9 +34,10 @@ PAGES = (
         f"strands_manga_memory/guide/{name}.md"
         for name in (
             *("choosing", "comparison", "concepts", "contributing", "evidence", "glossary", "migration"),
-            *("operations", "promises", "quickstart", "security", "sessions", "troubleshooting"),
+            *("operations", "promises", "quickstart", "security", "sessions", "settings", "troubleshooting"),
         )
     ),
+    *(f"strands_manga_memory/{name}/README.md" for name in ("assembly", "language")),
     *(f"strands_manga_memory/{name}/README.md" for name in ("conversation", "mcp", "memory", "messages", "ops", "prompt")),
     *(f"strands_manga_memory/{name}/README.md" for name in ("session", "squad", "state", "stores", "user_data")),
     "strands_manga_memory/ops/runbook.md",
@@ -49,6 +53,13 @@ NOT_STANDARD = re.compile(
     re.IGNORECASE,
 )
 """Figures of speech and private terms. The glossary has the standard ones."""
+
+VAGUE = re.compile(
+    r"\b(?:what|whoever|whatever|told|tells|said|says|anew|beside|at hand|lets go|as it is|as they are|comes of|goes on|"
+    r"by hand|takes? note|heard|hears?|becomes of|stands? (?:for|in)|in the place of)\b",
+    re.IGNORECASE,
+)
+"""Words that mostly replace a noun or a standard verb. A few are right: they are counted, not forbidden."""
 
 CODE_IN_DOCSTRING = re.compile(r"``[^`]+``|^ +\w+:(?= )", re.MULTILINE)
 """Code in a docstring: quoted text, and the names of arguments and attributes. Names are checked where they are defined."""
@@ -122,6 +133,21 @@ def test_page_uses_standard_terms(page: str) -> None:
     code = r"```.*?```|`[^`\n]*`|\[[^]]*\]\([^)]*\.py\)|\]\([^)]*\)|<!--.*?-->"
     text = re.sub(code, " ", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     assert NOT_STANDARD.findall(text) == []
+
+
+def vague_words_per_thousand(texts: Iterable[str]) -> float:
+    listed = list(texts)
+    return 1_000 * sum(len(VAGUE.findall(text)) for text in listed) / sum(len(text.split()) for text in listed)
+
+
+def test_docstrings_of_the_package_have_few_vague_words() -> None:
+    sources = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    assert vague_words_per_thousand(text for source in sources for _, text in docstrings(source)) < 1
+
+
+def test_pages_have_few_vague_words() -> None:
+    pages = [ROOT / "README.md", *PACKAGE.rglob("*.md")]
+    assert vague_words_per_thousand(page.read_text(encoding="utf-8") for page in pages) < 2
 
 
 def test_violations_are_found() -> None:

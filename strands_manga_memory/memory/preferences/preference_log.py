@@ -140,7 +140,7 @@ class PreferenceLog:
         return _revision(str(found.get(keys[0], {}).get("revision") or ""), found.get(keys[1]))
 
     def removals(self) -> StoredRemovals:
-        """Return what was deleted and retracted, in one query."""
+        """Return deletions and retractions, in one query."""
         deleted: tuple[Removal, ...] = ()
         retracted: dict[str, float] = {}
         forgotten: dict[str, float] = {}
