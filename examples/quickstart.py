@@ -1,5 +1,7 @@
 """Demonstration of the memory layer: a long shop conversation whose worker is killed twice, without losing a message.
 
+The same conversation is also held with Strands' own sliding window and file session, for comparison.
+
     uv run examples/quickstart.py                        # SQLite in a temporary folder, scripted model: no keys, no servers
     uv run examples/quickstart.py --backend services     # a real Valkey and a DynamoDB emulator, started from their wheels
     uv run examples/quickstart.py --interactive          # talk to the assistant yourself; /kill kills its process
@@ -14,7 +16,9 @@ import argparse
 import sys
 import tempfile
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,14 +74,14 @@ def main() -> int:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Open the stores, run the conversation, and print the results."""
-    from mangaassist import recall, report
+    from mangaassist import recall, report, services
     from mangaassist.checks import TokenCounter
     from mangaassist.model import LOCAL_NOTE, calls_tools
     from mangaassist.services import ServiceError
     from mangaassist.survival import Conversation
     from mangaassist.worker_process import WorkerError, WorkerSettings
 
-    console.print(f"MangaAssist, {arguments.model} model: starting the stores and a worker process")
+    console.print(f"MangaAssist, {arguments.model} model: {arguments.turns} turns; the worker process is killed twice")
     if arguments.model == "local":
         console.print(LOCAL_NOTE)
     counter = TokenCounter()
@@ -101,15 +105,23 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 console.print(f"going on with a session of {found} messages")
             if arguments.interactive:
                 return _chat(conversation, console)
-            evidence = _hold(conversation, arguments.turns, console, cut_before_call=2 if calls_tools(arguments.model) else 1)
+            cut_before_call = 2 if calls_tools(arguments.model) else 1
+            other = None
+            if arguments.model == "scripted":
+                own = Conversation(replace(settings, memory="strands"), services.embedded(folder), counter, lambda _: None)
+                stack.callback(own.abort)
+                other = stack.enter_context(ThreadPoolExecutor(1)).submit(_hold_strands, own, arguments.turns, cut_before_call)
+            evidence = _hold(conversation, arguments.turns, console, cut_before_call=cut_before_call)
+            strands = other.result() if other else None
         except (ServiceError, WorkerError) as error:
             console.print("the run failed:", str(error), markup=False)
             if arguments.json:
                 report.print_json({"passed": False, "error": str(error)})
             return 1
-    result = report.as_dict(evidence, backend=backend.name, model=arguments.model, token_unit=counter.unit)
+    result = report.as_dict(evidence, backend=backend.name, model=arguments.model, token_unit=counter.unit, strands=strands)
     report.print_table(console, evidence, result)
     recall.show(console)
+    console.print("\nNext: uv run strands-manga-memory demo opens the chat in a browser; README.md has the first lines of code")
     if arguments.json:
         report.print_json(result)
     return 0 if evidence.passed else 1
@@ -133,8 +145,21 @@ def _hold(conversation: Conversation, turns: int, console: Console, *, cut_befor
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("turn", total=turns)
         return hold(
-            conversation, turns, cut_before_call=cut_before_call, on_turn=lambda number: progress.update(bar, completed=number)
+            conversation,
+            turns,
+            cut_before_call=cut_before_call,
+            on_turn=lambda number: progress.update(bar, completed=number),
+            tell=lambda speaker, words: progress.console.print(
+                f"{speaker:>11}: {words}", markup=False, no_wrap=True, overflow="ellipsis"
+            ),
         )
+
+
+def _hold_strands(conversation: Conversation, turns: int, cut_before_call: int) -> Any:
+    from mangaassist.survival import hold
+
+    conversation.start()
+    return hold(conversation, turns, cut_before_call=cut_before_call, on_turn=lambda _: None, tell=lambda *_: None)
 
 
 def _chat(conversation: Conversation, console: Console) -> int:

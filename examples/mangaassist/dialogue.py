@@ -278,6 +278,24 @@ TURNS: tuple[Turn, ...] = (
     ),
 )
 
+FACTS: tuple[tuple[int, str], ...] = (
+    (1, "葵といいます"),
+    (2, "血が出る場面や残酷な描写は苦手"),
+    (2, "水彩のような淡いタッチ"),
+    (4, "my daughter Hina, who is ten"),
+    (9, "税込3,500円まで"),
+    (12, "会社で受け取りたい"),
+    (18, "友達の誕生日は12月3日"),
+    (19, "her name is Mika, not Miki"),
+    (22, "not spend more than 650 yen"),
+    (27, "a replacement for volume 3 rather than a refund"),
+    (31, "赤錆騎士団は今後もおすすめに出さないで"),
+    (35, "電子版ではなく、紙の本"),
+)
+"""Facts that the reader states: the turn, and the words."""
+SUMMARY_TURN = 39
+"""Turn in which the reader asks for everything that the assistant knows."""
+
 _BY_TEXT = {turn.user: turn for turn in TURNS}
 
 

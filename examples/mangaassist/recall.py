@@ -1,10 +1,11 @@
-"""What the history keeps and why, and what comes back when it is asked for: a talk that is longer than its budget."""
+"""Selection and recall in a conversation that is longer than its budget."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from strands import Agent
+from strands.hooks import MessageAddedEvent
 
 from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
@@ -31,7 +32,7 @@ QUESTION = "返品は何日以内ならできますか。"
 
 
 def show(console: Console) -> None:
-    """Print how each message fared, and the passage of a long answer that was quoted for a question."""
+    """Print the outcome of the first messages, and the passage of a long answer that is quoted for a question."""
     model = ScriptedModel(lambda messages: RULES if TALK[3] in str(messages[-1]["content"]) else "Let me see. " * 8)
     agent = Agent(
         model=model,
@@ -39,14 +40,20 @@ def show(console: Console) -> None:
         plugins=[HistoryRecall(200)],
         callback_handler=None,
     )
+    said: dict[str, str] = {}
+
+    def note(event: MessageAddedEvent) -> None:
+        said[event.message["tracking_id"]] = event.message["content"][0].get("text", "")
+
+    agent.add_hook(note)
     for text in TALK:
         agent(text)
-    console.print(f"\nwhat {BUDGET} tokens of history keep (explain):")
-    for fate in [fate for fate in agent.conversation_manager.explain(agent) if fate.role == "user"][:6]:  # type: ignore[attr-defined]
-        most = sorted(fate.signals, key=lambda name: -abs(fate.signals[name]))[:3]
-        console.print(f"  {fate.outcome:<9} {fate.act:<12} {fate.tokens:>3} tokens  {fate.reason} ({', '.join(most)})")
+    console.print(f"\n[bold]Selection[/bold]: the user's first messages within {BUDGET} tokens, as explain() reports them:")
+    for outcome in [each for each in agent.conversation_manager.explain(agent) if each.role == "user"][:6]:  # type: ignore[attr-defined]
+        line = f"  {outcome.outcome:<8} {outcome.reason:<26} {said[outcome.tracking_id]}"
+        console.print(line, markup=False, no_wrap=True, overflow="ellipsis")
     agent(QUESTION)
     blocks = [block.get("text", "") for block in model.requests[-1].messages[-1]["content"]]
     quotes = [line for text in blocks if "<recalled_history>" in text for line in text.splitlines() if line.startswith("[assi")]
-    console.print(f"recalled for one call ({QUESTION}):")
-    console.print(*quotes[:1], markup=False)
+    console.print(f"[bold]Recall[/bold]: quoted for the question {QUESTION}")
+    console.print(*(f"  {quote}" for quote in quotes[:1]), markup=False)

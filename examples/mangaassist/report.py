@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -17,8 +17,10 @@ _BARS = "▁▂▃▄▅▆▇█"
 _KINDS = {"unmatched": "other"}
 
 
-def as_dict(evidence: Evidence, *, backend: str, model: str, token_unit: str) -> dict[str, Any]:
-    """Return the result of a run for machines.
+def as_dict(
+    evidence: Evidence, *, backend: str, model: str, token_unit: str, strands: Evidence | None = None
+) -> dict[str, Any]:
+    """Return the result of a run for machines; ``strands`` is the same conversation with Strands' own memory.
 
     ``round_trips_per_turn`` is the median of what a turn needs of the hot tier until its answer: 0 without a network, None if
     nobody could count. The other two figures per turn are means of everything, background work included.
@@ -48,6 +50,17 @@ def as_dict(evidence: Evidence, *, backend: str, model: str, token_unit: str) ->
         "durable_requests_per_turn": round(evidence.durable_requests / max(evidence.turns, 1), 2),
         "tool_calls": evidence.tools,
         "restarts": [vars(restart) for restart in evidence.restarts],
+        "facts_stated": len(evidence.facts),
+        "facts_known": sum(evidence.facts.values()),
+        "strands": strands
+        and {
+            "median_tokens_seen": round(median(strands.tokens or [0])),
+            "max_tokens_seen": max(strands.tokens, default=0),
+            "facts_known": sum(strands.facts.values()),
+            "messages_lost": len(strands.lost),
+            "invalid_requests": strands.invalid_requests,
+            "restarts": [vars(restart) for restart in strands.restarts],
+        },
     }
 
 
@@ -58,12 +71,20 @@ def print_json(result: dict[str, Any]) -> None:
 
 def print_table(console: Console, evidence: Evidence, result: dict[str, Any]) -> None:
     """Print the result for people."""
-    table = Table(title=f"MangaAssist, {result['backend']}, {result['model']} model", show_header=False, title_justify="left")
+    strands = result["strands"]
+    table = Table(title=f"MangaAssist, {result['backend']}, {result['model']} model", title_justify="left")
     table.add_column(style="bold")
-    table.add_column()
-    for name, value in _rows(evidence, result):
-        table.add_row(name, value)
+    table.add_column("strands_manga_memory")
+    if strands:
+        table.add_column("Strands' sliding window and file session")
+        for name, own, other in _compared(result, strands):
+            table.add_row(name, own, other)
+    else:
+        for name, own, _ in _compared(result, result):
+            table.add_row(name, own)
     console.print(table)
+    for name, value in _details(evidence, result):
+        console.print(f"[bold]{name}[/bold]: {value}")
 
 
 def sparkline(values: Sequence[int], top: int, width: int = 40) -> str:
@@ -76,7 +97,21 @@ def sparkline(values: Sequence[int], top: int, width: int = 40) -> str:
     return "".join(_BARS[min(len(_BARS) - 1, peak * len(_BARS) // (top + 1))] for peak in peaks)
 
 
-def _rows(evidence: Evidence, result: dict[str, Any]) -> list[tuple[str, str]]:
+def _compared(result: dict[str, Any], strands: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield rows of the table: the name, and the figure of either side."""
+    sides = (result, strands)
+    stated = result["facts_stated"]
+    yield ("facts in the request, of those stated", *(f"{side['facts_known']} of {stated}" for side in sides))
+    yield ("tokens per request, median", *(f"{side['median_tokens_seen']:,}" for side in sides))
+    yield ("tokens per request, most", *(f"{side['max_tokens_seen']:,}" for side in sides))
+    yield ("messages lost", *(_verdict(side["messages_lost"]) for side in sides))
+    yield ("malformed requests: roles or tool results", *(_verdict(len(side["invalid_requests"])) for side in sides))
+    restarts = zip(result["restarts"], strands["restarts"], strict=False)
+    for own, other in restarts:
+        yield (f"restored, {own['how']}", _restart_line(own), _restart_line(other))
+
+
+def _details(evidence: Evidence, result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     tools = ", ".join(f"{name} {count}" for name, count in sorted(evidence.tools.items())) or "none"
     if result["model"] == "local":
         tools += ": the local model cannot call tools"
@@ -85,30 +120,21 @@ def _rows(evidence: Evidence, result: dict[str, Any]) -> list[tuple[str, str]]:
     )
     dropped = evidence.log_messages - evidence.kept_messages
     over = "[red]OVER BUDGET[/red]" if result["max_tokens_seen"] > BUDGET else "[green]within budget[/green]"
-    return [
-        ("turns", f"{result['turns']}, with {result['model_calls']} model calls"),
-        ("tool calls", tools),
-        (
-            "tokens per call",
-            f"min {result['min_tokens_seen']:,}  median {result['median_tokens_seen']:,}  max {result['max_tokens_seen']:,}"
-            f"  of {BUDGET:,} {result['token_unit']}: {over}\n{sparkline(evidence.tokens, BUDGET)}",
-        ),
-        (
-            "kept for the model",
-            f"{evidence.kept_messages} messages, {evidence.kept_tokens:,} of {evidence.log_tokens:,} tokens; "
-            f"{dropped} messages are in the log only\n{kinds}",
-        ),
-        ("restored exactly", "\n".join(_restart_line(restart) for restart in evidence.restarts)),
-        ("messages lost", _verdict(result["messages_lost"]) + f" of {evidence.log_messages} in the log"),
-        ("messages doubled", _verdict(result["messages_doubled"])),
-        ("invalid requests", _verdict(len(evidence.invalid_requests)) + "".join(f"\n{p}" for p in evidence.invalid_requests)),
-        ("round trips per turn", _round_trips(result)),
-    ]
+    yield "turns", f"{result['turns']}, with {result['model_calls']} model calls; tools: {tools}"
+    yield "budget", f"{BUDGET:,} {result['token_unit']}: {over} {sparkline(evidence.tokens, BUDGET)}"
+    yield (
+        "in view",
+        f"{evidence.kept_messages} messages, {evidence.kept_tokens:,} of {evidence.log_tokens:,} tokens; "
+        f"{dropped} messages are in the log only; by kind: {kinds}",
+    )
+    yield "messages doubled", _verdict(result["messages_doubled"])
+    yield from (("refused", problem) for problem in evidence.invalid_requests)
+    yield "round trips per turn", _round_trips(result)
 
 
-def _restart_line(restart: Any) -> str:
-    answer = "[green]yes[/green]" if restart.exact else "[red]NO[/red] "
-    return f"{answer} {restart.how} ({restart.messages} messages, {restart.seconds:.1f} s)"
+def _restart_line(restart: dict[str, Any]) -> str:
+    answer = "[green]exactly[/green]" if restart["exact"] else "[red]not exactly[/red]"
+    return f"{answer}: {restart['messages']} messages in {1000 * restart['seconds']:.0f} ms"
 
 
 def _verdict(count: int) -> str:
@@ -122,4 +148,4 @@ def _round_trips(result: dict[str, Any]) -> str:
     if hot is None:
         return f"hot tier not counted; durable tier {durable:g}"
     everything = f"hot tier {result['hot_commands_per_turn']:g}, durable tier {durable:g}"
-    return f"hot tier {hot:g} until the answer\nwith background work: {everything}"
+    return f"hot tier {hot:g} until the answer; with background work: {everything}"

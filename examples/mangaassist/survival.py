@@ -1,8 +1,7 @@
-"""Holds a conversation, kills its worker on the way, and keeps the evidence of what survived."""
+"""Holds a conversation, kills its worker on the way, and collects evidence of the messages that survived."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -10,19 +9,27 @@ from typing import Any
 
 from mangaassist import interrupts
 from mangaassist.checks import Message, TokenCounter, digest, doubled, missing, problems, restored_exactly
-from mangaassist.dialogue import TURNS
+from mangaassist.dialogue import FACTS, SUMMARY_TURN, TURNS
 from mangaassist.services import Backend
 from mangaassist.worker_process import Event, WorkerError, WorkerProcess, WorkerSettings
 
 BUDGET = 4096
 
 Say = Callable[[str], None]
-Outcome = dict[str, Any]  # what became of a message, as the conversation manager explains it
+Tell = Callable[[str, str], None]  # speaker and words
+Outcome = dict[str, Any]  # of a message, as the conversation manager explains it
 
 
 @dataclass(frozen=True)
 class Restart:
-    """One worker lost and replaced."""
+    """One worker lost and replaced.
+
+    Attributes:
+        how: How the worker ended.
+        exact: Whether the next one has exactly the messages of the last one.
+        messages: Their number.
+        seconds: Time of the restore, without the start of Python and of the tools.
+    """
 
     how: str
     exact: bool
@@ -32,7 +39,11 @@ class Restart:
 
 @dataclass
 class Evidence:
-    """What was seen from outside the worker."""
+    """Observations from outside the worker.
+
+    Attributes:
+        facts: Whether each fact that was stated by then stood in the request of the turn that asks for all of them.
+    """
 
     turns: int = 0
     tokens: list[int] = field(default_factory=list)
@@ -49,6 +60,7 @@ class Evidence:
     hot_trips: int = 0
     durable_requests: int = 0
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    facts: dict[str, bool] = field(default_factory=dict)
 
     @property
     def restored_exactly(self) -> bool:
@@ -88,6 +100,7 @@ class Conversation:
         self._acknowledged: list[Message] = []  # every message of every acknowledged turn
         self._live: list[Message] = []  # agent.messages after the last acknowledged turn
         self._in_flight: list[Message] | None = None
+        self._request: Sequence[Message] = ()
         self._durable_seen = self._hot_seen = 0
         self._worker: WorkerProcess | None = None
 
@@ -149,6 +162,11 @@ class Conversation:
         evidence.log_messages, evidence.log_tokens = len(log), self._counter.count(log)
         evidence.kept_messages, evidence.kept_tokens = len(self._live), self._counter.count(self._live)
 
+    def note_facts(self, turn: int) -> None:
+        """Note which of the facts that the user has stated by this turn stand in the latest request."""
+        sent = str(self._request)
+        self.evidence.facts = {fact: fact in sent for stated, fact in FACTS if stated <= turn}
+
     def close(self) -> None:
         """Close the current worker in good order."""
         self._note_durable(self._running.close())
@@ -193,19 +211,19 @@ class Conversation:
             raise WorkerError("the stores did not take everything within 10 seconds")
 
     def _check_request(self, messages: Sequence[Message]) -> None:
+        self._request = messages
         self.evidence.tokens.append(self._counter.count(messages))
         number = len(self.evidence.tokens)
         self.evidence.invalid_requests += [f"request {number}: {problem}" for problem in problems(messages)]
 
     def _restart(self, how: str) -> None:
-        begun = time.monotonic()
-        restored = self._start_worker()["messages"]
-        seconds = time.monotonic() - begun
+        ready = self._start_worker()
+        restored, seconds = ready["messages"], ready["restore_seconds"]
         exact = restored_exactly(restored, self._live, self._in_flight)
-        self.evidence.restarts.append(Restart(how, exact, len(restored), round(seconds, 2)))
+        self.evidence.restarts.append(Restart(how, exact, len(restored), round(seconds, 3)))
         self._live, self._in_flight = restored, None
         word = "exactly" if exact else "NOT exactly"
-        self._say(f"worker {self._running.pid} restored {len(restored)} messages {word}, digest {digest(restored)}")
+        self._say(f"worker {self._running.pid} restored {len(restored)} messages {word}, in {1000 * seconds:.0f} ms")
 
     @property
     def _running(self) -> WorkerProcess:
@@ -237,18 +255,37 @@ def kill_points(turns: int) -> tuple[int, int]:
     return cut, max(cut, 2 * turns // 3)
 
 
-def hold(conversation: Conversation, turns: int, *, cut_before_call: int, on_turn: Callable[[int], None]) -> Evidence:
-    """Hold the scripted conversation with one kill inside a turn and one between two turns; return the evidence."""
+def hold(
+    conversation: Conversation, turns: int, *, cut_before_call: int, on_turn: Callable[[int], None], tell: Tell
+) -> Evidence:
+    """Hold the scripted conversation with one kill inside a turn and one between two turns; return the evidence.
+
+    Args:
+        conversation: The conversation.
+        turns: Its number of turns.
+        cut_before_call: Model call of a turn before which the worker is killed.
+        on_turn: Called with the number of each turn that ended.
+        tell: Called with the speaker and the words of the turns around the first kill.
+    """
     cut_at, kill_after = kill_points(turns)
     cut = False
     for number, text in enumerate((turn.user for turn in TURNS[:turns]), 1):
+        is_told = cut_at - 2 <= number <= cut_at + 1
+        if is_told:
+            tell("Aoi", text)
+        is_answered = False
         if number >= cut_at and not cut:
             cut = conversation.cut(text, before_call=cut_before_call)
-            if cut:
-                conversation.ask(text)  # the customer got no answer, and asks again
-        else:
-            conversation.ask(text)
+            is_answered = not cut
+            if cut and is_told:
+                tell("Aoi", text)  # the customer got no answer, and asks again
+        if not is_answered:
+            answer = conversation.ask(text)
+            if is_told:
+                tell("MangaAssist", answer)
         on_turn(number)
+        if number == min(SUMMARY_TURN, turns):
+            conversation.note_facts(number)
         if number == kill_after:
             conversation.kill()
     conversation.reopen()

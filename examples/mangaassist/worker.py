@@ -1,6 +1,7 @@
-"""The worker process: it owns the agent, and answers turns over its standard input and output, one JSON object a line.
+"""Worker process: it owns the agent, and answers turns over its standard input and output, one JSON object a line.
 
 ``quickstart.py`` starts it, kills it with SIGKILL, and starts another one that must know everything the first one knew.
+With ``--memory strands`` the agent has Strands' own sliding window and file session, for comparison.
 """
 
 from __future__ import annotations
@@ -14,15 +15,23 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncGenerator, Iterator
-from dataclasses import asdict
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp import StdioServerParameters, stdio_client
 from strands import Agent
-from strands.hooks import AfterToolCallEvent, BeforeModelCallEvent, HookOrder, MessageAddedEvent
+from strands.hooks import (
+    AfterToolCallEvent,
+    AgentInitializedEvent,
+    BeforeModelCallEvent,
+    HookOrder,
+    HookRegistry,
+    MessageAddedEvent,
+)
 from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext, TypedEvent
+from strands.session.file_session_manager import FileSessionManager
 from strands.tools.mcp import MCPClient
 from strands.types.exceptions import MaxTokensReachedException
 
@@ -42,8 +51,72 @@ SYSTEM_PROMPT = (
 )
 
 
-def build_agent(model: str, memory_kwargs: dict[str, Any]) -> Agent:
-    """Return the shop's agent. Passing ``MangaMemory.agent_kwargs`` on is all that an application does to get a memory."""
+@dataclass(frozen=True)
+class Memory:
+    """Memory of an agent, and the answers to the parent's questions about it.
+
+    Attributes:
+        kwargs: Keyword arguments of the agent.
+        history: Returns all stored messages.
+        unsaved: Returns the number of messages that are not stored yet.
+        outcomes: Returns the outcome of each message: kept or dropped, and why.
+        close: Ends the memory.
+    """
+
+    kwargs: dict[str, Any]
+    history: Callable[[], Sequence[Any]]
+    unsaved: Callable[[], int]
+    outcomes: Callable[[Agent], list[dict[str, Any]]]
+    close: Callable[[], None]
+
+
+def open_memory(session: str) -> Memory:
+    """Return the memory layer. Passing ``MangaMemory.agent_kwargs`` on is all that an application does."""
+    memory = MangaMemory.from_env()
+    kwargs = memory.agent_kwargs(user_id=USER_ID, session_id=session, agent_id=AGENT_ID, max_tokens=4_096)
+    sessions, manager = kwargs["session_manager"], kwargs["conversation_manager"]
+    return Memory(
+        kwargs,
+        history=lambda: sessions.history(AGENT_ID),
+        unsaved=lambda: sessions.stats(AGENT_ID)["unsaved_messages"],
+        outcomes=lambda agent: [asdict(outcome) for outcome in manager.explain(agent)],
+        close=memory.close,
+    )
+
+
+def open_strands(session: str) -> Memory:
+    """Return Strands' own memory: a sliding window of 40 messages, and a session in files of the working directory."""
+    sessions = FileSessionManager(session, storage_dir="strands-sessions")
+    return Memory(
+        {"session_manager": sessions, "agent_id": AGENT_ID},
+        history=lambda: [stored.to_message() for stored in sessions.list_messages(session, AGENT_ID)],
+        unsaved=lambda: 0,
+        outcomes=lambda _agent: [],
+        close=lambda: None,
+    )
+
+
+class RestoreTimer:
+    """Measures the restore of an agent: neither the start of Python nor that of the tools."""
+
+    def __init__(self) -> None:
+        self._begun = 0.0
+        self.seconds = 0.0
+
+    def register_hooks(self, registry: HookRegistry, **_: Any) -> None:
+        """Register before and behind the session manager."""
+        registry.add_callback(AgentInitializedEvent, self._begin, order=HookOrder.SDK_FIRST - 1)
+        registry.add_callback(AgentInitializedEvent, self._end, order=HookOrder.SDK_LAST + 1)
+
+    def _begin(self, _event: AgentInitializedEvent) -> None:
+        self._begun = time.perf_counter()
+
+    def _end(self, _event: AgentInitializedEvent) -> None:
+        self.seconds = time.perf_counter() - self._begun
+
+
+def build_agent(model: str, memory_kwargs: dict[str, Any], timer: RestoreTimer) -> Agent:
+    """Return the shop's agent."""
     server = StdioServerParameters(command=sys.executable, args=[str(CATALOGUE_SERVER)], cwd=os.getcwd())
     catalogue = MCPClient(lambda: cast("MCPTransport", stdio_client(server)))
     return Agent(
@@ -51,6 +124,7 @@ def build_agent(model: str, memory_kwargs: dict[str, Any]) -> Agent:
         tools=[catalogue, calculator, current_time],
         system_prompt=SYSTEM_PROMPT,
         callback_handler=None,
+        hooks=[timer],
         **memory_kwargs,
     )
 
@@ -127,11 +201,16 @@ class RequestCounter:
             self.count += 1
 
 
-def serve(agent: Agent, memory_kwargs: dict[str, Any], pipe: Pipe, requests: RequestCounter) -> None:
+def serve(agent: Agent, memory: Memory, pipe: Pipe, requests: RequestCounter, restore_seconds: float) -> None:
     """Answer the parent's requests until it asks to close, or is gone."""
-    session, manager = memory_kwargs["session_manager"], memory_kwargs["conversation_manager"]
     observer = Observer(agent, pipe)
-    pipe.send("ready", messages=agent.messages, digest=digest(agent.messages), durable_requests=requests.count)
+    pipe.send(
+        "ready",
+        messages=agent.messages,
+        digest=digest(agent.messages),
+        durable_requests=requests.count,
+        restore_seconds=restore_seconds,
+    )
     for request in pipe.requests():
         match request["op"]:
             case "turn":
@@ -148,11 +227,11 @@ def serve(agent: Agent, memory_kwargs: dict[str, Any], pipe: Pipe, requests: Req
             case "settle":
                 pipe.send(
                     "settled",
-                    saved=_wait_until_saved(session),
-                    outcomes=[asdict(outcome) for outcome in manager.explain(agent)],
+                    saved=_wait_until_saved(memory),
+                    outcomes=memory.outcomes(agent),
                 )
             case "history":
-                pipe.send("history", messages=list(session.history(AGENT_ID)))
+                pipe.send("history", messages=list(memory.history()))
             case "close":
                 break
 
@@ -164,10 +243,10 @@ def _answer(agent: Agent, text: str) -> str:
         return "(the model's answer was cut at its token limit)"
 
 
-def _wait_until_saved(session: Any, seconds: float = 10.0) -> bool:
+def _wait_until_saved(memory: Memory, seconds: float = 10.0) -> bool:
     """Wait until no message is unsaved: a tier that is slow or away delays the save, never the answer."""
     deadline = time.monotonic() + seconds
-    while session.stats(AGENT_ID)["unsaved_messages"]:
+    while memory.unsaved():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
@@ -179,13 +258,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--session", required=True)
+    parser.add_argument("--memory", choices=("manga", "strands"), default="manga")
     arguments = parser.parse_args()
-    pipe, requests = Pipe(), RequestCounter()
+    pipe, requests, timer = Pipe(), RequestCounter(), RestoreTimer()
     try:
-        memory = MangaMemory.from_env()
-        parts = memory.agent_kwargs(user_id=USER_ID, session_id=arguments.session, agent_id=AGENT_ID, max_tokens=4_096)
-        agent = build_agent(arguments.model, parts)
-        serve(agent, parts, pipe, requests)
+        memory = (open_memory if arguments.memory == "manga" else open_strands)(arguments.session)
+        agent = build_agent(arguments.model, memory.kwargs, timer)
+        serve(agent, memory, pipe, requests, timer.seconds)
         agent.cleanup()
         memory.close()
         pipe.send("closed", durable_requests=requests.count)

@@ -25,7 +25,7 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """How to start a worker: stores, model, session, a folder to work in, and how long one answer may take, in seconds."""
+    """Start of a worker: stores, model, session, folder, seconds for one answer, and the memory: ``manga`` or ``strands``."""
 
     hot: str
     durable: str
@@ -34,13 +34,17 @@ class WorkerSettings:
     folder: Path
     environment: Mapping[str, str]
     timeout: float = 120.0
+    memory: str = "manga"
 
 
 class WorkerProcess:
     """One running worker. It gets a process session of its own, so that Ctrl-C in the terminal reaches only the parent."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        command = [sys.executable, "-m", "mangaassist.worker", f"--model={settings.model}", f"--session={settings.session}"]
+        command = [
+            *(sys.executable, "-m", "mangaassist.worker", f"--model={settings.model}", f"--session={settings.session}"),
+            f"--memory={settings.memory}",
+        ]
         self._timeout = settings.timeout
         self._process = subprocess.Popen(
             command,

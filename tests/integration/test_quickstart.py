@@ -369,7 +369,7 @@ def processes_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize("backend", ["embedded", "services"])
 def test_quickstart(backend: str, tmp_path: Path) -> None:
     script = start(tmp_path, "--backend", backend, "--turns", "12", "--json")
-    out, err = script.communicate(timeout=110)
+    out, err = script.communicate(timeout=115)
     assert script.returncode == 0, out + err
     result = json.loads(out.splitlines()[-1])
     assert result["turns"] == 12
@@ -394,7 +394,12 @@ def test_quickstart(backend: str, tmp_path: Path) -> None:
         assert 1 <= result["round_trips_per_turn"] <= 2
         assert result["durable_requests_per_turn"] > 0
         assert "from DynamoDB alone" in result["restarts"][2]["how"]
-    assert "restored exactly" in err
+    assert result["facts_known"] == result["facts_stated"] == 6
+    assert result["strands"]["messages_lost"] == 0
+    assert result["strands"]["max_tokens_seen"] > 4096
+    assert len(result["strands"]["restarts"]) == 3
+    assert "SIGKILL to worker" in err
+    assert "Strands' sliding window" in err
     assert out.count("\n") == 1  # progress and table are on stderr
     assert processes_in(tmp_path) == []
     assert list(tmp_path.glob("mangaassist-*")) == []
