@@ -85,7 +85,7 @@ def visit(day):
 # Each evening we count what is kept, by type, and how much the next session would be told.
 
 # %%
-TYPES = ("preference", "interaction_summary", "episode", "behavioural_pattern", "weekly_rollup", "monthly_rollup")
+TYPES = ("preference", "interaction_summary", "episode", "behavioral_pattern", "weekly_rollup", "monthly_rollup")
 days = list(range(215))
 counts = {type_: [] for type_ in TYPES}
 told, sizes = {}, []
@@ -133,7 +133,7 @@ assert "Uzumaki" in told[4]
 # A topic of three sessions within 30 days becomes a pattern, and ends 30 days after it was last seen.
 
 # %%
-pattern_days = [day for day, number in zip(days, counts["behavioural_pattern"], strict=True) if number]
+pattern_days = [day for day, number in zip(days, counts["behavioral_pattern"], strict=True) if number]
 print(f"there was a pattern from day {pattern_days[0]} to day {pattern_days[-1]}")
 assert pattern_days[0] <= 23
 assert pattern_days[-1] < max(VISITS) + 31

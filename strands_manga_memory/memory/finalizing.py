@@ -325,7 +325,7 @@ class MemoryKeeper:
             "metadata": {
                 "session_id": transcript.session_id,
                 "agent_id": transcript.agent_id,
-                "turns": transcript.turns,
+                "turn_count": transcript.turns,
                 "topics": list(summary.topics),
                 "sentiment": summary.sentiment,
                 "open_questions": [shorten_line(question, _OPEN_CHARACTERS) for question in summary.open_questions],

@@ -57,19 +57,25 @@ class MemoryChanges:
         self._log = PreferenceLog(partition, importance=retention[MemoryType.PREFERENCE].importance)
 
     def remember(
-        self, content: str, type_: MemoryType | str, importance: float | None, metadata: Mapping[str, Any]
+        self,
+        content: str,
+        type_: MemoryType | str,
+        importance: float | None,
+        metadata: Mapping[str, Any],
+        *,
+        memory_id: str | None = None,
     ) -> MemoryRecord:
-        """Store a memory. Repeating the content of a stored memory of the same type renews its expiry."""
+        """Store a memory under its id, by default that of its content, or renew the expiry of the stored one."""
         type_ = checked_type(type_)
         filled("content", content)
         rule = self._retention[type_]
         worth = rule.importance if importance is None else checked_importance("importance", importance)
         text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata)
-        now = self._clock()
+        now, id_ = self._clock(), memory_id or content_id(type_, text)
 
         def learned(known: MemoryRecord | None) -> MemoryRecord:
             first = known or MemoryRecord(
-                memory_id=content_id(type_, text),
+                memory_id=id_,
                 type=type_,
                 content=text,
                 importance=worth,
@@ -78,9 +84,11 @@ class MemoryChanges:
                 version=0,
             )
             merged = {**first.metadata, **extra}
-            return first.changed(importance=worth, metadata=merged, updated_at=now, expires_at=rule.expires_at(now))
+            content = first.content if memory_id is None else text
+            fields: dict[str, Any] = {"content": content, "importance": worth, "metadata": merged, "updated_at": now}
+            return first.changed(**fields, expires_at=rule.expires_at(now))
 
-        record = self._partition.update(content_id(type_, text), learned)
+        record = self._partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
         self._publish()
         return self._noted(record)

@@ -113,7 +113,7 @@ def _preferences(
 
 
 def _pair(record: MemoryRecord) -> tuple[str, str]:
-    key = str(record.metadata.get("key") or "")
+    key = str(record.metadata.get("preference_key") or "")
     return key, str(record.metadata["value"]) if key and "value" in record.metadata else record.content
 
 

@@ -70,7 +70,7 @@ def score(
 
     Recency halves in ``half_life`` seconds; None: never. Without a query, similarity is ignored.
     """
-    latest = max(record.updated_at, record.last_accessed, used_at)
+    latest = max(record.updated_at, record.accessed_at, used_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
     use = 1.0 + math.log1p(record.access_count + uses)
     similar = 1.0 if similarity is None else max(weights.floor, similarity)
@@ -170,7 +170,7 @@ class Hit:
     @property
     def described(self) -> dict[str, Any]:
         """Metadata of the result as an entry of Strands' memory, which a model sees."""
-        named = ("key", "topics", "sentiment", "session_id", "ended_at")
+        named = ("preference_key", "topics", "sentiment", "session_id", "ended_at")
         extra = {name: _escaped(self.record.metadata[name]) for name in named if name in self.record.metadata}
         first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
         return first | extra

@@ -93,13 +93,26 @@ class ProfileSource(Protocol):
         """Return the profile of a user, or None."""
 
 
+_ATTRIBUTES: Mapping[str, str] = {
+    "favorite_genres": "favorite_genres",
+    "language": "language_pref",
+    "purchase_summary": "purchase_history_summary",
+    "escalations": "escalation_history",
+    "last_updated": "last_updated",
+}
+"""Default attribute of each field of ``Profile`` in the table of a profile service."""
+
+
 class TableProfileSource:
     """Source that reads profiles from a table of another service.
 
+    The default attributes are ``favorite_genres``, ``language_pref``, ``purchase_history_summary`` (a text or a map),
+    ``escalation_history`` (a list or a number) and ``last_updated``.
+
     Args:
-        table: The table; its schema defines the keys.
+        table: The table; its schema defines the keys. It may have a partition key alone.
         sort: Sort value of a profile record. Default ``profile``.
-        attributes: Names of attributes that differ from those of ``Profile``: ``{"language": "lang"}``.
+        attributes: Names of attributes that differ from the default ones, by field: ``{"language": "lang"}``.
         partition: Returns the partition value of a user and tenant. Default as in ``UserMemoryStore``: the encoded user
             id, after ``tenant:`` if there is a tenant.
 
@@ -121,7 +134,7 @@ class TableProfileSource:
             raise ValueError(f"attributes must name fields of Profile ({', '.join(names)}), got {unknown}")
         self._table = table
         self._sort = sort
-        self._names = {name: name for name in names} | dict(attributes or {})
+        self._names = {**_ATTRIBUTES, **(attributes or {})}
         self._partition = partition
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
@@ -131,7 +144,27 @@ class TableProfileSource:
             StoreUnavailableError: The table is unavailable.
         """
         item = self._table.get(self._partition(user_id, tenant), self._sort)
-        return None if item is None else profile_of({name: item.get(attribute) for name, attribute in self._names.items()})[0]
+        if item is None:
+            return None
+        found = {name: item.get(attribute) for name, attribute in self._names.items()}
+        found["purchase_summary"] = _summary_text(found["purchase_summary"])
+        return profile_of(found)[0]
+
+
+def _summary_text(value: object) -> object:
+    """Return a map of texts, numbers and lists of them as one text: ``total orders: 12, last title: Uzumaki``."""
+    if not isinstance(value, Mapping):
+        return value
+    pairs = ((str(name).replace("_", " "), each) for name, each in value.items())
+    parts = [f"{name}: {text}" for name, each in pairs if (text := _plain_text(each))]
+    return ", ".join(parts) or None
+
+
+def _plain_text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return " / ".join(filter(None, map(_plain_text, value)))
+    number = _number(value)
+    return f"{number:g}" if number is not None else _text(value) or ""
 
 
 logger = logging.getLogger(__name__)

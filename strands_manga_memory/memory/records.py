@@ -32,7 +32,7 @@ class MemoryType(StrEnum):
     """Summary of a session; made by the session finalizer."""
     FEEDBACK = "feedback"
     """Feedback of the user; made by ``UserMemoryStore.record_feedback``."""
-    PATTERN = "behavioural_pattern"
+    PATTERN = "behavioral_pattern"
     """Repeated behavior of the user; derived when a session is finalized."""
     FACT = "fact"
     """A fact, stored by an extractor or the ``add_memory`` tool of Strands' ``MemoryManager``."""
@@ -120,7 +120,7 @@ class MemoryRecord:
         metadata: Additional data.
         created_at: Time when it was first learned, in seconds since 1970.
         updated_at: Time when it was last learned.
-        last_accessed: Time of the last recall, without the ledger's entries; 0: never.
+        accessed_at: Time of the last recall, without the ledger's entries; 0: never.
         access_count: Number of recalls, without the ledger's entries.
         expires_at: Expiry; None: never.
         version: Incremented by each change.
@@ -134,7 +134,7 @@ class MemoryRecord:
     created_at: float
     updated_at: float
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    last_accessed: float = 0.0
+    accessed_at: float = 0.0
     access_count: int = 0
     expires_at: int | None = None
     version: int = 1
@@ -218,7 +218,7 @@ _KNOWN = {
     "metadata",
     "created_at",
     "updated_at",
-    "last_accessed",
+    "accessed_at",
     "access_count",
     "expires_at",
     "version",
@@ -240,7 +240,7 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
         "importance_score": record.importance,
         "created_at": record.created_at,
         "updated_at": record.updated_at,
-        "last_accessed": record.last_accessed,
+        "accessed_at": record.accessed_at,
         "access_count": record.access_count,
         "version": record.version,
         "schema": SCHEMA,
@@ -303,7 +303,7 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
             metadata=_of(dict, body.get("metadata") or {}, "metadata"),
             created_at=_number(item.get("created_at", 0.0), "created_at"),
             updated_at=_number(item["updated_at"] if "updated_at" in item else item.get("created_at", 0.0), "updated_at"),
-            last_accessed=_number(item.get("last_accessed", 0.0), "last_accessed"),
+            accessed_at=_number(item.get("accessed_at", 0.0), "accessed_at"),
             access_count=_number(item.get("access_count", 0), "access_count"),
             expires_at=None if item.get("expires_at") is None else _number(item["expires_at"], "expires_at"),
             version=_number(item.get("version", 1), "version"),
@@ -363,7 +363,7 @@ class Uses:
 def counted(record: MemoryRecord, uses: Mapping[str, tuple[int, float]]) -> MemoryRecord:
     """Return a memory with the recalls of the ledger that its record does not include."""
     count, at = uses.get(record.memory_id, (0, 0.0))
-    return replace(record, access_count=record.access_count + count, last_accessed=max(record.last_accessed, at))
+    return replace(record, access_count=record.access_count + count, accessed_at=max(record.accessed_at, at))
 
 
 logger = logging.getLogger(__name__)

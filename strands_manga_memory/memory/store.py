@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
-from strands_manga_memory.arguments import of_kind
+from strands_manga_memory.arguments import of_kind, whole
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.search import Embed
@@ -27,13 +27,18 @@ from strands_manga_memory.memory.preferences.profile_cache import TableView
 from strands_manga_memory.memory.profiles import ProfileReader, ProfileSource
 from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
 from strands_manga_memory.messages.tokens import estimate_tokens
+from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.stores.writer import shared_writer
 
+if TYPE_CHECKING:
+    from strands_manga_memory.language.session_summaries import Sentiment
+
 logger = logging.getLogger(__name__)
 
+_SENTIMENTS = ("positive", "neutral", "negative")
 _DESCRIPTION = "What is known about this user from earlier conversations: preferences, feedback, and what was talked about."
 
 
@@ -223,6 +228,44 @@ class UserMemoryStore(MemoryStore):
         extra = {**(metadata or {}), **({} if rating is None else {"rating": rating})}
         return self.remember(content, type=MemoryType.FEEDBACK, metadata=extra)
 
+    def store_session_summary(
+        self,
+        session_id: str,
+        summary: str,
+        *,
+        topics: Sequence[str] = (),
+        sentiment: Sentiment = "neutral",
+        turn_count: int = 0,
+        open_questions: Sequence[str] = (),
+    ) -> MemoryRecord:
+        """Store the summary of a session that this package did not save. A later call replaces it, as its next version.
+
+        Args:
+            session_id: The session.
+            summary: About two sentences.
+            topics: Subjects of the session.
+            sentiment: ``positive``, ``neutral`` or ``negative``. Default ``neutral``.
+            turn_count: Number of turns.
+            open_questions: Questions of the user that were not answered.
+
+        Raises:
+            ValueError: An argument is out of range.
+            PersonalDataError: The policy refuses the texts.
+            StoreUnavailableError: The table is unavailable.
+        """
+        if sentiment not in _SENTIMENTS:
+            raise ValueError(f"sentiment must be one of {', '.join(map(repr, _SENTIMENTS))}, got {sentiment!r:.80}")
+        metadata: dict[str, Any] = {
+            "session_id": checked_id("session_id", session_id),
+            "topics": list(topics),
+            "sentiment": sentiment,
+            "turn_count": whole("turn_count", turn_count, least=0),
+            "open_questions": list(open_questions),
+            "ended_at": self.partition.clock(),
+        }
+        id_ = f"{MemoryType.SUMMARY}#{encoded_id(session_id)}"
+        return self._changes.remember(summary, MemoryType.SUMMARY, None, metadata, memory_id=id_)
+
     def recall(
         self,
         *,
@@ -237,7 +280,7 @@ class UserMemoryStore(MemoryStore):
         """Read memories from the table, best first: one query per MB.
 
         Expired memories are left out. ``limit`` applies after the filters. The recall is recorded by one write in the
-        background; ``access_count`` and ``last_accessed`` do not include it.
+        background; ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
             type: Type of the memories. Default: all except episodes and roll-ups.

@@ -42,7 +42,7 @@ def test_a_session_is_finalized_right_after_its_turn(memory: MangaMemory) -> Non
             memory._managers.clear()
         stored = memory.finalize(ConversationScope("u1", f"s{number}"))
         assert stored is not None
-        assert stored.metadata["turns"] == 5
+        assert stored.metadata["turn_count"] == 5
         assert memory.finalize(ConversationScope("u1", f"s{number}")) is not None  # nothing stays claimed
 
 
@@ -76,9 +76,22 @@ def test_a_profile_table_with_a_partition_key_only(dynamodb_server: servers.Dyna
         AttributeDefinitions=[{"AttributeName": "user_id", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    client.put_item(TableName=f"{unique}p", Item={"user_id": {"S": "u1"}, "language": {"S": "ja"}})
+    bought = {"total_orders": {"N": "12"}, "recent_titles": {"L": [{"S": "Uzumaki"}, {"S": "Gyo"}]}, "raw": {"M": {}}}
+    item = {
+        "user_id": {"S": "u1"},
+        "favorite_genres": {"L": [{"S": "horror"}]},
+        "language_pref": {"S": "ja"},
+        "purchase_history_summary": {"M": bought},
+        "escalation_history": {"L": [{"S": "2026-01-03"}, {"S": "2026-02-04"}]},
+    }
+    client.put_item(TableName=f"{unique}p", Item=item)
     table = DynamoDBTable(client, TableSchema(name="profiles", partition="user_id", sort=""), name=f"{unique}p")
     profile = TableProfileSource(table).read("u1")
     assert profile is not None
-    assert profile.preferences == {"language": "ja"}
+    assert profile.preferences == {
+        "genre": "horror",
+        "language": "ja",
+        "purchases": "total orders: 12, recent titles: Uzumaki / Gyo",
+        "escalations": "2",
+    }
     assert TableProfileSource(table).read("u2") is None

@@ -103,7 +103,7 @@ def test_what_is_kept_of_a_session(world: World) -> None:
     assert world.sweeper().run_once() == 1
     [summary] = world.summaries()
     assert summary.metadata["session_id"] == "s1"
-    assert summary.metadata["turns"] == 2
+    assert summary.metadata["turn_count"] == 2
     assert summary.metadata["topics"][0] == "Uzumaki"
     assert summary.metadata["sentiment"] == "positive"
     assert summary.metadata["open_questions"] == ["Thank you, do you have volume 3 of 『Uzumaki』?"]
@@ -111,7 +111,7 @@ def test_what_is_kept_of_a_session(world: World) -> None:
     assert summary.expires_at == int(summary.metadata["ended_at"] + 90 * DAY)
     assert estimate_tokens(summary.content) <= 60
     [preference] = world.store().recall(type="preference")
-    assert (preference.metadata["key"], preference.metadata["value"]) == ("genre", "horror")
+    assert (preference.metadata["preference_key"], preference.metadata["value"]) == ("genre", "horror")
     assert world.store().found("uzumaki volume")[0].record.type in ("episode", "interaction_summary")
     assert world.sweeper().run_once() == 0
     assert len(world.summaries()) == 1
@@ -180,7 +180,7 @@ def test_a_return_within_the_session_makes_the_next_version(world: World) -> Non
     second = world.finalizer().run(scope)
     assert second is not None
     assert (second.memory_id, second.version) == (first.memory_id, 2)
-    assert second.metadata["turns"] == 2
+    assert second.metadata["turn_count"] == 2
     assert len(world.summaries()) == 1
 
 
@@ -359,7 +359,7 @@ def test_a_sweeper_whose_clock_is_ahead_harms_nothing(tables: tuple[Table, Table
     world.clock.advance(3 * 3600)
     world.sweeper().run_once()
     [summary] = world.summaries()
-    assert summary.metadata["turns"] == 2
+    assert summary.metadata["turn_count"] == 2
 
 
 def test_tool_results_and_personal_data_are_never_kept(world: World) -> None:
@@ -403,10 +403,10 @@ def test_a_topic_of_three_sessions_is_a_pattern(world: World) -> None:
         world.talk(f"s{number}", "Do you have 『Uzumaki』?")
         world.clock.advance(2 * DAY)
         world.sweeper().run_once()
-    [pattern] = world.store().recall(type="behavioural_pattern")
+    [pattern] = world.store().recall(type="behavioral_pattern")
     assert "Uzumaki" in pattern.content
     world.clock.advance(31 * DAY)
-    assert world.store().recall(type="behavioural_pattern") == []
+    assert world.store().recall(type="behavioral_pattern") == []
 
 
 def test_disconnect_starts_a_grace_and_a_return_resumes(quick: tuple[Table, Table]) -> None:

@@ -239,11 +239,11 @@ def test_forgotten_pattern_is_not_derived_again(embedded: Deployment) -> None:
     for number in range(3):
         embedded.agent(f"s{number}")("Do you have 『Uzumaki』?")
         embedded.end(f"s{number}")
-    [pattern] = embedded.page.user(USER).recall(type="behavioural_pattern")
+    [pattern] = embedded.page.user(USER).recall(type="behavioral_pattern")
     embedded.page.user(USER).forget(pattern.memory_id)
     embedded.agent("s3")("Do you have 『Uzumaki』?")
     embedded.end("s3")
-    assert embedded.page.user(USER).recall(type="behavioural_pattern") == []
+    assert embedded.page.user(USER).recall(type="behavioral_pattern") == []
 
 
 def test_forgetting_drops_the_signal_that_waits_for_the_sink(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def _preferences(folder: Path, text: str) -> dict[str, str]:
         agent(text)
     with MangaMemory.open(durable=f"sqlite:///{folder / 'm.sqlite3'}", memories=True) as memory:
         records = memory.user("u1").recall(type="preference")
-        return {str(record.metadata["key"]): str(record.metadata["value"]) for record in records}
+        return {str(record.metadata["preference_key"]): str(record.metadata["value"]) for record in records}
 
 
 @pytest.mark.parametrize("text", OTHERS)

@@ -438,7 +438,9 @@ def test_what_the_model_is_told(tmp_path: Path) -> None:
 def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_path: Path) -> None:
     profiles = SQLiteTable(tmp_path / "p.sqlite3", SESSIONS)
     profiles.create_if_missing()
-    profiles.put({"session_id": "u1", "sk": "profile", "favorite_genres": ["horror", "noir"], "lang": "ja", "escalations": 2})
+    profiles.put(
+        {"session_id": "u1", "sk": "profile", "favorite_genres": ["horror", "noir"], "lang": "ja", "escalation_history": 2}
+    )
     before = list(profiles.query("u1"))
     source = ProfileReader(TableProfileSource(profiles, attributes={"language": "lang"}), deadline=10)
     memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=source)

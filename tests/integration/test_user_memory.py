@@ -119,16 +119,16 @@ def test_one_record_for_each_key_the_last_write_wins(table: Table) -> None:
 def test_expired_records_are_never_returned_although_they_are_there(table: Table) -> None:
     clock = FakeClock(5_000.0)
     store = UserMemoryStore(table, user_id="u1", clock=clock)
-    store.remember("seen often", type="behavioural_pattern")
+    store.remember("seen often", type="behavioral_pattern")
     store.prefer("genre", "horror")
     store.refresh()
     clock.advance(30 * DAY)
     assert len(list(table.query("u1"))) == 2
     assert contents(store.recall()) == ["genre: horror"]
-    assert store.recall(type="behavioural_pattern") == []
+    assert store.recall(type="behavioral_pattern") == []
     assert store.found("seen often") == []
     assert "seen" not in store.build_agent_context()
-    store.remember("seen often", type="behavioural_pattern")  # learned anew
+    store.remember("seen often", type="behavioral_pattern")  # learned anew
     assert len(store.recall()) == 2
 
 
@@ -175,7 +175,7 @@ def test_a_memory_that_is_read_by_its_id_says_how_often_it_was_recalled(table: T
             store.partition.fold()
         found = store.get(fact.memory_id)
         assert found is not None
-        assert (found.access_count, found.last_accessed) == (3, 1_000_030.0)
+        assert (found.access_count, found.accessed_at) == (3, 1_000_030.0)
         assert store.get(other.memory_id).access_count == 0  # type: ignore[union-attr]
     assert store.get("fact#missing") is None
 
@@ -190,7 +190,7 @@ def test_access_counts_are_live_by_whatever_filter(table: Table, type_: str | No
         assert record.access_count == used
         settle(table)
         clock.advance(60)
-    assert record.last_accessed == 1_000_060.0
+    assert record.accessed_at == 1_000_060.0
     assert [each.access_count for each in UserMemoryStore(table, user_id="u1", clock=clock).recall(type=type_)] == [3]
 
 
@@ -223,9 +223,30 @@ def test_a_recall_is_one_ledger_entry_and_folding_counts_it_once(table: Table) -
     settle(table)
     assert store.partition.fold() == 4
     assert store.partition.fold() == 0
-    assert [(record.access_count, record.last_accessed) for record in store.partition.load().records.values()] == [
-        (4, 5000)
-    ] * 2
+    assert [(record.access_count, record.accessed_at) for record in store.partition.load().records.values()] == [(4, 5000)] * 2
+
+
+def test_a_summary_of_a_session_that_was_saved_elsewhere(table: Table) -> None:
+    """A later summary of the same session replaces the earlier one; the next agent is told the latest."""
+    store = UserMemoryStore(table, user_id="u1")
+    first = store.store_session_summary("s1", "The user asked about Uzumaki.", topics=["Uzumaki"], turn_count=2)
+    second = store.store_session_summary(
+        "s1", "The user ordered Uzumaki.", topics=["Uzumaki"], sentiment="positive", turn_count=4, open_questions=["When?"]
+    )
+    assert (second.memory_id, second.version) == (first.memory_id, first.version + 1)
+    [summary] = store.recall(type="interaction_summary")
+    named = ("session_id", "topics", "sentiment", "turn_count", "open_questions")
+    assert [summary.metadata[name] for name in named] == ["s1", ["Uzumaki"], "positive", 4, ["When?"]]
+    context = UserMemoryStore(table, user_id="u1").build_agent_context()
+    assert "The user ordered Uzumaki." in context
+    assert "- When?" in context
+    assert "asked about" not in context
+    assert store.forget(summary.memory_id)
+    assert store.recall(type="interaction_summary") == []
+    with pytest.raises(ValueError, match="sentiment must be one of"):
+        store.store_session_summary("s1", "x", sentiment="glad")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="turn_count must be"):
+        store.store_session_summary("s1", "x", turn_count=-1)
 
 
 def test_an_embedding_function_replaces_words(quick: SQLiteTable) -> None:

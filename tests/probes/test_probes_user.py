@@ -38,7 +38,7 @@ def test_records_are_readable_by_their_published_names(deployment: Deployment) -
     assert memory.memories is not None
     [item] = [item for item in memory.memories.query("u1") if item["memory_type"] == "preference"]
     assert item["content"] == "genre: horror"
-    assert {"user_id", "memory_id", "importance_score", "created_at", "last_accessed", "access_count"} <= set(item)
+    assert {"user_id", "memory_id", "importance_score", "created_at", "accessed_at", "access_count"} <= set(item)
 
 
 def test_each_type_has_its_retention_and_a_producer(deployment: Deployment) -> None:
@@ -52,10 +52,10 @@ def test_each_type_has_its_retention_and_a_producer(deployment: Deployment) -> N
     user.prefer("genre", "horror")
     user.record_feedback("great", rating=5)
     days = {type_: rule.seconds and rule.seconds / 86_400 for type_, rule in RETENTION.items()}
-    assert [days[MemoryType(name)] for name in ("preference", "interaction_summary", "feedback", "behavioural_pattern")] == [
+    assert [days[MemoryType(name)] for name in ("preference", "interaction_summary", "feedback", "behavioral_pattern")] == [
         None, 90, 180, 30,
     ]  # fmt: skip
-    for type_ in ("preference", "interaction_summary", "feedback", "behavioural_pattern"):
+    for type_ in ("preference", "interaction_summary", "feedback", "behavioral_pattern"):
         assert user.recall(type=type_), type_
 
 
@@ -294,7 +294,7 @@ def test_many_workers_make_one_summary(deployment: Deployment) -> None:
         worker.join(60)
     assert len(failed) < 6
     [summary] = memory.user("u1").recall(type="interaction_summary", limit=None)
-    assert summary.metadata["turns"] == 1
+    assert summary.metadata["turn_count"] == 1
     assert summary.metadata["session_id"] == "s1"
     again, _ = deployment.agent(deployment.process())
     assert len(again.messages) == 2  # from the durable tier

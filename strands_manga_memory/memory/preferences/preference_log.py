@@ -321,11 +321,11 @@ class PreferenceLog:
             fields: dict[str, Any] = {"content": state.value}
             metadata: dict[str, Any] = {_SOURCES: {"": state.by.message_id or ""}}
         else:
-            shown = slot if known is None else str(known.metadata.get("key") or slot)
+            shown = slot if known is None else str(known.metadata.get("preference_key") or slot)
             if known is not None and str(known.metadata.get("value") or "") == state.value:
                 return known
             fields = {"content": f"{shown}: {state.value}"}
-            metadata = {"key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
+            metadata = {"preference_key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
         metadata["session_id"] = state.by.session_id
         if known is not None and (base := self._base(known)) is not None:
             metadata[_SET] = {"value": base.preference.value, "at": base.at}
@@ -348,7 +348,7 @@ class PreferenceLog:
             fields = {"content": new.content, "importance": new.importance, "updated_at": new.updated_at}
             new = known.changed(metadata={**metadata, **new.metadata}, **fields)
         if state.value != new.metadata["value"]:  # a later message overrides it
-            shown = new.metadata["key"]
+            shown = new.metadata["preference_key"]
             metadata = {**new.metadata, "value": state.value, _SOURCES: {}}
             return replace(new, content=f"{shown}: {state.value}", updated_at=state.by.at, metadata=metadata)
         return new
@@ -436,7 +436,7 @@ def preference_record(
         importance=importance,
         created_at=now,
         updated_at=now,
-        metadata={**metadata, "key": shown, "value": value},
+        metadata={**metadata, "preference_key": shown, "value": value},
     )
 
 
@@ -453,7 +453,7 @@ def _is_over(statement: Statement, state: _State) -> bool:
 
 
 def _slot_and_value(record: MemoryRecord) -> tuple[str, str]:
-    key, value = record.metadata.get("key"), record.metadata.get("value")
+    key, value = record.metadata.get("preference_key"), record.metadata.get("value")
     if isinstance(key, str) and key and isinstance(value, str):
         return slot_for_key(key), value
     return "", record.content

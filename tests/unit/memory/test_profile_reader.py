@@ -125,7 +125,13 @@ def test_a_table_may_hold_fields_of_other_types(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "p.sqlite3", SESSIONS)
     table.create_if_missing()
     table.put(
-        {"session_id": "u1", "sk": "profile", "language": ["ja"], "purchase_summary": {"n": 1}, "favorite_genres": "noir"}
+        {
+            "session_id": "u1",
+            "sk": "profile",
+            "language_pref": ["ja"],
+            "purchase_history_summary": [1],
+            "favorite_genres": "noir",
+        }
     )
     assert TableProfileSource(table).read("u1") == Profile(favorite_genres=("noir",))
 

@@ -26,7 +26,7 @@ def worth(record: MemoryRecord, now: float = 0.0, **named: Any) -> float:
 
 @pytest.mark.parametrize(
     ("type_", "days", "importance"),
-    [("preference", None, 0.9), ("interaction_summary", 90, 0.6), ("feedback", 180, 0.7), ("behavioural_pattern", 30, 0.4)],
+    [("preference", None, 0.9), ("interaction_summary", 90, 0.6), ("feedback", 180, 0.7), ("behavioral_pattern", 30, 0.4)],
 )
 def test_types_have_the_retention_and_importance_of_the_requirement(type_: str, days: int | None, importance: float) -> None:
     rule = RETENTION[MemoryType(type_)]
@@ -50,7 +50,7 @@ def test_preferences_do_not_fade_and_others_halve() -> None:
 def test_use_keeps_a_memory_fresh_and_counts() -> None:
     unused, used = worth(record(), 50 * DAY), worth(record(), 50 * DAY, uses=3, used_at=49 * DAY)
     assert used > unused
-    assert worth(record(access_count=3, last_accessed=49 * DAY), 50 * DAY) == pytest.approx(used)
+    assert worth(record(access_count=3, accessed_at=49 * DAY), 50 * DAY) == pytest.approx(used)
 
 
 def test_a_clock_that_is_behind_makes_nothing_better_than_fresh() -> None:
