@@ -1,12 +1,16 @@
-"""Deadline for the events of a stream, enforced by a task of its own."""
+"""Deadline for the events of a stream, enforced by a task of its own; blocking calls off the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 END = object()
 """Result of ``Pump.next`` after the last event."""
@@ -14,6 +18,16 @@ END = object()
 
 class DeadlineError(TimeoutError):
     """The deadline of a call passed before the end of its stream."""
+
+
+def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Return the asynchronous form of a blocking function: it runs in a thread, and the event loop goes on."""
+
+    @functools.wraps(call)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(call, *args, **kwargs)
+
+    return run
 
 
 _left_behind: set[asyncio.Task[None]] = set()

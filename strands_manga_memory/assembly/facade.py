@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from strands.plugins import Plugin
 
 from strands_manga_memory import memory
 from strands_manga_memory.arguments import function, of_kind, with_method
+from strands_manga_memory.assembly import agent_parts
 from strands_manga_memory.assembly.agent_options import (
     STORE_OPTIONS,
     SessionSettings,
@@ -23,32 +25,16 @@ from strands_manga_memory.assembly.agent_options import (
     merge_arguments,
     split_options,
 )
-from strands_manga_memory.assembly.agent_parts import (
-    AgentBasis,
-    ClientGuards,
-    EnvironmentMetadata,
-    UserTier,
-    check_cache_monitor,
-    load_environment,
-    make_coordinator,
-    make_instructions_plugin,
-    make_recall_plugin,
-)
 from strands_manga_memory.assembly.history_plan import HistoryPlan
 from strands_manga_memory.assembly.process_stores import drain_outbox, observe_stores, open_outbox, open_stores, store_names
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
+from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session import SessionSweeper, TieredSessionManager, TtlPolicy
+from strands_manga_memory.session import HistoryPage, SessionSweeper, TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import gaps_of
-from strands_manga_memory.stores import (
-    Codec,
-    HotStore,
-    SQLiteTable,
-    Table,
-    TieredStorage,
-)
+from strands_manga_memory.stores import Codec, HotStore, SQLiteTable, Table, TieredStorage
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import ObservedCodec, flush, recorder, switch
 
@@ -145,8 +131,8 @@ class MangaMemory:
             if table is not None:
                 table.create_if_missing()
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
-        self._prefetched: dict[ConversationScope, AgentBasis] = {}
-        self._guards = ClientGuards(self.settings)
+        self._prefetched: dict[ConversationScope, agent_parts.AgentBasis] = {}
+        self._guards = agent_parts.ClientGuards(self.settings)
         self._parts: weakref.WeakKeyDictionary[Any, ConversationScope] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -262,7 +248,7 @@ class MangaMemory:
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         plan = HistoryPlan(wanted, summary_schedule)
         scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
-        plugins: list[Plugin] = [] if instructions is False else [make_instructions_plugin(instructions)]
+        plugins: list[Plugin] = [] if instructions is False else [agent_parts.make_instructions_plugin(instructions)]
         is_saved = session and own.get("session_manager") is None
         basis = (None if settings else self._prefetched.pop(scope, None)) or self._basis(scope, settings, is_saved=is_saved)
         manager = basis.manager if is_saved else None
@@ -283,14 +269,14 @@ class MangaMemory:
         if state_options is not False:
             known = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
             known |= {f"wall_{name}": clock for name, clock in self._clock.items()}
-            plugins.append(make_coordinator(state_options, basis, is_saved=is_saved, **known))
+            plugins.append(agent_parts.make_coordinator(state_options, basis, is_saved=is_saved, **known))
         elif basis.environment is not None:
-            plugins.append(EnvironmentMetadata(basis.environment))
+            plugins.append(agent_parts.EnvironmentMetadata(basis.environment))
         if wanted.recall:
             clock = self._clock.get("clock", time.time)
-            plugins.append(make_recall_plugin(plan.recall_tokens, session=manager, embed=self._embed, clock=clock))
+            plugins.append(agent_parts.make_recall_plugin(plan.recall_tokens, session=manager, embed=self._embed, clock=clock))
         if cache_monitor is not None:
-            plugins.append(check_cache_monitor(cache_monitor))
+            plugins.append(agent_parts.check_cache_monitor(cache_monitor))
         self._parts.update(dict.fromkeys([arguments["conversation_manager"], *plugins], scope))
         return merge_arguments({**arguments, "plugins": plugins}, own)
 
@@ -300,10 +286,9 @@ class MangaMemory:
         Args:
             scope: The conversation, or the plain id of a session without a user.
             settings: Keyword arguments of this ``TieredSessionManager``; they replace those of the process.
-
         """
         check_options(settings)
-        return self._manager(scope, settings, UserTier(None))
+        return self._manager(scope, settings, agent_parts.UserTier(None))
 
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
@@ -312,12 +297,14 @@ class MangaMemory:
             await basis.manager.prefetch(scope.agent_id)
         self._prefetched[scope] = basis
 
-    def _basis(self, scope: ConversationScope, settings: Mapping[str, Any], *, is_saved: bool) -> AgentBasis:
-        environment = load_environment(self._environment, scope)
-        tier = UserTier(environment)
-        return AgentBasis(self._manager(scope, settings, tier) if is_saved else None, tier, environment)
+    def _basis(self, scope: ConversationScope, settings: Mapping[str, Any], *, is_saved: bool) -> agent_parts.AgentBasis:
+        environment = agent_parts.load_environment(self._environment, scope)
+        tier = agent_parts.UserTier(environment)
+        return agent_parts.AgentBasis(self._manager(scope, settings, tier) if is_saved else None, tier, environment)
 
-    def _manager(self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: UserTier) -> TieredSessionManager:
+    def _manager(
+        self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: agent_parts.UserTier
+    ) -> TieredSessionManager:
         given = {**self._session_settings, **settings}
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
             given["codec"] = ObservedCodec(settings["codec"])
@@ -416,12 +403,6 @@ class MangaMemory:
         owner = Owner(user_id, tenant)
         return user_data.list_sessions(self._stores["durable"], owner, self.session, limit=limit, after=after)
 
-    async def sessions_async(
-        self, user_id: str, *, tenant: str | None = None, limit: int = 20, after: str | None = None
-    ) -> user_data.SessionPage:
-        """Return a page of a user's sessions off the event loop; see ``sessions``."""
-        return await asyncio.to_thread(self.sessions, user_id, tenant=tenant, limit=limit, after=after)
-
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
         """Return a page of the users who have sessions. Reads the expiry index of all sessions.
 
@@ -437,10 +418,6 @@ class MangaMemory:
 
         return user_data.list_users(self._stores["durable"], limit=limit, after=after)
 
-    async def users_async(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
-        """Return a page of the users off the event loop; see ``users``."""
-        return await asyncio.to_thread(self.users, limit=limit, after=after)
-
     def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
         """Delete a session: its conversations in both tiers, its dialogue state and its published environment.
 
@@ -453,9 +430,18 @@ class MangaMemory:
         self.session(ConversationScope(user_id, session_id, tenant=tenant)).delete_session()
         self.changes(user_id=user_id, session_id=session_id, tenant=tenant).erase()
 
-    async def delete_session_async(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
-        """Delete a session off the event loop; see ``delete_session``."""
-        await asyncio.to_thread(self.delete_session, user_id, session_id, tenant=tenant)
+    def history(self, scope: ConversationScope, *, limit: int = 50, after: str | None = None) -> HistoryPage:
+        """Return a page of a conversation's log, the last messages first; see ``TieredSessionManager.history_page``."""
+        return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
+
+    def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
+        """Begin a session with the first turns of a conversation; return its scope. See ``TieredSessionManager.fork``."""
+        self.session(scope).fork(at_turn, session_id=session_id)
+        return dataclasses.replace(scope, session_id=session_id)
+
+    def rewind(self, scope: ConversationScope, at_turn: int) -> None:
+        """Let a conversation go back to the end of a turn; see ``TieredSessionManager.rewind``."""
+        self.session(scope).rewind(at_turn)
 
     def finalizer(self, model: Model | language.SessionSummarizer | None = None) -> SessionFinalizer:
         """Return the finalizer, which turns ended sessions into memories. Default ``model``: summaries by rules.
@@ -598,3 +584,12 @@ class MangaMemory:
         self.hot.close()
         self.durable.close()
         flush()
+
+    # Asynchronous forms of methods with I/O
+
+    sessions_async = in_thread(sessions)
+    users_async = in_thread(users)
+    history_async = in_thread(history)
+    fork_async = in_thread(fork)
+    rewind_async = in_thread(rewind)
+    delete_session_async = in_thread(delete_session)

@@ -12,6 +12,9 @@ COMMANDS: dict[str, str] = {
     "users": "List the users who have sessions.",
     "sessions": "List the sessions of a user.",
     "inspect": "Show the stored data of a session.",
+    "history": "Show the messages of a session, page by page.",
+    "fork": "Begin a session with the first turns of another.",
+    "rewind": "Let a session go back to an earlier turn.",
     "sweep": "Finalize and delete expired sessions.",
     "init-table": "Create the tables, their indexes and TTL settings.",
     "permissions": "Print the permissions that a worker needs.",
@@ -25,7 +28,7 @@ COMMANDS: dict[str, str] = {
 }
 """Commands by name with their short help, which fits a terminal of 80 columns."""
 
-_HOMES = {"import": "import_", "users": "sessions"}
+_HOMES = {"import": "import_", "rewind": "fork", "users": "sessions"}
 
 
 def command(name: str) -> Callable[..., Any]:

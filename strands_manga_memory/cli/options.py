@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.assembly.settings import MangaMemorySettings
+from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores.encoding.codec import Codec
 
 Hot = Annotated[str | None, typer.Option("--hot", metavar="URL", help="Hot tier; default MANGA_MEMORY_HOT_URL.")]
@@ -53,6 +57,39 @@ def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemo
     """Open the stores without creating tables."""
     kept: dict[str, Any] = {} if codec is None else {"codec": codec_of(codec)}
     return MangaMemory.from_settings(settings, create_tables=False, **kept)
+
+
+@contextmanager
+def open_session(
+    session: str, user: str | None, tenant: str | None, agent: str | None, *, codec: str | None, **urls: str | None
+) -> Iterator[tuple[TieredSessionManager, str]]:
+    """Open the session manager of a session, and find out the agent; close the stores afterwards.
+
+    Args:
+        session: Session id.
+        user: User of the session; None for one without a user.
+        tenant: Tenant of the user.
+        agent: Agent id; None for the only agent of the session.
+        codec: Name of the application's codec.
+        urls: The options ``hot`` and ``durable``.
+
+    Raises:
+        BadParameter: The session has several agents, and none is named.
+        ValueError: The session has no such agent.
+    """
+    memory = opened(settings_of(**urls), codec)
+    try:
+        manager = memory.session(session if user is None else ConversationScope(user, session, tenant=tenant))
+        agents = manager.agents()
+        if agent is None and len(agents) > 1:
+            raise typer.BadParameter(f"the session has several agents: choose one with --agent: {', '.join(agents)}")
+        if not agents or agent not in (None, *agents):
+            who = "" if user is None else f" of {user!r:.80}"
+            hint = f"its agents are {', '.join(agents)}" if agents else "does it belong to a user (--user)?"
+            raise ValueError(f"there is no session {session!r:.80}{who} with this agent in these tiers; {hint}")
+        yield manager, agent or agents[0]
+    finally:
+        memory.close()
 
 
 def loaded(name: str) -> Any:

@@ -201,7 +201,7 @@ def _messages(
             scorer.score(message),
             scorer.tokens([message]),
             fate,
-            _text(message),
+            display_text(message),
         )
 
     made = [shown(message, None, None, "written") for message in window if message.get("tracking_id") not in known]
@@ -213,7 +213,8 @@ def _messages(
     return [*made, *found]
 
 
-def _text(message: Any) -> str:
+def display_text(message: Any) -> str:
+    """Return the text of a message for people, with the names of its tool calls and other blocks in brackets."""
     parts = [message_text(message)]
     for block in message["content"]:
         if "toolUse" in block:

@@ -1,8 +1,8 @@
 """Sessions in a hot and a durable tier."""
 
 from strands_manga_memory.session.session_sweeper import Finalizer, SessionSweeper
-from strands_manga_memory.session.stored_session import SessionStats, StoredSession
+from strands_manga_memory.session.stored_session import HistoryPage, SessionStats, StoredSession
 from strands_manga_memory.session.tiered_manager import TieredSessionManager
 from strands_manga_memory.session.ttl import TtlPolicy
 
-__all__ = ["Finalizer", "SessionStats", "SessionSweeper", "StoredSession", "TieredSessionManager", "TtlPolicy"]
+__all__ = ["Finalizer", "HistoryPage", "SessionStats", "SessionSweeper", "StoredSession", "TieredSessionManager", "TtlPolicy"]

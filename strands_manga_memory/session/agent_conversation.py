@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,6 +27,7 @@ from strands_manga_memory.session.agent_states import (
 from strands_manga_memory.session.conversation_saver import ConversationSaver
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
+from strands_manga_memory.session.protocol.log_entry import LogEntry, LogPosition
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.tiers import OnConflict, Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump, load, trusted
@@ -37,36 +37,6 @@ logger = logging.getLogger(__name__)
 
 _HEAD_START_SECONDS = 0.002
 _MOST_RETURNABLE = 1_024  # messages outside the history of which the slot is known
-
-
-@dataclass(frozen=True)
-class LogEntry:
-    """A message of the log.
-
-    Args:
-        seq: Number in the log, from 1.
-        turn: Number of its turn, from 1.
-        at: When it was added, in seconds since 1970.
-        message: The message; a placeholder if it cannot be read.
-        slot: Its turn's key and its number in the turn.
-        revision: How often it was replaced.
-        about: Further content of its turn, such as the intent.
-    """
-
-    seq: int
-    turn: int
-    at: float
-    message: Any
-    slot: Slot
-    revision: int
-    about: Mapping[str, Any]
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The entry as a dict: ``seq``, ``turn``, ``at``, ``message``, ``revision`` if it was replaced, and ``about``."""
-        about = {name: value for name, value in self.about.items() if name != CONTINUES}
-        record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at, "message": self.message}
-        return record | ({"revision": self.revision} if self.revision else {})
 
 
 class AgentConversation:
@@ -461,22 +431,72 @@ class AgentConversation:
         """
         if last == 0:
             return
-        log = dict(self.hold.history(newest=last))
+        log = self._log(unsaved, newest=last)
         if unsaved is not None:
-            with unsaved.lock:
-                own, redactions = dict(unsaved.local.own), unsaved.local.base.redactions
-                if unsaved.local.base.incarnation not in (0, self.local.base.incarnation):
-                    own = unsaved.local.unsaved() if unsaved.local.base.incarnation > self.local.base.incarnation else {}
-            for key, turn in own.items():
-                log[key] = turn.merge(log.get(key, turn)).redact(redactions.get(key, {}))
             unsaved.keep_returnable(log)
         entries = list(self._entries(log, since=min(log, default=None) if last is not None else None))
         if last is not None and len(entries) >= last > 0:
             holders = [self, *([] if unsaved is None else [unsaved])]
             earlier = max(holder.message_count for holder in holders) - len(entries)
             turns = max(holder.turn_count for holder in holders) - entries[-1].turn
-            entries = [_shifted(entry, max(0, earlier), max(0, turns)) for entry in entries[-last:]]
+            entries = [entry.shift(max(0, earlier), max(0, turns)) for entry in entries[-last:]]
         yield from (entry for entry in entries if entry.seq > after)
+
+    def page(
+        self, *, limit: int, before: LogPosition | None, unsaved: AgentConversation | None
+    ) -> tuple[list[LogEntry], LogPosition | None]:
+        """Return messages of the log in order, and the position before which the page towards the beginning ends.
+
+        Of a durable log no more is read than the page holds, wherever the page is.
+
+        Args:
+            limit: Most messages.
+            before: Position of the first message of the page behind; None for the last page.
+            unsaved: The same conversation in use here: its messages that no tier has are included.
+
+        Raises:
+            ValueError: There is no message at the position any more.
+        """
+        if before is None:
+            entries = list(self.history(last=limit + 1, unsaved=unsaved))
+        else:
+            entries = self._entries_before(before, limit + 1, unsaved)
+        page = entries[-limit:]
+        if len(entries) <= limit:
+            return page, None
+        first = page[0]
+        assert first.slot.key is not None  # noqa: S101 - an entry of the log has one
+        return page, LogPosition(first.seq, first.turn, first.slot.number, first.slot.key)
+
+    def _entries_before(self, before: LogPosition, count: int, unsaved: AgentConversation | None) -> list[LogEntry]:
+        """Return at least ``count`` messages before a position, fewer at the beginning of the log."""
+        newest = count + before.number + 2
+        while True:
+            log = self._log(unsaved, newest=newest, until=before.key)
+            entries = list(self._entries(log, since=min(log, default=before.key), until=before.key))
+            at = next((entry for entry in entries if entry.slot == (before.key, before.number, None)), None)
+            if at is None:
+                raise ValueError("after names a message that the session no longer has; begin again without it")
+            found = [entry.shift(before.seq - at.seq, before.turn - at.turn) for entry in entries if entry.seq < at.seq]
+            if len(found) >= count or sum(len(turn.messages) for turn in log.values()) < newest:
+                return found
+            newest += len(entries) - len(found)  # the turn of the position goes on behind it
+
+    def _log(
+        self, unsaved: AgentConversation | None, *, newest: int | None = None, until: TurnKey | None = None
+    ) -> dict[TurnKey, Turn]:
+        """Return the turns of the log, with those of the same conversation in use here that no tier has."""
+        log = {key: turn for key, turn in self.hold.history(newest=newest, until=until) if until is None or key <= until}
+        if unsaved is None:
+            return log
+        with unsaved.lock:
+            own, redactions = dict(unsaved.local.own), unsaved.local.base.redactions
+            if unsaved.local.base.incarnation not in (0, self.local.base.incarnation):
+                own = unsaved.local.unsaved() if unsaved.local.base.incarnation > self.local.base.incarnation else {}
+        for key, turn in own.items():
+            if until is None or key <= until:
+                log[key] = turn.merge(log.get(key, turn)).redact(redactions.get(key, {}))
+        return log
 
     def window(self) -> list[LogEntry]:
         """Return the unedited messages of the history as entries of the log, in the order of the history."""
@@ -489,7 +509,7 @@ class AgentConversation:
                 turns = {**self.local.base.turns, **self.local.own}
             known = list(self._entries(turns))
             missing = max(0, self.message_count - len(known))
-            log = {entry.slot: _shifted(entry, missing, 0) for entry in known}
+            log = {entry.slot: entry.shift(missing, 0) for entry in known}
         return [log[slot] for slot in slots if slot in log]
 
     def shown(self) -> list[Message]:
@@ -505,11 +525,14 @@ class AgentConversation:
             self._forget_returnable({entry.slot.key})
         return self.tiers.writer.submit(self.place, self.saver.commit_all, slow=True)
 
-    def _entries(self, log: Mapping[TurnKey, Turn], *, since: TurnKey | None = None) -> Iterator[LogEntry]:
-        """Yield the messages of a log in order; a placeholder for each message of the history since a turn that it lacks."""
+    def _entries(
+        self, log: Mapping[TurnKey, Turn], *, since: TurnKey | None = None, until: TurnKey | None = None
+    ) -> Iterator[LogEntry]:
+        """Yield the messages of a log in order; a placeholder for each missing message of the window."""
         with self.lock:
             base = self.local.base
-            lengths = {key: base.seen.get(key, 0) for key in base.shown_keys if since is None or key >= since}
+            shown = (key for key in base.shown_keys if (since is None or key >= since) and (until is None or key <= until))
+            lengths = {key: base.seen.get(key, 0) for key in shown}
         seq = turn_number = 0
         role = "assistant"
         for key in sorted({*log, *lengths}):
@@ -559,7 +582,3 @@ def _loaded(dumped: bytes) -> Any:
     except (CorruptRecordError, ValueError):
         return None
     return message if is_message(message) else None
-
-
-def _shifted(entry: LogEntry, by: int, turns: int) -> LogEntry:
-    return LogEntry(entry.seq + by, entry.turn + turns, entry.at, entry.message, entry.slot, entry.revision, entry.about)

@@ -12,7 +12,7 @@ from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, O
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import ORCHESTRATOR
 from strands_manga_memory.session.places import Place
-from strands_manga_memory.session.protocol.conversation import TRIES, Conversation
+from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, TRIES, Conversation
 from strands_manga_memory.session.protocol.record import CLOSED, CONTINUES, SEEN_TURNS, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.tiers import Tiers, connect, hot_seconds
 from strands_manga_memory.stores.encoding.codec import dump, load
@@ -120,7 +120,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
     Raises:
         ValueError: There is no such turn.
-        ConflictError: There is a conversation at ``to`` already.
+        ConflictError: There is a conversation at ``to`` already, or the turn is still open.
         CorruptRecordError: A turn up to that one cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
@@ -128,7 +128,10 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
     known = {name: str(value) for name, value in ids.items() if value is not None}
     target = connect(to, tiers, ids=known)
     if not _begin_with(target, replace(content, ids=known, created=tiers.clock()), tiers, replaces=False):
-        raise ConflictError("there is a conversation already in the session that the fork was to begin")
+        raise ConflictError(
+            f"session_id {known.get('session')!r:.80} has a conversation of agent_id {known.get('member')!r:.80} already: "
+            "choose another session_id, or delete that session first"
+        )
 
 
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
@@ -143,6 +146,7 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 
     Raises:
         ValueError: There is no such turn.
+        ConflictError: The turn is still open.
         CorruptRecordError: A turn up to that one cannot be read.
         StoreUnavailableError: A tier does not answer; call it again.
     """
@@ -159,6 +163,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
 
     Raises:
         ValueError: There is no such turn.
+        ConflictError: The turn, or one before it, is still open.
         CorruptRecordError: A turn up to that one cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
@@ -167,8 +172,12 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     damaged = [] if hold.durable is None else hold.durable.unreadable_turns(base.incarnation)
     numbers = _turn_numbers({**dict.fromkeys(damaged, Turn()), **log})
     last = max(numbers.values(), default=0)
+    if not last:
+        raise ValueError(f"at_turn {at_turn!r:.80} does not exist: the conversation has no turn; check the ids")
     if not 1 <= at_turn <= last:
         raise ValueError(f"at_turn must be from 1 to {last}, the number of turns of the conversation, got {at_turn!r:.80}")
+    if any(turn.is_open and max(turn.times) > now - OPEN_SECONDS for key, turn in log.items() if numbers[key] <= at_turn):
+        raise ConflictError(f"turn {at_turn} is still open: wait until it has ended, or choose an earlier one")
     if any(key not in log and number <= at_turn for key, number in numbers.items()):
         raise CorruptRecordError("a turn up to the wanted one cannot be read", record=str(damaged[0]))
     after = min((key for key, number in numbers.items() if number > at_turn), default=None)

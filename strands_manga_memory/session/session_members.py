@@ -10,12 +10,13 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
-from strands_manga_memory.session.agent_conversation import AgentConversation, LogEntry
+from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.places import Kind, Place, is_in_hot, member_ids, members, tombstone_key, unlist
 from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
+from strands_manga_memory.session.protocol.log_entry import LogEntry
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.tiers import Tiers
 
@@ -134,6 +135,58 @@ class SessionMembers:
         if self._tiers.durable is not None:
             found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
         return sorted(found)
+
+    def in_session(self, session_id: str, agent_id: str) -> tuple[Place, dict[str, Any]]:
+        """Return the place and the ids of an agent's conversation in another session of the same user.
+
+        Raises:
+            ValueError: The session id is not allowed.
+        """
+        ids = {**self._ids, "session": session_id, "member": agent_id}
+        if self.scope is None:
+            return Place.of(encoded_id(checked_session_id(session_id)), "A", agent_id), ids
+        scope = ConversationScope(self.scope.user_id, session_id, tenant=self.scope.tenant)
+        return Place.of(scope.storage_session_id, "A", agent_id), ids
+
+    def in_use(self, agent_id: str | None) -> AgentConversation | None:
+        """Return an agent's conversation that is in use in this process; None if there is none."""
+        return next((conversation for _, conversation in self._in_process(self.agent_id(agent_id))), None)
+
+    def save_in_process(self, agent_id: str, *, idle: bool) -> None:
+        """Flush the unsaved turns that agents of this process have of a conversation.
+
+        Args:
+            agent_id: The agent.
+            idle: Whether an agent that is being invoked is an error.
+
+        Raises:
+            ConflictError: An agent is being invoked.
+            StoreUnavailableError: A tier did not take everything.
+        """
+        for live, conversation in self._in_process(agent_id):
+            if idle and live is not None and live.agent is not None and live.in_turn:
+                raise ConflictError(f"agent_id {agent_id!r:.80} is in the middle of a turn; call it again after its end")
+            if live is not None:
+                live.capture_between_turns()
+            if conversation.saver.is_unsaved():
+                conversation.saver.request_flush().result()
+
+    def refresh_in_process(self, agent_id: str) -> None:
+        """Let the agents of this process see the present content of a conversation before their next turn.
+
+        Raises:
+            StoreUnavailableError: A tier does not answer.
+        """
+        for _, conversation in self._in_process(agent_id):
+            conversation.saver.request_refresh().result()
+
+    def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
+        """Yield every hold that this process has of an agent's conversation in these stores, with its Strands agent."""
+        place = self.place("A", agent_id)
+        for session in list(_members):
+            held = session.conversations.get(("A", agent_id))
+            if held is not None and held.place == place and held.tiers.writer is self._tiers.writer:
+                yield session.agents.get(agent_id), held
 
     def delete(self) -> None:
         """Delete every conversation of the session in both tiers; see ``TieredSessionManager.delete_session``."""

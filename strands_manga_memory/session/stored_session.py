@@ -14,6 +14,8 @@ from strands import Agent
 from strands.types.content import Message
 from strands.types.session import SessionMessage
 
+from strands_manga_memory.arguments import whole
+from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.session.agent_conversation import AgentConversation
@@ -22,12 +24,15 @@ from strands_manga_memory.session.conversation_transfer import (
     Standing,
     TransferredConversation,
     TransferredOrchestrator,
+    fork,
     orchestrator_taken_out,
+    rewind,
     standing_of,
     store,
     taken_out,
 )
 from strands_manga_memory.session.places import Kind
+from strands_manga_memory.session.protocol.log_entry import LogPosition
 from strands_manga_memory.session.session_members import SessionMembers
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper
@@ -76,6 +81,19 @@ class SessionStats(TypedDict):
     left: int | None
     age: float
     oldest_turn_age: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class HistoryPage:
+    """Page of a conversation's log.
+
+    Attributes:
+        records: The records of its messages, in order: ``seq``, ``turn``, ``at``, ``message`` and further stored values.
+        next: Value of ``after`` for the page of earlier messages; None if the page has the first message.
+    """
+
+    records: tuple[dict[str, Any], ...]
+    next: str | None = None
 
 
 def stats_of(conversation: AgentConversation, agent: Agent | None) -> SessionStats:
@@ -246,6 +264,77 @@ class StoredSession:
         """
         for logged in self._members.log(agent_id, after=after, last=last):
             yield logged.record
+
+    def history_page(self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None) -> HistoryPage:
+        """Return a page of the log: the last messages first, then earlier ones. Only the page is read, wherever it is.
+
+        Args:
+            agent_id: The agent; the scope's by default.
+            limit: Most messages of the page. Default 50.
+            after: ``next`` of the page before; None for the end of the log.
+
+        Raises:
+            ValueError: ``limit`` is below 1, or ``after`` names no message of the log.
+            StoreUnavailableError: The stored conversation cannot be read.
+        """
+        whole("limit", limit, least=1)
+        members = self._members
+        entries, earlier = members.looked_at(agent_id).page(
+            limit=limit,
+            before=None if after is None else LogPosition.parse(after),
+            unsaved=members.in_use(agent_id),
+        )
+        return HistoryPage(tuple(entry.record for entry in entries), None if earlier is None else str(earlier))
+
+    history_page_async = in_thread(history_page)
+
+    def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
+        """Begin a session of the same user with the first turns of this one, which does not change.
+
+        The new conversation has the messages of the turns and the state of the agent at that time: at the last turn all
+        state, at an earlier one the entries that were not set since, as their earlier values are not stored. At an earlier
+        turn its history begins with the last 100 turns.
+
+        Args:
+            at_turn: Number of the last turn of the fork, counted from 1; ``turn`` in the records of ``history_page``.
+            session_id: Id of the new session. The agent must have no conversation in it.
+            agent_id: The agent; the scope's by default.
+
+        Raises:
+            ValueError: There is no such turn, or the session id is not allowed.
+            ConflictError: The agent has a conversation in that session, or the turn is still open.
+            CorruptRecordError: A turn up to that one cannot be read.
+            StoreUnavailableError: A tier does not answer; nothing of the session has changed.
+        """
+        id_ = self._members.agent_id(agent_id)
+        to, ids = self._members.in_session(session_id, id_)
+        self._members.save_in_process(id_, idle=False)
+        fork(self._members.place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=1), to=to, ids=ids)
+
+    fork_async = in_thread(fork)
+
+    def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
+        """Let the conversation go back to the end of one of its turns; later turns are deleted. State as with ``fork``.
+
+        An agent of this process has the shortened history at its next turn. An agent of another process has it then too with
+        ``refresh="turn"``; without, its next turn is dropped, as after a deletion.
+
+        Args:
+            at_turn: Number of the last turn that stays, counted from 1.
+            agent_id: The agent; the scope's by default.
+
+        Raises:
+            ValueError: There is no such turn.
+            ConflictError: An agent of this process is in the middle of a turn, or the turn is still open.
+            CorruptRecordError: A turn up to that one cannot be read.
+            StoreUnavailableError: A tier does not answer; call it again.
+        """
+        id_ = self._members.agent_id(agent_id)
+        self._members.save_in_process(id_, idle=True)
+        rewind(self._members.place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=1))
+        self._members.refresh_in_process(id_)
+
+    rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the records of those logged messages that an agent's history holds, in its order.

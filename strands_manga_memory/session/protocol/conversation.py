@@ -151,22 +151,22 @@ class Conversation:
         with self._hot_io:
             return self._hot().read_archive(keys)
 
-    def history(self, *, newest: int | None = None) -> list[tuple[TurnKey, Turn]]:
+    def history(self, *, newest: int | None = None, until: TurnKey | None = None) -> list[tuple[TurnKey, Turn]]:
         """Return the log in order, with the turns that only this process has.
 
         Args:
             newest: In a durable tier, only the newest turns, as many as hold so many messages. None: all.
+            until: In a durable tier, only turns up to this one. None: all.
         """
         with self.local.lock:
             base, own = self.local.base, dict(self.local.own)
         if self.durable is not None:
-            log = self._durable().read_log(base.incarnation, newest=newest)
+            log = self._durable().read_log(base.incarnation, newest=newest, until=until)
         else:
             with self._hot_io:
                 if not self._hot().is_known:
                     self._hot().read(touch=False)
-                found = self._hot().record
-                is_present = found is not None and found.incarnation == base.incarnation
+                is_present = (found := self._hot().record) is not None and found.incarnation == base.incarnation
                 log = {**(self._hot().read_archive() if is_present else {}), **base.turns}
         for key, turn in [*((key, base.turns[key]) for key in base.unlogged if key in base.turns), *own.items()]:
             log[key] = turn.merge(log.get(key, turn))

@@ -285,28 +285,31 @@ class DurableTier:
         turns = {wanted[where]: self._turn_in(item) for where, item in found.items()}
         return {key: turn for key, turn in turns.items() if turn is not None}
 
-    def read_log(self, incarnation: int, *, newest: int | None = None) -> dict[TurnKey, Turn]:
+    def read_log(self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None) -> dict[TurnKey, Turn]:
         """Return the turns of the log.
 
         Args:
             incarnation: The incarnation.
             newest: Only the newest turns, as many as hold so many messages. None: all.
+            until: Only turns up to this one. None: all.
         """
-        prefix, count = self._prefix(incarnation), 0
-        turns = {}
-        for item in self._table.query(
-            self._session, first=prefix, last=f"{prefix}\U0010ffff", reverse=newest is not None, limit=newest
-        ):
-            if newest is not None and count >= newest:
-                break
-            sort = str(item[self._table.schema.sort])
-            if is_part((self._session, sort)):
-                continue
-            turn = self._turn_in(item)
-            if turn is not None:
-                turns[TurnKey.parse(sort.removeprefix(prefix))] = turn
-                count += len(turn.messages)
-        return turns
+        prefix, turns, count = self._prefix(incarnation), {}, 0
+        last = f"{prefix}{until or chr(0x10FFFF)}"
+        limit = None if newest is None else max(2, newest)
+        while True:
+            items = 0
+            for item in self._table.query(self._session, first=prefix, last=last, reverse=limit is not None, limit=limit):
+                items, sort = items + 1, str(item[self._table.schema.sort])
+                key = None if is_part((self._session, sort)) else TurnKey.parse(sort.removeprefix(prefix))
+                turn = None if key is None or key in turns else self._turn_in(item)
+                if key is not None and turn is not None:
+                    turns[key] = turn
+                    count += len(turn.messages)
+                if newest is not None and count >= newest:
+                    return turns
+            if limit is None or items < limit:
+                return turns
+            last = sort  # parts of large turns took their share of the limit
 
     def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
         """Return the keys of damaged turns in the log; the items stay unchanged."""

@@ -1,0 +1,456 @@
+"""Forks, rewinds and pages of a session: from Python, beside other processes and live agents, and on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+
+from strands_manga_memory import ConflictError, ConversationScope, MangaMemory, StoreUnavailableError
+from strands_manga_memory.cli.app import run
+from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import texts
+
+SCOPE = ConversationScope("u1", "s1")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/s.sqlite3"
+
+
+@pytest.fixture
+def memory(url: str) -> Iterator[MangaMemory]:
+    with MangaMemory.open(durable=url) as opened:
+        yield opened
+
+
+def build(memory: MangaMemory, scope: ConversationScope = SCOPE, **options: Any) -> Agent:
+    """Return an agent of a conversation."""
+    model = options.pop("model", None) or ScriptedModel(lambda _: "Noted.")
+    return memory.agent(model, **vars(scope), callback_handler=None, **options)
+
+
+def talk(memory: MangaMemory, *numbers: int, scope: ConversationScope = SCOPE) -> Agent:
+    """Say some turns, each of which sets a key of the agent's state."""
+    agent = build(memory, scope)
+    for number in numbers:
+        agent.state.set(f"page {number}", number)
+        agent(f"question {number}")
+    return agent
+
+
+def said(*numbers: int) -> list[str]:
+    """Return the texts of some turns."""
+    return [text for number in numbers for text in (f"question {number}", "Noted.")]
+
+
+def logged(memory: MangaMemory, scope: ConversationScope = SCOPE) -> list[str]:
+    """Return the texts of the log."""
+    return texts(list(memory.session(scope).history()))
+
+
+# Forks
+
+
+def test_fork_is_a_session_with_the_history_and_state_of_its_turn(memory: MangaMemory) -> None:
+    """Unsaved turns of the live agent count, the source goes on as it was, and the fork is listed."""
+    agent = talk(memory, 1, 2, 3, 4)
+    scope = memory.fork(SCOPE, 2, session_id="s2")
+    assert scope == ConversationScope("u1", "s2")
+    forked = build(memory, scope)
+    assert texts(forked.messages) == said(1, 2)
+    assert forked.state.get() == {"page 1": 1, "page 2": 2}
+    forked("another way")
+    agent("question 5")
+    assert logged(memory, scope) == [*said(1, 2), "another way", "Noted."]
+    assert logged(memory) == said(1, 2, 3, 4, 5)
+    assert {line.session_id for line in memory.sessions("u1").sessions} == {"s1", "s2"}
+
+
+def test_fork_at_the_last_turn_has_the_trimmed_history_and_all_state(memory: MangaMemory) -> None:
+    """The window of the fork is that of the agent, and its log is whole."""
+    agent = build(memory, max_turns=2)
+    for number in range(1, 6):
+        agent.state.set("page", number)
+        agent(f"question {number}")
+    memory.fork(SCOPE, 5, session_id="s2")
+    forked = build(memory, ConversationScope("u1", "s2"), max_turns=2)
+    assert texts(forked.messages) == texts(agent.messages)
+    assert forked.state.get() == {"page": 5}
+    assert logged(memory, ConversationScope("u1", "s2")) == said(1, 2, 3, 4, 5)
+
+
+def test_session_without_a_user_is_forked_by_its_manager(memory: MangaMemory) -> None:
+    """Plain session ids name source and target."""
+    manager = memory.session("plain")
+    agent = Agent(ScriptedModel(lambda _: "Noted."), session_manager=manager, callback_handler=None)
+    agent("question 1")
+    agent("question 2")
+    manager.fork(1, session_id="other")
+    assert texts(list(memory.session("other").history())) == said(1)
+
+
+def test_fork_copies_one_agent_of_a_session(memory: MangaMemory) -> None:
+    """Each agent has turns of its own, so each is forked by itself, into one session."""
+    orders = ConversationScope("u1", "s1", "orders")
+    talk(memory, 1, 2)
+    talk(memory, 7, 8, scope=orders)
+    memory.fork(SCOPE, 1, session_id="s2")
+    target = memory.fork(orders, 2, session_id="s2")
+    assert memory.session(target).agents() == ["default", "orders"]
+    assert logged(memory, target) == said(7, 8)
+
+
+@pytest.mark.parametrize(
+    ("at_turn", "session_id", "message"),
+    [
+        (0, "s2", "at_turn must be a positive whole number, got 0"),
+        (4, "s2", "at_turn must be from 1 to 3, the number of turns of the conversation, got 4"),
+        ("2", "s2", "at_turn must be a positive whole number, got '2'"),
+        (1, "", "session_id must not be empty"),
+    ],
+)
+def test_turn_that_does_not_exist_is_refused(memory: MangaMemory, at_turn: Any, session_id: str, message: str) -> None:
+    """The error names the turns that there are."""
+    talk(memory, 1, 2, 3)
+    with pytest.raises(ValueError, match=message):
+        memory.fork(SCOPE, at_turn, session_id=session_id)
+    if session_id:
+        with pytest.raises(ValueError, match=message):
+            memory.rewind(SCOPE, at_turn)
+    assert logged(memory) == said(1, 2, 3)
+
+
+def test_session_without_a_turn_is_refused(memory: MangaMemory) -> None:
+    """The error says that there is nothing, and begins nothing."""
+    for change in (lambda: memory.fork(SCOPE, 1, session_id="s2"), lambda: memory.rewind(SCOPE, 1)):
+        with pytest.raises(ValueError, match="has no turn; check the ids"):
+            change()
+    assert memory.sessions("u1").sessions == ()
+
+
+def test_existing_session_is_not_replaced_by_a_fork(memory: MangaMemory) -> None:
+    """The error names the session; after its deletion the id can be used."""
+    talk(memory, 1, 2)
+    target = ConversationScope("u1", "s2")
+    talk(memory, 9, scope=target)
+    for session_id in ("s1", "s2"):
+        with pytest.raises(ConflictError, match=f"session_id '{session_id}' has a conversation .* delete that session first"):
+            memory.fork(SCOPE, 1, session_id=session_id)
+    assert logged(memory, target) == said(9)
+    memory.delete_session("u1", "s2")
+    memory.fork(SCOPE, 1, session_id="s2")
+    assert logged(memory, target) == said(1)
+
+
+def test_async_forms_do_the_same(memory: MangaMemory) -> None:
+    """On an event loop they run in a thread."""
+
+    async def go() -> None:
+        agent = build(memory)
+        for number in (1, 2, 3):
+            await agent.invoke_async(f"question {number}")
+        target = await memory.fork_async(SCOPE, 2, session_id="s2")
+        await memory.rewind_async(SCOPE, 1)
+        page = await memory.history_async(target, limit=2)
+        assert [record["seq"] for record in page.records] == [3, 4]
+        await agent.invoke_async("again")
+        assert texts(agent.messages) == [*said(1), "again", "Noted."]
+
+    asyncio.run(go())
+    assert logged(memory) == [*said(1), "again", "Noted."]
+
+
+# Other processes
+
+WRITER = """
+import sys
+from strands_manga_memory import MangaMemory
+from strands_manga_memory.testing import ScriptedModel
+
+with MangaMemory.open(durable=sys.argv[1]) as memory:
+    agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1", callback_handler=None)
+    for number in range(1, 200):
+        agent(f"question {number}")
+        print(number, flush=True)
+        if sys.stdin.readline() == "end\\n":
+            break
+"""
+
+
+class Writer:
+    """Process that adds a turn to the session for each line that it is sent."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.turns = 0
+        self.wait()
+
+    def send(self, line: str = "go") -> None:
+        """Ask for the next turn, and do not wait for it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def wait(self) -> None:
+        """Wait until the turn is saved."""
+        assert self._process.stdout is not None
+        self.turns = int(self._process.stdout.readline())
+
+    def end(self) -> None:
+        """Let the process close its session, and end."""
+        self.send("end")
+        self._process.communicate(timeout=60)
+        assert self._process.returncode == 0
+
+
+def test_fork_of_a_session_that_another_process_writes(url: str, memory: MangaMemory) -> None:
+    """Each fork is a whole beginning of the session, and the writer loses nothing."""
+    writer = Writer(url)
+    for _ in range(3):
+        writer.send()
+        writer.wait()
+    forked = []
+    for number in range(1, 6):
+        writer.send()
+        forked.append(memory.fork(SCOPE, number if number < 4 else 3, session_id=f"fork {number}"))
+        writer.wait()
+    writer.end()
+    assert logged(memory) == said(*range(1, writer.turns + 1))
+    assert [logged(memory, scope) for scope in forked] == [said(1), said(1, 2), *[said(1, 2, 3)] * 3]
+    assert texts(build(memory, forked[4]).messages) == said(1, 2, 3)
+
+
+def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: MangaMemory) -> None:
+    """Its next turn is dropped, as it does not look before it; then it goes on from the turn."""
+    writer = Writer(url)
+    for _ in range(3):
+        writer.send()
+        writer.wait()
+    memory.rewind(SCOPE, 2)
+    assert logged(memory) == said(1, 2)
+    for _ in range(2):
+        writer.send()
+        writer.wait()
+    writer.end()
+    assert logged(memory) == said(1, 2, 6)
+
+
+# Live agents
+
+
+def test_live_agent_has_the_shortened_history_at_its_next_turn(memory: MangaMemory) -> None:
+    """Messages and state are those of the turn; nothing that is said afterwards is lost."""
+    agent = talk(memory, 1, 2, 3, 4)
+    memory.rewind(SCOPE, 2)
+    assert logged(memory) == said(1, 2)
+    agent("question 9")
+    assert texts(agent.messages) == said(1, 2, 9)
+    assert agent.state.get() == {"page 1": 1, "page 2": 2}
+    agent("question 10")
+    assert logged(memory) == said(1, 2, 9, 10)
+    assert texts(build(memory).messages) == said(1, 2, 9, 10)
+
+
+def test_several_live_agents_of_one_conversation_are_rewound(memory: MangaMemory) -> None:
+    """Every agent of the process goes on from the turn."""
+    agents = [talk(memory, 1, 2), build(memory)]
+    agents[1]("question 3")
+    memory.rewind(SCOPE, 1)
+    agents[0]("question 4")
+    agents[1]("question 5")
+    assert logged(memory) == said(1, 4, 5)
+
+
+def test_session_in_the_middle_of_a_turn_is_not_rewound(memory: MangaMemory) -> None:
+    """The error says to wait; afterwards it is possible. Earlier turns can be forked at any time."""
+    refused: list[str] = []
+
+    @tool
+    def undo() -> str:
+        """Undo the last turn."""
+        for change in (
+            lambda: memory.rewind(SCOPE, 1),
+            lambda: memory.fork(SCOPE, 3, session_id="open"),
+        ):
+            try:
+                change()
+            except (ConflictError, ValueError) as error:
+                refused.append(str(error))
+        memory.fork(SCOPE, 2, session_id="s2")
+        return "undone"
+
+    talk(memory, 1, 2)
+    calls = [{"toolUse": {"name": "undo", "toolUseId": "t1", "input": {}}}]
+    model = ScriptedModel(lambda messages: calls if "text" in messages[-1]["content"][0] else "Noted.")
+    agent = build(memory, model=model, tools=[undo])
+    agent("undo it")
+    assert len(refused) == 2
+    assert "in the middle of a turn; call it again after its end" in refused[0]
+    assert "turn 3 is still open: wait until it has ended, or choose an earlier one" in refused[1]
+    assert logged(memory, ConversationScope("u1", "s2")) == said(1, 2)
+    memory.rewind(SCOPE, 2)
+    assert logged(memory) == said(1, 2)
+
+
+def test_rewind_without_the_stores_changes_nothing(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is repeated when they answer."""
+    talk(memory, 1, 2, 3)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise StoreUnavailableError("down")
+
+        for method in ("get", "put", "query", "transact", "batch_write"):
+            patch.setattr(memory.durable, method, fail)
+        with pytest.raises(StoreUnavailableError):
+            memory.rewind(SCOPE, 1)
+        with pytest.raises(StoreUnavailableError):
+            memory.fork(SCOPE, 1, session_id="s2")
+    assert logged(memory) == said(1, 2, 3)
+    memory.rewind(SCOPE, 1)
+    assert logged(memory) == said(1)
+
+
+# Pages
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 10, 100])
+def test_pages_have_each_message_once_from_the_end(memory: MangaMemory, limit: int) -> None:
+    """Numbers of messages and turns are those of the whole log, also while turns are added."""
+    agent = talk(memory, *range(1, 9))
+    whole = list(memory.session(SCOPE).records())
+    found: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        page = memory.history(SCOPE, limit=limit, after=after)
+        assert 0 < len(page.records) <= limit
+        found = [*page.records, *found]
+        if (after := page.next) is None:
+            break
+        agent("one more")
+    assert found == whole
+
+
+def test_page_reads_no_more_of_a_long_log_than_it_holds(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An early page costs as much as a late one."""
+    talk(memory, *range(1, 60))._session_manager.flush()  # type: ignore[union-attr]
+    rows: list[int] = []
+    query = memory.durable.query
+
+    def counted(*given: Any, **named: Any) -> Iterator[Any]:
+        for row in query(*given, **named):
+            rows[-1] += "#TURN#" in row["sk"] and bool(named.get("reverse"))
+            yield row
+
+    monkeypatch.setattr(memory.durable, "query", counted)
+    after: str | None = None
+    while True:
+        rows.append(0)
+        page = memory.history(SCOPE, limit=10, after=after)
+        if (after := page.next) is None:
+            break
+    assert len(rows) == 12
+    assert max(rows) <= 12
+
+
+def test_pages_of_large_turns_are_whole(memory: MangaMemory) -> None:
+    """A turn that is split into several items counts as its messages."""
+    agent = build(memory)
+    for number in range(3):
+        agent(f"{number} " + os.urandom(700_000).hex())
+    agent._session_manager.flush()  # type: ignore[union-attr]
+    found: list[int] = []
+    after: str | None = None
+    while True:
+        page = memory.history(SCOPE, limit=2, after=after)
+        found = [*(record["seq"] for record in page.records), *found]
+        if (after := page.next) is None:
+            break
+    assert found == [1, 2, 3, 4, 5, 6]
+
+
+def test_wrong_page_is_refused(memory: MangaMemory) -> None:
+    """Errors name the argument."""
+    talk(memory, 1, 2)
+    after = memory.history(SCOPE, limit=1).next
+    with pytest.raises(ValueError, match="limit must be a positive whole number, got 0"):
+        memory.history(SCOPE, limit=0)
+    with pytest.raises(ValueError, match="after must be the next of an earlier page, got 'x'"):
+        memory.history(SCOPE, after="x")
+    memory.delete_session("u1", "s1")
+    with pytest.raises(ValueError, match="begin again without it"):
+        memory.history(SCOPE, after=after)
+    assert memory.history(SCOPE).records == ()
+
+
+# Command line
+
+
+def test_commands_show_fork_and_rewind_a_session(url: str, memory: MangaMemory, capsys: Any) -> None:
+    """Pages, a fork and a rewind from the command line, as text and as JSON."""
+    talk(memory, 1, 2, 3)._session_manager.close()  # type: ignore[union-attr]
+    whose = ["--user", "u1", "--durable", url]
+    assert run(["history", "s1", "--limit", "3", *whose]) == 0
+    printed = capsys.readouterr()
+    assert [line.split()[4:] for line in printed.out.splitlines()] == [
+        ["assistant", "Noted."],
+        ["user", "question", "3"],
+        ["assistant", "Noted."],
+    ]
+    after = printed.err.split("--after ")[1].strip()
+    assert run(["history", "s1", "--json", "--after", after, *whose]) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert [record["seq"] for record in page["records"]] == [1, 2, 3]
+    assert page["next"] is None
+    assert run(["fork", "s1", "2", "--to", "s2", "--json", *whose]) == 0
+    assert json.loads(capsys.readouterr().out) == {"session": "s2", "agent": "default", "turns": 2}
+    assert run(["rewind", "s1", "1", "--yes", *whose]) == 0
+    assert "ends with turn 1 now" in capsys.readouterr().err
+    assert logged(memory) == said(1)
+    assert logged(memory, ConversationScope("u1", "s2")) == said(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["fork", "s1", "9", "--to", "s2"], 1, "at_turn must be from 1 to 2"),
+        (["fork", "s1", "1", "--to", "s1"], 1, "choose another session_id"),
+        (["fork", "s9", "1", "--to", "s2"], 1, "there is no session 's9' of 'u1'"),
+        (["history", "s1", "--agent", "orders"], 1, "its agents are default"),
+        (["fork", "s1", "0", "--to", "s2"], 2, "greater than or equal to 1"),
+        (["rewind", "s1", "1"], 1, "This cannot be undone"),
+    ],
+)
+def test_refused_command_says_what_to_do(
+    arguments: list[str], status: int, message: str, url: str, memory: MangaMemory, capsys: Any
+) -> None:
+    """Nothing is changed."""
+    talk(memory, 1, 2)._session_manager.close()  # type: ignore[union-attr]
+    assert run([*arguments, "--user", "u1", "--durable", url]) == status
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert logged(memory) == said(1, 2)
+
+
+def test_command_asks_for_the_agent_of_a_session_with_several(url: str, memory: MangaMemory, capsys: Any) -> None:
+    """The error lists them."""
+    for agent_id in ("default", "orders"):
+        talk(memory, 1, scope=ConversationScope("u1", "s1", agent_id))._session_manager.close()  # type: ignore[union-attr]
+    assert run(["history", "s1", "--user", "u1", "--durable", url]) == 2
+    assert "choose one with --agent: default, orders" in " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert run(["history", "s1", "--agent", "orders", "--user", "u1", "--durable", url]) == 0
