@@ -164,7 +164,7 @@ def load_environment(source: state.EnvironmentSource | None, scope: Conversation
 
 
 class UserTier:
-    """Tier of a user by the environment: at the start of the session, and after each change.
+    """The user's tier (such as ``premium``), read from the environment at the start of the session and after each change.
 
     Args:
         environment: Environment at the start of the session.

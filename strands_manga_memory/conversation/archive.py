@@ -116,7 +116,7 @@ class TextIndex(Protocol):
 
 
 class MessageIndex:
-    """The last messages of a conversation, numbered in the order of speech from 1, and an index of them. Thread-safe.
+    """The last messages of a conversation, numbered in their order from 1, and an index of them. Thread-safe.
 
     Args:
         most: Most messages to keep; the oldest go first.
@@ -307,12 +307,12 @@ class FusedRetriever:
         return self._words.around(number)
 
     def forget(self, id_: str) -> None:
-        """Remove a message from both."""
+        """Remove a message from both retrievers."""
         self._words.forget(id_)
         self._other.forget(id_)
 
     def clear(self) -> None:
-        """Remove everything from both."""
+        """Remove all messages from both retrievers."""
         self._words.clear()
         self._other.clear()
 
@@ -321,14 +321,14 @@ class FusedRetriever:
 
 
 class TimedMessage(NamedTuple):
-    """A message, and its time in seconds since the epoch; 0 if that is not known."""
+    """A message, and its time in seconds since the epoch; 0 if the time is unknown."""
 
     message: Message
     at: float
 
 
 class ArchiveIndexer:
-    """Keeps a retriever equal to a conversation, whichever conversation manager drops, folds or changes its messages.
+    """Keeps a retriever's index up to date with a conversation, under any conversation manager.
 
     A message is indexed after its turn, since a guardrail may redact it until then. A message that changes in the history is
     indexed again. A history without any known message is another conversation, or the session was deleted: then the index is
@@ -356,12 +356,12 @@ class ArchiveIndexer:
         self._forgotten: set[str] = set()
 
     def note(self, message: Message, at: float) -> None:
-        """Note a message of the present turn, or with the time 0 a restored one."""
+        """Add a message of the current turn; a restored message has the time 0."""
         self._pending.append(TimedMessage(message, at))
         self._lacks_times |= not at
 
     def begin_turn(self) -> None:
-        """Mark the messages noted so far as final: only later ones may still be redacted."""
+        """Mark the messages added so far as final: only later messages may still be redacted."""
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:

@@ -25,7 +25,7 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Generic[_T]):
-    """One coroutine on its way; ``work`` returns it, and is called in the thread."""
+    """Run of one coroutine in a thread of its own. ``work`` is called in that thread and returns the coroutine."""
 
     def __init__(self, work: Callable[[], Awaitable[_T]]) -> None:
         self._work = work
@@ -37,7 +37,7 @@ class Run(Generic[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was started before a fork: its thread is in the other process."""
+        """Whether the run was started before a fork: its thread is in the other process."""
         return self._process != os.getpid()
 
     @property
@@ -46,11 +46,11 @@ class Run(Generic[_T]):
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> _T:
-        """Return the result, or raise the error; ``TimeoutError`` if it takes longer than so many seconds."""
+        """Return the result, or raise the error of the run; ``TimeoutError`` after ``timeout`` seconds without either."""
         return self._future.result(timeout)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait without blocking the event loop; return whether it is done."""
+        """Wait for the run without blocking the event loop; return whether the run has ended."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 

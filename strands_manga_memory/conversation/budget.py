@@ -85,7 +85,7 @@ class BudgetPlan:
         return self.total <= window
 
     def left(self, window: int) -> int:
-        """How many tokens of a context window of ``window`` tokens stay free; negative if the request does not fit."""
+        """Free tokens in a context window of ``window`` tokens; negative if the request does not fit."""
         return window - self.total
 
 
@@ -107,7 +107,7 @@ def budget_plan(*, window: int | None = None, history: int | None = None, **part
 # --- The context window ---------------------------------------------------------------------------
 
 UNKNOWN_WINDOW = 128_000
-"""Taken for a model that does not say how large its window is."""
+"""Tokens of the context window of a model that does not know them."""
 
 CUSHION = 13_000
 RESERVED_FOR_SUMMARY = 20_000
@@ -124,9 +124,9 @@ class Thresholds:
 
     Attributes:
         window: The context window.
-        trigger: From here on it is compacted.
-        target: The target of compaction.
-        hard: From here on a model call waits for it.
+        trigger: Size at which the request is compacted.
+        target: Size after compaction.
+        hard: Size at which a model call waits for the compaction.
     """
 
     window: int
@@ -136,7 +136,7 @@ class Thresholds:
 
 
 def window_of(model: Any) -> int | None:
-    """Return the tokens of a model's context window; None where it does not say."""
+    """Return the tokens of a model's context window; None if the model does not know them."""
     window = model_setting(model, "context_window_limit")
     return window if isinstance(window, int) and window > 0 else None
 
@@ -193,7 +193,7 @@ class Calibration:
         self.settled = 1.0
 
     def observe(self, counted: int, reported: int) -> None:
-        """Take in one request: the tokens we counted in all of it, and those the model reported."""
+        """Adjust the ratio by one request: the tokens that were counted, and those that the model reported."""
         if counted < _SMALLEST or reported <= 0 or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]:
             return
         seen = reported / counted
@@ -208,11 +208,11 @@ class Calibration:
         self.settled = round(self.ratio, 2) if settled is None else settled
 
     def budget(self, max_tokens: int) -> int:
-        """Return how many of our tokens keep within ``max_tokens`` both by our count and by the model's."""
+        """Return the tokens of the counter that are within ``max_tokens`` by the counter and by the model."""
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
-        """Return the model's count for ``counted`` tokens of ours, rounded up."""
+        """Return the tokens of the model for ``counted`` tokens of the counter, rounded up."""
         return -int(-counted * self.ratio // 1)
 
 

@@ -68,7 +68,7 @@ class Compaction:
 
     @property
     def excess(self) -> int:
-        """Tokens over the goal; negative if there is room."""
+        """Tokens over the target; negative if the history is below it."""
         return self.tokens_of(self.messages) - self.goal
 
     @property
@@ -78,7 +78,7 @@ class Compaction:
 
 
 class Stage(Protocol):
-    """One way to make a history smaller: any object with a name and this method."""
+    """A step that reduces a history: any object with a name and this method."""
 
     name: str
 
@@ -204,7 +204,7 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
 
 
 def _is_whole(messages: Sequence[Message], end: int) -> bool:
-    """Whether an exchange is over at ``end``: the next message begins a turn."""
+    """Return whether an exchange ends at ``end``: the next message begins a turn."""
     return end >= len(messages) or (is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1]))
 
 

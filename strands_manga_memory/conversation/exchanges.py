@@ -1,4 +1,4 @@
-"""Exchanges: the parts of a history that stay or go as one. Pure."""
+"""Exchanges: groups of messages that are kept or evicted together. Pure."""
 
 from __future__ import annotations
 

@@ -359,7 +359,7 @@ class FeatureCache:
         self._features.forget_all_but(keep)
 
     def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
-        """Score instructions that the user has revoked as any other message."""
+        """Score revoked instructions like any other message."""
         if not any(map(attrgetter("takes_back"), found)):
             return
         said = [

@@ -65,7 +65,7 @@ def _unpacked(packed: _Packed, **changes: Any) -> MessageOutcome:
 
 @functools.lru_cache(1_024)
 def _same(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one and the same tuple for equal ones."""
+    """Return the same tuple object for equal tuples, to save memory."""
     return names
 
 
@@ -106,7 +106,7 @@ class OutcomeLog:
         return sorted(found, key=lambda one: self._order.get(one.tracking_id, len(self._order)))
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Forget messages that are neither among these nor remembered as evicted."""
+        """Forget messages that are neither in ``messages`` nor remembered as evicted."""
         ids = {message.get("tracking_id") for message in messages} | {tracking_id for tracking_id, *_ in self._evicted}
         self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 

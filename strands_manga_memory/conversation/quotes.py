@@ -190,7 +190,7 @@ class LatestPassages:
                 self._latest[key] = max(number, self._latest.get(key, 0))
 
     def replace(self, hit: RecallHit, passage: str) -> bool:
-        """Return whether a later passage replaces one of a hit."""
+        """Return whether a later passage replaces a passage of a hit."""
         return hit.message.speaker != "user" and self._latest.get(_without_numbers(passage), 0) > hit.number
 
 
@@ -208,7 +208,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with a sign for each number; an empty text for a short passage and for one without a number."""
+    """Return a passage with its numbers replaced by a sign; an empty text if it is short or has no number."""
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""

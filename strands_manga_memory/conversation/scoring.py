@@ -66,7 +66,7 @@ LOW, MIDDLE, HIGH = Band
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """Where the bands begin.
+    """Lowest scores of the bands.
 
     Raises:
         ValueError: They are not in the order 0 <= ``middle`` <= ``high`` <= 1.
@@ -148,7 +148,7 @@ def message_act(message: Message) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalWeights:
-    """How much each signal counts, in logarithms of odds; 0 switches it off.
+    """Weights of the signals of a message, in logarithms of odds; 0 switches a signal off.
 
     Attributes:
         act: The scorer's score, per unit above 0.5: dialogue acts with ``RuleScorer``.
@@ -368,7 +368,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class EmbeddingScorer(BackgroundScorer):
-    """Scores a message as the example it is most like, by vectors that the user's own function makes, in the background.
+    """Scores a message like the most similar example, by vectors of the user's own function, in the background.
 
     Args:
         embed: From texts to vectors of one length; may wait.

@@ -104,8 +104,8 @@ def select(
 ) -> Selection:
     """Select the messages of a history that stay.
 
-    The selection is over the budget only if pinned messages, reasoning, calls that wait for their results or a request that is
-    spared are.
+    The selection exceeds the budget only if pinned messages, reasoning, tool calls without results or a spared request alone
+    exceed it.
 
     Args:
         messages: The history, or the last messages of the log.

@@ -150,7 +150,7 @@ def marks(messages: Iterable[Message]) -> list[tuple[str | None, int]]:
 
 
 def split_history(history: Sequence[Message], keep_recent_turns: int) -> SummarySpan:
-    """Split a history; raises as :meth:`Summary.from_state` does if the record of its summary cannot be read."""
+    """Split a history at its recent turns; raises the errors of :meth:`Summary.from_state` for an unreadable summary record."""
     found = turns(history)
     split = found[-keep_recent_turns].start if len(found) > keep_recent_turns else 0
     summary: Summary | None = None
@@ -265,7 +265,7 @@ def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time
 
 
 def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
-    """Return JSON values for the session, as an agent may be built for each request: failures in a row, and end of the wait."""
+    """Return the breaker's state as JSON values for the session: failures in a row, and the end of the wait."""
     wait = breaker.retry_after
     return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else None}
 

@@ -70,7 +70,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     written below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After
     three runs without a usable draft the summarizer is not asked for a while; facts and importance take over.
 
-    A summary that was dropped because another process saved the conversation first takes its place again.
+    If another process saved the conversation first, so that a summary was dropped, the summary is installed again.
 
     One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
 
@@ -325,7 +325,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- For callers that decide when a summary is due ------------------------------------------------------------------
 
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
-        """Set the bounds when the model's window is known."""
+        """Set the token limits that follow from the model's window."""
         self._is_bound = True
         self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens

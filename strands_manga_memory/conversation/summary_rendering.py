@@ -62,7 +62,7 @@ def shown(
     count: Callable[[str], int],
     types: EntityTypes = SHOP,
 ) -> Shown:
-    """Lay a summary out as messages.
+    """Render a summary as messages.
 
     Slots that are not in the prose are written as plain facts: the latest below the prose, while the whole has at most
     ``summary_tokens``, the earlier ones into a message of at most ``facts_tokens`` before it. If not all have room, they are

@@ -1,4 +1,4 @@
-"""How many tokens a message has: exactly, with a vocabulary that is on the disk, or by a careful estimate."""
+"""Token counts of messages: exact, with a vocabulary on the disk, or by a careful estimate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TokenCounter(Protocol):
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
-    """Return the tokens of a message of such texts."""
+    """Return the tokens of a message that consists of the given texts."""
     return counter.count({"role": "user", "content": [{"text": text} for text in texts]})
 
 

@@ -220,7 +220,7 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 def _largest(attempt: Callable[[int], str | None], most: int) -> str | None:
-    """Return the result of the largest number up to ``most`` that has one, by bisection."""
+    """Return the result of the largest number up to ``most`` that has a result, by bisection."""
     low, high, best = 0, most, None
     while low < high:
         middle = (low + high + 1) // 2
@@ -232,7 +232,7 @@ def _largest(attempt: Callable[[int], str | None], most: int) -> str | None:
 
 
 def _first(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
-    """Return the smallest number below ``most`` that has a result, and that, by bisection."""
+    """Return the smallest number below ``most`` that has a result, and the result, by bisection."""
     low, high, best = 0, most, None
     while low < high:
         middle = (low + high) // 2
@@ -280,7 +280,7 @@ class _JsonText:
         return self._rendered(_DETAILS[-1], 1, is_strict=True, is_limited=False) or ""
 
     def truncate(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the form with the most detail that fits; None if none does."""
+        """Return the most detailed form that fits; None if no form fits."""
         longest, last = self._longest, len(_DETAILS) - 1
         with_all = partial(self._attempt, fits, items=longest)
         if (text := with_all(last)) is not None:
@@ -295,7 +295,7 @@ class _JsonText:
         return None
 
     def identify(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the form with no more than the identifiers, fewer if they do not fit; None if none does."""
+        """Return a form with identifiers alone, as many as fit; None if none fits."""
         for detail in range(len(_DETAILS) - 3, len(_DETAILS)):
             if (text := self._attempt(fits, detail, self._longest, is_strict=True)) is not None:
                 return text
@@ -422,7 +422,7 @@ class _Pruning:
 
 
 def _first_and_last(length: int, most: int) -> tuple[int, int]:
-    """Return how many items to keep of the beginning and of the end: three of four of the first."""
+    """Return the numbers of items to keep at the beginning and at the end: three quarters and one quarter."""
     if length <= most:
         return length, 0
     behind = most // 4
@@ -430,7 +430,7 @@ def _first_and_last(length: int, most: int) -> tuple[int, int]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number of items that a note replaces; 0 if the value is not such a note."""
+    """Return the number of list items that a note such as "[... 3 more items ...]" replaces; else 0."""
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
@@ -474,5 +474,5 @@ def _shorten_string(text: str, characters: int) -> str:
 
 
 def kept_texts(texts: Iterable[str]) -> list[str]:
-    """Return the parts of truncated texts that stand around the markers."""
+    """Return the parts of truncated texts before and after the markers."""
     return "\0".join(CUT_MARKER.sub("\0", text) for text in texts).split("\0")

@@ -38,7 +38,7 @@ _INTERRUPTED = "Tool was interrupted."
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a history differs from the log.
+    """Difference between a history and its log.
 
     Attributes:
         skip: Number of the first log record that a restore needs.
@@ -245,7 +245,7 @@ def logged_fingerprint(message: Message) -> int:
 
 
 def identify(messages: Sequence[Message], skipped: int = 0) -> None:
-    """Give messages without a tracking id one that is the same at every restore: from their place in the log and their content.
+    """Give messages without a tracking id an id from their position and content, the same at every restore.
 
     Logs written before Strands had tracking ids hold such messages.
     """
@@ -257,14 +257,14 @@ def identify(messages: Sequence[Message], skipped: int = 0) -> None:
 
 
 def ensure_ids(messages: list[Message]) -> None:
-    """Give each message an id that has none."""
+    """Give an id to each message without one."""
     for message in messages:
         if not message.get("tracking_id"):
             message["tracking_id"] = str(uuid.uuid4())
 
 
 def _may_be_a_repair(message: Message) -> bool:
-    """Whether every block is a result such as Strands writes for a call that got none: it may be in no log."""
+    """Return whether every block is a result that Strands writes for a call without result: the log may lack the message."""
     return bool(message["content"]) and all(
         "toolResult" in block and block["toolResult"]["content"] == [{"text": _INTERRUPTED}] for block in message["content"]
     )

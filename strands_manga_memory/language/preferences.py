@@ -199,7 +199,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Return the preferences of a key and a value, from ``collect_preferences`` or from a model's summary."""
+    """Parse preferences from a key and a value, as ``collect_preferences`` or a model's summary returns them."""
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []

@@ -86,7 +86,7 @@ def query_terms(text: str) -> list[str]:
 
 
 def content_terms(question: str) -> frozenset[str]:
-    """Return the terms of a question of which a relevant text has one among its ``evidence_terms``.
+    """Return the content terms of a question; a text is relevant if one of them is among its ``evidence_terms``.
 
     Words of every request ("recommend", "again"), single digits, grammar, and a single kanji that is no noun of its own (送 is
     in 送料 and in 送り先) are no evidence. If a question about one of the speakers has no other words, they count, except
@@ -290,7 +290,7 @@ def _lead(record: str) -> str:
 
 
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Return chosen parts of records, each record on its line, with its first fields in any case."""
+    """Return the chosen parts of records, one record per line; the first fields of a record are always included."""
     lines: list[str] = []
     before = -1
     for at in chosen:
@@ -357,10 +357,10 @@ _MOST_POSTINGS = 1_500
 
 
 class LexicalIndex(Generic[_Name]):
-    """Texts and the terms they have, for ``search``. Thread-safe. Texts are known by names.
+    """Index of the terms of named texts, for ``search``. Thread-safe.
 
-    A text may have neighbours, such as the turns around a turn: their terms count too, by 0.3, so that an answer is found by
-    the words of its question.
+    A text may have neighbours, such as the turns around a turn. Their terms count 0.3, so that an answer is found by the words
+    of its question.
     """
 
     def __init__(self) -> None:

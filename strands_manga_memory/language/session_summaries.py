@@ -298,7 +298,7 @@ class ModelSessionSummarizer:
         self._most = max_characters
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return the usable answer that lacks least.
+        """Return the usable answer with the fewest missing facts.
 
         Raises:
             SessionSummaryError: No answer can be used.

@@ -1,4 +1,4 @@
-"""Text read on its surface: normal form, sentences, content words, features and sentiment, in English and Japanese. Pure.
+"""Rules for texts in English and Japanese: normal form, sentences, content words, features and sentiment. Pure.
 
 Normal form makes texts of one meaning equal: width, case, kana, quotes, dashes, numbers. Features are figures, names, dates,
 wishes, questions and words about the speaker. Sentiment counts evaluating words and their negation; the words are stems, so

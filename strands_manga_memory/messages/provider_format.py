@@ -74,7 +74,7 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether reasoning precedes other content, or a cache point follows some."""
+    """Return whether the position of a block is valid: reasoning before other content, a cache point after other content."""
     if "reasoningContent" in block:
         return at < contents[-1]
     return "cachePoint" not in block or at > contents[0]
@@ -223,7 +223,7 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of calls; the next message of the history if it contains exactly these."""
+    """Return the message with the results of calls, which is the next message of the history if it has exactly these."""
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
     if following is None or following["role"] != "user":

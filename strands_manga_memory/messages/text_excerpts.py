@@ -44,7 +44,7 @@ def split_pieces(text: str) -> Iterator[str]:
 
 
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Return the matches of a pattern like ``finditer``, but search a long text stretch by stretch.
+    """Return the matches of a pattern, as ``finditer`` does; a long text is searched in parts, so that the time is linear.
 
     In a text of over 4,500 characters, matches that need more than 500 characters of lookahead may be missed.
     """

@@ -518,7 +518,7 @@ class AgentConversation:
             return messages_of(self.local.window, self.local.message)
 
     def request_correction(self, entry: LogEntry, message: Mapping[str, Any]) -> Future[None]:
-        """Put a message in place of one of the log; the future ends when that is stored."""
+        """Replace a message of the log; the future ends when the replacement is stored."""
         assert entry.slot.key is not None  # noqa: S101 - an entry of the log has one
         with self.lock:
             self.local.redact(entry.slot.key, {entry.slot.number: dump(message)})

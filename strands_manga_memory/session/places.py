@@ -142,7 +142,7 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Look again at ``due``, at the earliest a second after its present time."""
+        """Postpone an entry to ``due``, at least by one second."""
         self._table.batch_write(puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due)))
         self.remove(entry)
 

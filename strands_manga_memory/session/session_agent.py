@@ -177,7 +177,7 @@ class SessionAgent:
         self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
 
     async def _settle(self) -> None:
-        """Wait until the redactions are stored that were made on the event loop."""
+        """Wait until the redactions that were made on the event loop are stored."""
         futures, self._unsettled = self._unsettled, []
         for future in futures:
             await settled(future, self.conversation.tiers)

@@ -401,12 +401,12 @@ class StoredSession:
     ) -> Standing:
         """Store a conversation of another session manager, unless there is one already; return the previous state.
 
-        It goes into the durable tier, in one commit, and waits there until it is used; its session's time begins now.
+        The conversation is written to the durable tier, in one commit. Its time to live begins now.
 
         Args:
             transferred: The conversation of an agent, or the state of a Graph or Swarm.
             id_: The id of that agent, or of that Graph or Swarm.
-            dry_run: Only look.
+            dry_run: Return the state without storing anything.
 
         Raises:
             StoreUnavailableError: A tier does not answer; it can be called again.

@@ -28,10 +28,10 @@ class Waits:
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """Record that the caller waits for the turn of a conversation inside the block.
+        """Record, during the block, that the caller waits until it may enter a conversation.
 
         Raises:
-            CircularWaitError: The turn would never come.
+            CircularWaitError: The holders of that conversation wait for the caller.
         """
         held = self._held.get()
         with self._lock:

@@ -96,7 +96,7 @@ OTHER_TOOLS = "(other tools)"
 
 
 class GoalStatus(StrEnum):
-    """Outcome of a goal; a goal that the next one replaced is superseded."""
+    """Status of a goal. A goal is superseded if another goal replaced it while it was active."""
 
     ACTIVE = "active"
     COMPLETED = "completed"

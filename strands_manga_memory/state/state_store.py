@@ -443,7 +443,7 @@ class SessionState:
 
     @staticmethod
     def name_of(scope: ConversationScope) -> str:
-        """Return the key of the layers in the hot tier."""
+        """Return the hot-tier key under which a session's layers are stored."""
         return f"state/{scope.storage_session_id}"
 
     async def refresh(self) -> None:

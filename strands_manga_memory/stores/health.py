@@ -43,7 +43,7 @@ class TierHealth:
         self.renew()
 
     def renew(self) -> None:
-        """Reset the state; also in the child of a fork, where a thread of the parent may hold the lock."""
+        """Reset the state, with a new lock: in the child of a fork a thread of the parent may hold the old one."""
         self._lock = threading.Lock()
         self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self._clock)
         self._overtaken = 0

@@ -21,7 +21,7 @@ _EVER = 100 * 365 * 86_400.0
 
 
 def check_records(durable: Table, users: Table | None, codec: Codec | None, *, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Yield whether a few of the conversations, and of the memories of their users, can be read.
+    """Check a sample of conversations and of their users' memories; yield a finding for each that cannot be read.
 
     Args:
         durable: The durable tier.

@@ -322,7 +322,8 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
     """Return the slots of another window that are not among the known ones.
 
-    A turn that has grown and that the window does not show any more comes back whole: its rest makes no sense alone.
+    If a turn has new messages and the window has evicted it, all slots of the turn are returned, because the new messages
+    alone make no sense.
     """
     new = {slot.key for slot in other if slot.key is not None and slot[:2] not in known}
     shown = {slot.key for slot in window}
@@ -385,7 +386,8 @@ def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKe
 def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -> list[Slot]:
     """Return the slots that the newer window lacks because its author had not seen their messages.
 
-    A turn that grew after the newer window had evicted it comes back whole: its rest makes no sense alone.
+    If a turn got messages after the newer window had evicted it, all its slots are returned, because the new messages alone
+    make no sense.
     """
     shown = newer.shown_keys
     slots = []

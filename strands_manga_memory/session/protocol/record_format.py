@@ -114,12 +114,12 @@ def _checksum(rest: bytes, place: str) -> bytes:
 
 
 def json_part(dumped: bytes) -> Any:
-    """Return a dumped value as part of a JSON object; a value that JSON has no form for as ``{"packed": text}``."""
+    """Return a dumped value as part of a JSON object; a value without a JSON form becomes ``{"packed": text}``."""
     return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else JsonPart(dumped)
 
 
 def dumped_part(value: Any) -> bytes:
-    """Return the dumped value that ``json_part`` was given."""
+    """Return the dumped value of a part of a JSON object: the inverse of ``json_part``."""
     if isinstance(value, dict) and value.keys() == {"packed"}:
         return str(value["packed"]).encode("utf-8", "surrogatepass")
     return dump(value)
@@ -280,7 +280,7 @@ def window_of(
     lengths: Mapping[TurnKey, int],
     bodies: Mapping[int, bytes] | None = None,
 ) -> tuple[Slot, ...]:
-    """Return the window that ``window_list`` made a list of, without the turns of unknown numbers."""
+    """Parse a window from the list of ``window_list``, without the turns of unknown numbers."""
     window: list[Slot] = []
     for entry in entries:
         if isinstance(entry, str):

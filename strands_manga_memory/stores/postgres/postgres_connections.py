@@ -68,7 +68,8 @@ class Connections:
 
     Args:
         conninfo: A URL or connection string of libpq.
-        deadline: Seconds that an operation on a connection may take, and to get a connection, but then at least 2.
+        deadline: Most seconds of an operation on a connection. Getting a connection may take as long, or 2 seconds if that is
+            more.
     """
 
     def __init__(self, conninfo: str, deadline: float) -> None:
