@@ -34,6 +34,7 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("everything", 100042),
         ("everything", 100137),
         ("everything", 100430),
+        ("everything", 103264),
     ],
 )
 def test_seeds_that_broke_a_promise_once_hold_it(name: str, seed: int) -> None:

@@ -69,6 +69,9 @@ class Said:
         texts: Texts of its messages.
         known: Keys of the turns that its author had seen.
         incarnation: The incarnation in which it was said.
+
+    Attributes:
+        is_unlisted: Whether the log alone had it when the hot tier went back to a copy: a reader of both tiers may lack it.
     """
 
     key: TurnKey
@@ -83,6 +86,7 @@ class Said:
     is_excused: bool = False
     is_evicted: bool = False
     is_first: bool = False
+    is_unlisted: bool = False
 
 
 class Process:
@@ -90,6 +94,7 @@ class Process:
 
     def __init__(self, world: World, name: str, *, is_short: bool) -> None:
         self.name, self.is_short = name, is_short
+        world.add_holder(self)
         self.cut: set[str] = set()
         self.known: set[TurnKey] = set()
         self.mine: list[TurnKey] = []
@@ -147,7 +152,8 @@ class World:
         self.half_redacted: set[str] = set()
         self.hot_copies: list[Any] = []
         self.durable_copies: list[Any] = []
-        self.is_rolled_back = self.is_lossy = False
+        self.is_rolled_back = self.is_lossy = self.is_hot_older = False
+        self._holders: dict[str, Process] = {}
         self.losses = self.head_incarnation = self.carries_from = 0
         self.calls: Counter[str] = Counter()
         self.problem: BaseException | None = None
@@ -218,7 +224,7 @@ class World:
 
     def note_head(self) -> None:
         """Note the incarnation of the durable head, and the lowest one whose turns continue."""
-        head = DurableTier(self.durable.store, "s", "A:a", codec=_CODEC, expires_at=lambda record: 0).read_head()  # type: ignore[arg-type]
+        head = self._read_head()
         incarnation = 0 if head is None else head.incarnation
         if head is not None and head.is_empty and incarnation > self.head_incarnation and head.carries_from < incarnation:
             for said in self.said.values():  # an expiry: the turns that it has seen are over, the others are carried over
@@ -253,6 +259,30 @@ class World:
                 continue
             if author is None or (self.is_rolled_back and said.key not in author.hold.local.base.turns):
                 said.is_excused = True
+        if self.is_hot_older:
+            self._note_unlisted()
+
+    def add_holder(self, process: Process) -> None:
+        """Take note of a process, a reader or a sweeper that may hold a record."""
+        self._holders[process.name] = process
+
+    def _note_unlisted(self) -> None:
+        """Note the turns that a cut flush has put into the log, and that the hot tier lost by going back to a copy.
+
+        The head of the flush would list them. Only a load that finds the hot tier empty looks for such turns.
+        """
+        busy = {task.owner for task in self.tasks}
+        alive = [one.hold.local.base for one in self._holders.values() if one in self.processes or one.name in busy]
+        hot = HotTier(self.hot.store, "s/A:a", codec=_CODEC, keeps_log=False).read(touch=False)
+        known = [record for record in (hot, self._read_head(), *alive) if record is not None]
+        for said in self.said.values():
+            is_logged = bool(said.texts) and said.texts[0] in self.durable.texts() | self.durable.redacted()
+            if is_logged and not any(said.key in record.seen or record.has_forgotten(said.key) for record in known):
+                said.is_unlisted = True
+
+    def _read_head(self) -> Record | None:
+        table: Any = self.durable.store
+        return DurableTier(table, "s", "A:a", codec=_CODEC, expires_at=lambda record: 0).read_head()
 
     def check_window(self, process: Process, how: str, tiers: set[str]) -> None:
         """Check the window of a process that has just read some tiers."""
@@ -279,6 +309,8 @@ class World:
         shown = Counter(key for key, _ in slots)
         for said in self.said.values():
             if not said.acked or said.is_excused or said.deleted_at or said.is_evicted or said.incarnation != incarnation:
+                continue
+            if said.is_unlisted:
                 continue
             if self.deleting or said.stable_at >= process.began or said.texts[0] not in have:
                 continue
@@ -558,6 +590,7 @@ class World:
         """The hot tier goes back to a copy, or loses everything."""
         self.hot.go_back(self.hot_copies[number % len(self.hot_copies)] if number >= 0 and self.hot_copies else None)
         self.is_lossy = True
+        self.is_hot_older = self.is_hot_older or number >= 0
         self._note_loss("hot")
 
     def restore_durable(self, number: int) -> None:
@@ -738,7 +771,8 @@ class World:
         self.check_window(last, "last load", self._read_tiers(last))
         shown = Counter(slot.key for slot in last.hold.local.window if slot.key)
         for said in self.said.values():
-            if said.acked and not (said.is_excused or said.deleted_at or said.is_evicted) and shown[said.key] < said.acked:
+            is_due = not (said.is_excused or said.deleted_at or said.is_evicted or said.is_unlisted)
+            if said.acked and is_due and shown[said.key] < said.acked:
                 raise BrokenPromiseError(f"acknowledged turn {said.key} of {said.process} is not in the last window")
 
     def _check_restores(self, last: Process) -> None:
@@ -771,7 +805,9 @@ class World:
                 raise BrokenPromiseError(f"text of deleted turn {said.key} is left")
 
     def _blur(self, texts: list[str | None]) -> list[str | None]:
-        """Return texts without the difference between a message and its redaction that only one tier may have."""
+        """Return texts without the differences that tiers may have: half-stored redactions, and unlisted turns."""
+        unlisted = {f"<{text}>" for said in self.said.values() if said.is_unlisted for text in said.texts}
+        texts = [text for text in texts if text not in unlisted]
         return ["half" if text and any(secret in text for secret in self.half_redacted) else text for text in texts]
 
     def _check_log(self, log: list[tuple[TurnKey, Any]], base: Record) -> None:
