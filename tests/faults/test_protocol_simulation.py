@@ -34,6 +34,7 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("everything", 100042),
         ("everything", 100137),
         ("everything", 100430),
+        ("everything", 100934),
         ("everything", 103264),
     ],
 )

@@ -12,7 +12,7 @@ from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableErro
 from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
-from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, ended_turns, missing_turns
+from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, begins_log, ended_turns, missing_turns
 from strands_manga_memory.telemetry import COLLISION, FLUSH, note
 
 TRIES = 8
@@ -281,9 +281,13 @@ class Conversation:
         """Save with one conditional write; the head holds the turns that the log lacks until a flush moves them."""
         durable = self._durable()
         with self._durable_io:
+            draft, known = self.local.draft(), durable.record
+            writes_log = len(draft.unlogged) >= self._flush_every or (
+                known is not None and draft.redactions != known.redactions
+            )
+            if not durable.is_known or (known is not None and writes_log):
+                self.read_head()  # a table that was restored may have no head, without which nothing may enter the log
             for attempt in range(TRIES):
-                if not durable.is_known:
-                    self.read_head()
                 if durable.record is None and not self.local.base.incarnation and durable.unlisted_keys(Record(incarnation=1)):
                     # A log that no head lists is left of a conversation that was lost or deleted: nothing of it may come back.
                     self.local.first_incarnation = self.local.next_incarnation(1, None)
@@ -291,7 +295,7 @@ class Conversation:
                 if not draft.incarnation or (known is not None and known.version == draft.version):
                     return
                 missing = missing_turns(draft, known)
-                if not _begins_log(draft, known):
+                if not begins_log(draft, known):
                     self._redact_log(draft, known)
                     if len(ended_turns(draft, missing, self._clock() - OPEN_SECONDS)) >= self._flush_every:
                         missing = self._put_turns(draft, missing)
@@ -349,7 +353,7 @@ class Conversation:
                 if not loggable and missing == known.unlogged:
                     return True
                 record = replace(record, version=max(record.version, known.version).marked())
-        if _begins_log(record, known):
+        if begins_log(record, known):
             # A log without a head is taken for the rest of a deleted conversation, so the head comes first.
             if not self._put_head(record, head_record(record, missing, known)):
                 return False
@@ -590,11 +594,6 @@ class Conversation:
     def _pause(attempt: int, tier: str = "durable") -> None:
         note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
         sleep(random.uniform(0.0, min(0.05, 0.001 * 2**attempt)))  # noqa: S311 - jitter
-
-
-def _begins_log(record: Record, head: Record | None) -> bool:
-    """Tell whether a record's incarnation has no head yet, and so no log."""
-    return head is None or head.incarnation < record.incarnation
 
 
 sleep = time.sleep

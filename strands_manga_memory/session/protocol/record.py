@@ -330,6 +330,11 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
     return [slot for slot in other if slot.key in new and (slot[:2] not in known or slot.key not in shown)]
 
 
+def begins_log(record: Record, head: Record | None) -> bool:
+    """Tell whether a record's incarnation has no head yet, and so no log."""
+    return head is None or head.incarnation < record.incarnation
+
+
 def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
     """Return the turns that a record holds and the log lacks, according to the durable head.
 
@@ -340,7 +345,7 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
     Returns:
         The keys of the turns, each with the number of messages that the log has.
     """
-    if head is None or head.incarnation < record.incarnation:
+    if head is None or begins_log(record, head):
         return dict.fromkeys(record.turns, 0)
     missing = {}
     for key, turn in record.turns.items():

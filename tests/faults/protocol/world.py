@@ -152,7 +152,8 @@ class World:
         self.half_redacted: set[str] = set()
         self.hot_copies: list[Any] = []
         self.durable_copies: list[Any] = []
-        self.is_rolled_back = self.is_lossy = self.is_hot_older = False
+        self.is_rolled_back = self.is_lossy = False
+        self.gone_back: set[TurnKey] = set()
         self._holders: dict[str, Process] = {}
         self.losses = self.head_incarnation = self.carries_from = 0
         self.calls: Counter[str] = Counter()
@@ -259,8 +260,7 @@ class World:
                 continue
             if author is None or (self.is_rolled_back and said.key not in author.hold.local.base.turns):
                 said.is_excused = True
-        if self.is_hot_older:
-            self._note_unlisted()
+        self._note_unlisted()
 
     def add_holder(self, process: Process) -> None:
         """Take note of a process, a reader or a sweeper that may hold a record."""
@@ -273,12 +273,22 @@ class World:
         """
         busy = {task.owner for task in self.tasks}
         alive = [one.hold.local.base for one in self._holders.values() if one in self.processes or one.name in busy]
-        hot = HotTier(self.hot.store, "s/A:a", codec=_CODEC, keeps_log=False).read(touch=False)
-        known = [record for record in (hot, self._read_head(), *alive) if record is not None]
-        for said in self.said.values():
-            is_logged = bool(said.texts) and said.texts[0] in self.durable.texts() | self.durable.redacted()
-            if is_logged and not any(said.key in record.seen or record.has_forgotten(said.key) for record in known):
-                said.is_unlisted = True
+        logged = self.durable.texts() | self.durable.redacted()
+        for key in list(self.gone_back):
+            said = self.said.get(key)
+            if said is None or self._is_listed(key):
+                self.gone_back.discard(key)
+            if said is not None:
+                is_logged = bool(said.texts) and said.texts[0] in logged
+                is_gone = key in self.gone_back and not any(key in record.seen for record in alive)
+                said.is_unlisted = is_logged and is_gone
+
+    def _is_listed(self, key: TurnKey) -> bool:
+        records = (self._read_hot(), self._read_head())
+        return any(record is not None and (key in record.seen or record.has_forgotten(key)) for record in records)
+
+    def _read_hot(self) -> Record | None:
+        return HotTier(self.hot.store, "s/A:a", codec=_CODEC, keeps_log=self.tiers == "hot").read(touch=False)
 
     def _read_head(self) -> Record | None:
         table: Any = self.durable.store
@@ -590,7 +600,10 @@ class World:
         """The hot tier goes back to a copy, or loses everything."""
         self.hot.go_back(self.hot_copies[number % len(self.hot_copies)] if number >= 0 and self.hot_copies else None)
         self.is_lossy = True
-        self.is_hot_older = self.is_hot_older or number >= 0
+        is_older = self._read_hot() is not None
+        self.gone_back = {key for key in self.said if is_older and not self._is_listed(key)}
+        for said in self.said.values():
+            said.is_unlisted = False
         self._note_loss("hot")
 
     def restore_durable(self, number: int) -> None:
