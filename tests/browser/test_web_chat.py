@@ -268,8 +268,8 @@ async def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(vi
     restored = page.locator("#restored")
     await expect(restored).to_contain_text("in the middle of an answer", timeout=60_000)
     await expect(restored).to_contain_text("restored 1 finished turn, each as it was")
-    # A question is stored with its turn, or a second after it was asked: this one may be lost with its worker.
-    assert await transcript(page) in (said, [*said, "Recommend me something to read.", "(This was not answered.)"])
+    assert (await transcript(page))[:2] == said
+    assert await transcript(page) == [*said, "Recommend me something to read.", "(This was not answered.)"]
     assert await page.locator("#worker").inner_text() != worker
     assert "mystery" in await say(page, "What is my favorite genre?")
 

@@ -11,12 +11,18 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.session import TieredSessionManager, session_agent
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable
 from tests import servers
 from tests.faults import talk
 from tests.faults.kill import Stores
+
+
+@pytest.fixture(autouse=True)
+def _turns_are_saved_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may hold a turn up; tests that count store calls must not see it saved in parts."""
+    monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 1.0)
 
 
 @pytest.fixture(scope="session")

@@ -89,7 +89,7 @@ def _worker(stores: Stores, ledger: Ledger, seed: int, turns: int) -> Child:
 
 def _work(parent: Child, stores: Stores, ledger: Ledger, rng: random.Random, turns: int) -> None:
     logging.disable(logging.CRITICAL)
-    # Often a turn is saved in its middle, as one of more than a second would be.
+    # Often a turn is saved in its middle, as one of more than a quarter of a second would be.
     session_agent._PENDING_SECONDS = rng.choice([1.0, 0.02, 0.001])
     sessions = stores.manager(ledger.session, flush_every=rng.choice([1, 2, 5]))
     window = ledger.window_size

@@ -88,7 +88,7 @@ class Chat:
         task.add_done_callback(self._running.discard)
 
     async def in_the_middle(self, question: str) -> None:
-        """Wait until an answer is on its way; ask something if none is.
+        """Wait until an answer is on its way and its question is stored; ask something if none is.
 
         Raises:
             BusyError: Too many are under way.
@@ -97,7 +97,8 @@ class Chat:
             self.say(question)
         turn = self._turns[-1]
         for _ in range(100):
-            if len(turn["answer"]) > 40 or turn["done"]:
+            is_stored = not self._shop.memory.stats()["unsaved_messages"]
+            if (len(turn["answer"]) > 40 and is_stored) or turn["done"]:
                 return
             await asyncio.sleep(0.05)
 
