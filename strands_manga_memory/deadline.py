@@ -21,7 +21,7 @@ class DeadlineError(TimeoutError):
 
 
 def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return the asynchronous form of a blocking function: it runs in a thread, and the event loop goes on."""
+    """Return the asynchronous form of a blocking function: it runs in a thread, and the event loop continues."""
 
     @functools.wraps(call)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -179,7 +179,7 @@ class UserTier:
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return ``base`` with this tier, or its own where this tier is unknown."""
+        """Return ``base`` with this tier, or unchanged if this tier is unknown."""
         return replace(base, tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier))
 
     def _current(self) -> str | None:

@@ -440,7 +440,7 @@ class MangaMemory:
         return dataclasses.replace(scope, session_id=session_id)
 
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
-        """Let a conversation go back to the end of a turn; see ``TieredSessionManager.rewind``."""
+        """Return a conversation to the end of a turn; see ``TieredSessionManager.rewind``."""
         self.session(scope).rewind(at_turn)
 
     def finalizer(self, model: Model | language.SessionSummarizer | None = None) -> SessionFinalizer:

@@ -167,7 +167,7 @@ class SessionFinalizer:
         return stored
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Let the grace of a user who has just disconnected begin: as long as the time to live; a return within it resumes.
+        """Start the grace period of a user who has just disconnected; it has the length of the time to live.
 
         Returns:
             Whether there is a conversation in the hot tier; the sweeper finalizes it when the grace is over.

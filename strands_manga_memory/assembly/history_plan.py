@@ -28,7 +28,7 @@ _RECALLED = 1_024
 
 @dataclass(frozen=True)
 class HistoryPlan:
-    """How the history of an agent is kept small. Budgets that are not set follow the window of the agent's model.
+    """Plan of an agent's history manager. Budgets that are not set follow the window of the agent's model.
 
     Attributes:
         settings: Settings of its history, its summaries and its recall.

@@ -1,4 +1,4 @@
-"""Provenance: where the texts about a user in an agent's last request came from, and how one of them is retracted."""
+"""Provenance: origins of the texts about a user in an agent's last request, and the retraction of such a text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A text about the user or the task that stood in a request, and where it came from.
+    """A text about the user or the task in a request, and its origin.
 
     Attributes:
         kind: Its kind.

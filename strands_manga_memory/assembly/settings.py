@@ -69,7 +69,7 @@ class SettingsError(ValueError):
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the problem of a name that is no setting, with the closest known name."""
+    """Return the error text for an unknown setting, with the closest known name."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
@@ -183,7 +183,7 @@ class MangaMemorySettings(BaseModel):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **values: Any) -> MangaMemorySettings:
-        """Return the settings that the variables and, over them, ``values`` name.
+        """Return the settings of the variables; ``values`` take precedence.
 
         Args:
             environ: The variables. Default those of the process.
@@ -208,7 +208,7 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError(problems) from None
 
     def over(self, **asked: Any) -> MangaMemorySettings:
-        """Return these settings with those over them that are not None.
+        """Return these settings with the given ones in their place, except those that are None.
 
         Raises:
             ValueError: One is not allowed. The message names it and the allowed values.

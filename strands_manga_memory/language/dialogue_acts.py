@@ -393,7 +393,7 @@ def _without_refusal(said: str, before: str) -> str:
 
 
 def _question(before: str) -> str:
-    """Return the question a message ends with; nothing if it ends with none."""
+    """Return the question at the end of a message; empty if there is none."""
     before = before.rstrip()
     if not before.endswith("?"):
         return ""

@@ -108,7 +108,7 @@ def _is_title_case(text: str) -> bool:
 
 
 def _title(match: re.Match[str]) -> str | None:
-    """Return a title that brackets of titles or the words around a quotation mark as such; other quoted text is none."""
+    """Return a title: text in title brackets, or a quotation next to words for books; other quoted text is no title."""
     brackets, inside = match["value"][0], match["value"][1:-1].strip()
     is_named = match["named"] is not None or match["label"] is not None
     is_marked = is_named or match["before"] is not None or match["after"] is not None

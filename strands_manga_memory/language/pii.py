@@ -74,7 +74,7 @@ def is_us_phone(text: str) -> bool:
 
 
 def is_international_phone(text: str) -> bool:
-    """Return whether a number with its country's code may exist."""
+    """Return whether a phone number with its country code is possible."""
     import phonenumbers
 
     try:
@@ -84,7 +84,7 @@ def is_international_phone(text: str) -> bool:
 
 
 def is_ip_address(text: str) -> bool:
-    """Return whether a text is an address of the internet's protocol, and of no machine itself."""
+    """Return whether a text is an IP address, other than a loopback or unspecified one."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -280,7 +280,7 @@ _remembered_without = lru_cache(_REMEMBERED)(_without)
 
 
 def redact_value_identifiers(value: Any) -> Any:
-    """Return a JSON value whose texts, and numbers that are identifiers, are replaced as by ``without_identifiers``."""
+    """Return a JSON value whose texts, and numbers that are identifiers, are replaced as by ``redact_identifiers``."""
     if isinstance(value, dict):
         return {key: redact_value_identifiers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -95,7 +95,7 @@ def split_values(text: str) -> list[str]:
 
 
 def remove_values(text: str, value: str) -> str:
-    """Return the values of a slot but those that mean the same as one of ``value``."""
+    """Return the values of a slot without those that mean the same as a value in ``value``."""
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
@@ -361,7 +361,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the preferences that an object names; one that names nothing known is a like or a dislike as it stands."""
+    """Return the preferences that an object names; an object without known values is a like or dislike in its own words."""
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)
@@ -378,7 +378,7 @@ _LONGEST_THING = 60
 
 
 def _is_at_hand(thing: str) -> bool:
-    """Whether an object is a single item or a service of the shop, and no kind of things."""
+    """Return whether an object is a single item or a service of the shop, not a kind of things."""
     return _SHOP.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
     )

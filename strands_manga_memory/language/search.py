@@ -378,7 +378,7 @@ class LexicalIndex(Generic[_Name]):
         self._database.execute("INSERT INTO texts(texts, rank) VALUES ('rank', ?)", (f"bm25(1.0, {_NEAR_WEIGHT})",))
 
     def __len__(self) -> int:
-        """Return how many texts there are."""
+        """Return the number of texts."""
         return len(self._rows)
 
     @property
@@ -477,7 +477,7 @@ class Days(NamedTuple):
     last: date
 
     def __contains__(self, day: object) -> bool:
-        """Whether a day is one of them."""
+        """Return whether a day is one of these days."""
         return isinstance(day, date) and self.first <= day <= self.last
 
 
@@ -533,7 +533,7 @@ def _period(unit: str, back: int, today: date) -> Days:
 
 
 def _latest(said: dict[str, str | None], today: date) -> Days | None:
-    """Return the latest such month, or day of a month, that has begun; None if there is no such day."""
+    """Return the days of a named month, or the day in it, in the latest year in which it has begun; None if it is no date."""
     name, day = said["month"] or "", said.get("day") or said.get("before")
     month = int(name) if name.isdigit() else _MONTHS.index(name) + 1
     for year in (today.year, today.year - 1):

@@ -228,7 +228,7 @@ _OF_MYSELF = any_language("summaries.of_myself")
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return the questions of the user that got no answer, or one that puts it off."""
+    """Return the questions of the user without an answer, or with an answer that postpones one."""
     found: list[str] = []
     for at, (role, text) in enumerate(lines):
         if role != "user" or not _is_question(text):
@@ -422,7 +422,7 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Whether a text has the values of a slot and most of its other words in any of their forms."""
+    """Return whether a text has the values of a slot, and most of its other words in any form."""
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False

@@ -137,16 +137,16 @@ class Value:
     unit: str = ""
 
     def is_like(self, other: Value) -> bool:
-        """Whether the one can take the place of the other."""
+        """Return whether one value can replace the other."""
         return self.type == other.type and self.unit == other.unit
 
     @property
     def is_definite(self) -> bool:
-        """Whether its subject is known: that of a number alone is not."""
+        """Whether the subject of the value is known. It is unknown for a number alone."""
         return self.type != _NUMBER or self.unit != ""
 
     def differs_from(self, other: Value) -> bool:
-        """Whether the two certainly mean different things: a weekday may be a date, and five o'clock 17:00."""
+        """Return whether two values certainly differ: a weekday may be the same as a date, and five o'clock as 17:00."""
         if self.type == "time":
             return _on_the_dial(self.form) != _on_the_dial(other.form)
         return self.form != other.form and self.form[:1].isdigit() == other.form[:1].isdigit()
@@ -236,7 +236,7 @@ def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
 
 @lru_cache(_REMEMBERED)
 def _topic(text: str) -> frozenset[str]:
-    """The words a text is about: its longer ones, without numbers and without those of correcting."""
+    """Return the topic words of a text: its longer words, without numbers and words of corrections."""
     return frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha() and word not in _CORRECTING)
 
 
@@ -354,7 +354,7 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence that a later one on it replaces: "my budget is", or an e-mail address."""
+        """Return the key of a sentence, such as "my budget is"; a later sentence with the same key replaces it."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type

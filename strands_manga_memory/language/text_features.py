@@ -27,7 +27,7 @@ _WORK, _PAUSE = 0.001, 0.000_1
 def yielding(items: Iterable[_T]) -> Iterator[_T]:
     """Yield items, and let other threads run for a tenth of a millisecond after each millisecond of work.
 
-    A busy thread gives the interpreter away only every 5 ms: so long the loop would stand still at each of its steps.
+    Otherwise a busy thread keeps the interpreter for 5 ms at a time, and the event loop waits as long at each step.
     """
     began = time.perf_counter()
     for item in items:
@@ -206,7 +206,7 @@ def condense(sentence: str) -> str:
 
 
 def is_empty_word(word: str) -> bool:
-    """Whether a word, in lower case, carries nothing by itself."""
+    """Return whether a word, in lower case, has no meaning of its own."""
     return word in _CARRIES_NOTHING
 
 
@@ -283,7 +283,7 @@ class TextFeatures:
 
 @functools.lru_cache(4_096)
 def cached_features(number: bool, names: int, time: bool, wants: bool, asks: bool, tells: bool) -> TextFeatures:  # noqa: FBT001 - a cache's key
-    """Return one and the same object for all texts that show the same."""
+    """Return one object for all texts with equal features, to save memory."""
     return TextFeatures(number, names, time, wants, asks, tells)
 
 
@@ -367,7 +367,7 @@ _SETTLED_BAD = ("二度と", "な", "ま", "い")
 
 
 def sentiment_score(text: str) -> int:
-    """Return how much better than ill a text speaks: above 0 well, below 0 ill, 0 neither.
+    """Return the sentiment of a text: above 0 positive, below 0 negative, 0 neutral.
 
     Args:
         text: A sentence or a clause, in English or Japanese, without the names of things: *horror* is no complaint.
@@ -389,7 +389,7 @@ def sentiment_score(text: str) -> int:
 
 
 def is_evaluative(text: str) -> bool:
-    """Return whether a text holds an evaluating word, be it negated: who does not hate a thing takes no side by that."""
+    """Return whether a text has an evaluating word, negated or not."""
     lower = text.replace("\u2019", "'").lower()
     return (
         EN.sentiment.unopposed.search(lower) is not None

@@ -84,7 +84,7 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether nothing speaks against the draft; it may still lack facts."""
+        """Whether the draft has no problems; it may still lack facts."""
         return not self.problems
 
 

@@ -169,7 +169,7 @@ class AgentConversation:
         return _is_nothing(hold.hot.record) and not head.is_closed
 
     def _is_over(self, *, inspect: bool) -> bool:
-        """Tell whether its session has ended, or it is not to be taken up again as it left the hot tier."""
+        """Return whether the session has ended, or whether it left the hot tier and must not be continued."""
         hold, tiers, base = self.hold, self.tiers, self.local.base
         now, hot = tiers.clock(), hold.hot
         is_hot = hot is not None and not _is_nothing(hot.record)
@@ -324,7 +324,7 @@ class AgentConversation:
             self._captured = entries_of(snapshot), notes_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store announced values of a conversation that has messages as metadata, as far as they changed."""
+        """Store announced values that changed as metadata, if the conversation has messages."""
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
         if changes and self.message_count and self._life == self.local.life:
@@ -351,7 +351,7 @@ class AgentConversation:
 
     @property
     def has_news(self) -> bool:
-        """Whether a store had something that the agent was not given, such as a deletion."""
+        """Whether a store has changes that the agent has not been given, such as a deletion."""
         return self.local.has_news or self._life != self.local.life or self._has_new_states
 
     @property
@@ -402,7 +402,7 @@ class AgentConversation:
 
     @property
     def snapshot(self) -> dict[str, Any]:
-        """The stored states, by the names of a Strands snapshot; raises ``CorruptRecordError`` if they make no sense."""
+        """The stored states, by the names of a Strands snapshot; raises ``CorruptRecordError`` if they are malformed."""
         with self.lock, trusted(self.place.conversation):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
@@ -549,7 +549,7 @@ class AgentConversation:
 
 
 def _check_merge(states: Mapping[str, Any], found: Record, *, on_conflict: OnConflict) -> None:
-    """Note that changes of two writers are joined; raise ``ConflictError`` if they must not be."""
+    """Log that changes of two writers are joined; raise ``ConflictError`` if they must not be joined."""
     if on_conflict == "raise":
         raise ConflictError("someone else saved the conversation, on_conflict is 'raise': build the agent anew")
     if is_interrupted(states) or is_interrupted({name: entry.value for name, entry in found.states.items()}):
@@ -574,7 +574,7 @@ def _identity(dumped: bytes) -> str | None:
 
 
 def _loaded(dumped: bytes) -> Any:
-    """Return a message of the log; None if it is none."""
+    """Parse a message of the log; None if the value is no message."""
     try:
         message = load(dumped)
     except KeyMissingError:

@@ -185,6 +185,6 @@ def references(messages: Iterable[Message]) -> set[str | None]:
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end, whether this thread has an event loop or not."""
+    """Run a coroutine to its end, whether or not this thread has an event loop."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()

@@ -115,7 +115,7 @@ class ConversationSaver:
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Tell whether the tier that lasts lacks a change."""
+        """Return whether a change is missing in the tier that outlives the process."""
         local = self._hold.local
         with local.lock:
             if local.is_dirty:
@@ -175,7 +175,7 @@ class ConversationSaver:
             self._needs_flush = True  # the conversation began in the hot tier, as the durable one is away
 
     def _catch_up_hot(self) -> None:
-        """Try a hot tier that is down again: with nothing left to save nobody else would before the next turn."""
+        """Try again a hot tier that is down: without changes to save nobody else tries before the next turn."""
         if self._hold.hot is None or self.hot_health.is_up:
             return
         with suppress(StoreUnavailableError):  # the durable tier has everything
@@ -239,7 +239,7 @@ _MOST_SECONDS = 5.0  # that a turn waits while the tier answers, but other write
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until the first tier has it, within its deadline. A cancelled caller cancels nothing.
+    """Wait, within its deadline, until the first tier has a save. If the caller is cancelled, the save continues.
 
     Raises:
         StoreUnavailableError: It was not saved in time, and that is not to be put up with.
@@ -278,7 +278,7 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
 
 
 def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must: bool = False) -> None:
-    """Wait off an event loop until it is stored, within the deadline of a ``tier``.
+    """Wait off an event loop until a save is stored, within the deadline of a ``tier``.
 
     Raises:
         StoreUnavailableError: It was not stored in time, and it ``must`` be, or that is not to be put up with.
@@ -293,7 +293,7 @@ def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must:
 
 
 async def settled(future: Future[None], tiers: Tiers) -> None:
-    """Wait on an event loop as ``wait_for`` does off it. A cancelled caller cancels nothing."""
+    """Wait on an event loop as ``wait_for`` does off it. If the caller is cancelled, the save continues."""
     waiter = awaitable(future)
     try:
         await asyncio.wait([waiter], timeout=tiers.durable_deadline)

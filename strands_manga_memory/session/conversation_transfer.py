@@ -135,7 +135,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
 
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
-    """Let a conversation go back to the end of one of its turns; later turns are deleted.
+    """Return a conversation to the end of one of its turns; later turns are deleted.
 
     A live agent continues with the shortened history at its next turn; its unsaved changes are dropped, as after a deletion.
 

@@ -59,7 +59,7 @@ def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | Non
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
-    """Return that entry; None likewise."""
+    """Return a session's entry in its user's directory; None if the session has no user."""
     key = directory_key(session, ids)
     if key is None:
         return None
@@ -96,7 +96,7 @@ _IDS = ("session", "user", "tenant", "member")
 
 @dataclass(frozen=True)
 class ExpiryEntry:
-    """When to look at a conversation, its original ids, and until when somebody does just that."""
+    """Entry of the expiry index: when a sweeper checks a conversation, its original ids, and the lease of a sweeper."""
 
     place: Place
     due: int
@@ -122,7 +122,7 @@ class ExpiryIndex:
         return [cls._item(entry), {"session_id": partition, "sk": sort, "due": entry.due}]
 
     def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
-        """Yield the entries whose time has come, from bucket ``start`` on."""
+        """Yield the due entries, from bucket ``start`` on."""
         for number in range(start, start + BUCKETS):
             for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
                 due, _, name = str(item["sk"]).partition("#")
@@ -147,7 +147,7 @@ class ExpiryIndex:
         self.remove(entry)
 
     def remove(self, entry: ExpiryEntry) -> None:
-        """Forget a conversation that is there no more."""
+        """Remove the entry of a conversation that no longer exists."""
         self._table.delete(*self._key(entry))
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
@@ -178,7 +178,7 @@ def finalized_key(place: Place) -> Key:
 
 @dataclass(frozen=True)
 class Listing:
-    """A session that is listed; it ``waits`` if it was deleted without the hot tier, which may still have a copy."""
+    """A listed session. It ``waits`` if it was deleted while the hot tier, which may have a copy, did not answer."""
 
     scope: ConversationScope
     waits: bool
@@ -205,7 +205,7 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Listi
 
 
 def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None) -> None:
-    """Have a deleted session listed no more, or as one that waits until (seconds since 1970) its last hot copies have ended."""
+    """Remove a deleted session from the directory, or list it as waiting until its last hot copies have expired."""
     entry = directory_entry(session, ids)
     if entry is not None and waits_until is not None:
         table.put({**entry, "state": DELETED, table.schema.ttl: int(waits_until) + 1})

@@ -166,7 +166,7 @@ class SessionAgent:
         conversation.saver.request_soon(_PENDING_SECONDS)
 
     def redact(self, message: Message) -> list[Future[None]]:
-        """Put ``message`` in place of the original everywhere; the returned futures end when that is stored."""
+        """Replace the original by ``message`` everywhere; the returned futures end when the replacement is stored."""
         is_known = self.conversation.redact(message)
         futures = [self.conversation.saver.request_redaction()] if is_known else []
         replace_in_stash = stash_replacement(self.agent, message)

@@ -69,7 +69,7 @@ class SessionMembers:
         _members.add(self)
 
     def agent_id(self, agent_id: str | None) -> str:
-        """Return the id of an agent: the scope's by default, or that of the only one there is."""
+        """Return the id of an agent: by default the scope's, or that of the only agent."""
         if agent_id is not None:
             return checked_id("agent_id", agent_id)
         if self.scope is not None:
@@ -78,11 +78,11 @@ class SessionMembers:
         return live[0] if len(live) == 1 else "default"
 
     def place(self, kind: Kind, id_: str) -> Place:
-        """Return where a conversation is kept."""
+        """Return the place of a conversation in the stores."""
         return Place.of(self._storage_id, kind, id_)
 
     def new(self, kind: Kind, id_: str, *, keeps_window: bool = True, tiers: Tiers | None = None) -> AgentConversation:
-        """Return a conversation of which nothing is known yet; ``tiers`` are others than the session's."""
+        """Return a conversation that has not been read; ``tiers`` replace those of the session."""
         base = {**self._ids, "member": id_}
         return AgentConversation(self.place(kind, id_), tiers or self._tiers, ids=base, keeps_window=keeps_window)
 

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class EndedConversation:
-    """A conversation whose time to live is over, or that was closed.
+    """A conversation that has expired or was closed.
 
     Args:
         place: The conversation.
@@ -57,7 +57,7 @@ class EndedConversation:
 
     @property
     def record(self) -> Record:
-        """The record of the conversation, as far as it was read."""
+        """The record of the conversation, as it was last read."""
         return self.hold.local.base
 
     @property
@@ -365,7 +365,7 @@ class SessionSweeper:
 
 
 def _tried(work: Callable[[], bool]) -> bool:
-    """Do work on one conversation; an error there keeps no other from being swept."""
+    """Do work on one conversation; its errors are logged, so that the others are swept."""
     try:
         return work()
     except Exception as error:

@@ -163,7 +163,7 @@ class LogRepository:
         ]
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Put a message in place of the one that has its ``message_id``, in log and window; it keeps its ``tracking_id``.
+        """Replace the message with the same ``message_id`` in log and window; it keeps its ``tracking_id``.
 
         Raises:
             ValueError: It is another session, or there is no such message.
@@ -204,7 +204,7 @@ class StoredSession:
         self.session_id = session_id if isinstance(session_id, str) else session_id.storage_session_id
 
     def exists(self, agent_id: str | None = None) -> bool:
-        """Tell whether a conversation of this agent (default: the scope's) is stored in a tier."""
+        """Return whether a conversation of this agent (default: the scope's) is stored in a tier."""
         return self._members.new("A", self._members.agent_id(agent_id)).open(inspect=True) is not None
 
     def delete_session(self) -> None:
@@ -314,7 +314,7 @@ class StoredSession:
     fork_async = in_thread(fork)
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
-        """Let the conversation go back to the end of one of its turns; later turns are deleted. State as with ``fork``.
+        """Return the conversation to the end of one of its turns; later turns are deleted. State as with ``fork``.
 
         An agent of this process has the shortened history at its next turn. An agent of another process has it then too with
         ``refresh="turn"``; without, its next turn is dropped, as after a deletion.

@@ -196,7 +196,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Put the redacted message in place of the original in everything that is kept.
+        """Replace the original by the redacted message in all stored content.
 
         Waits until each tier that answers has it, at most ``durable_deadline``. On an event loop it returns at once, and the
         agent's next hook waits, at the latest at the end of the turn. Nothing that is stored later has the original.

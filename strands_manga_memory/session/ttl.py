@@ -182,7 +182,7 @@ def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
 
 
 def _more(now: Mapping[int, int], stored: Mapping[str, int]) -> dict[int, int]:
-    """Return the counts that are not stored yet."""
+    """Return the counts that have not been stored."""
     rest = {bucket: count - stored.get(str(bucket), 0) for bucket, count in now.items()}
     return {bucket: count for bucket, count in rest.items() if count}
 

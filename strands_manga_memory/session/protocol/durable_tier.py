@@ -128,7 +128,7 @@ class DurableTier:
         return self._head is not None and bool((self._head.item or {}).get(HOT))
 
     def forget(self) -> None:
-        """Take nothing for granted of the head."""
+        """Discard the known head, so that the next operation reads it."""
         self._head = None
 
     # The head

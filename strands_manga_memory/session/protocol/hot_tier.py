@@ -116,7 +116,7 @@ class HotTier:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the store is known to have nothing, not even the mark of a deletion."""
+        """Whether the store is known to have nothing, not even a tombstone."""
         return self._stored is not None and self._stored.expect is None and self._stored.epoch == 1
 
     @property
@@ -130,7 +130,7 @@ class HotTier:
         return None if self._stored is None else self._stored.expires_in
 
     def forget(self) -> None:
-        """Take nothing for granted of the store's content."""
+        """Discard the known content, so that the next operation reads the store."""
         self._stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:

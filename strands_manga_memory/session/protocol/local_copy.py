@@ -106,7 +106,7 @@ class LocalCopy:
         return self._open is not None or self._skips_rest
 
     def begin_at(self, created: float) -> None:
-        """Let a conversation of which nothing is stored have begun at a time, in seconds since 1970."""
+        """Set the time at which a conversation without stored content began, in seconds since 1970."""
         with self.lock:
             self.base = replace(self.base, created=created)
 
@@ -166,18 +166,18 @@ class LocalCopy:
             self.window = place_slots(kept, grown_slots(kept, self.window, before), self.window)
 
     def close(self) -> None:
-        """Note that the durable tier is to be given everything; the next message withdraws that."""
+        """Request that the durable tier gets all content; the next message cancels the request."""
         with self.lock:
             if not self.base.is_empty or self.own:
                 self._changes[CLOSED] = True
 
     def set_states(self, states: Mapping[str, Any]) -> None:
-        """Take state entries by name; entries that are equal to the stored ones are no change."""
+        """Set state entries by name; entries that are equal to the stored ones are no change."""
         with self.lock:
             self._changes.update(states)
 
     def set_notes(self, notes: Any) -> None:
-        """Take the state of the conversation manager, which belongs to the window."""
+        """Set the state of the conversation manager, which belongs to the window."""
         with self.lock:
             self._notes = (notes,)
 
@@ -194,7 +194,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes[0]
 
     def adopt_window(self) -> tuple[Slot, ...]:
-        """Let the stored window be the agent's history, and return it."""
+        """Make the stored window the agent's history, and return it."""
         with self.lock:
             self.view, self.has_news, self.is_overruled, self._notes = self.window, False, False, None
             return self.view
@@ -254,7 +254,7 @@ class LocalCopy:
             return self.is_loaded and not self.was_stored and not self.base.incarnation and self.head_copy is None
 
     def draft(self) -> Record:
-        """Return the base with the changes, under a version of its own unless a tier has just that."""
+        """Return the base with the changes, under a new version unless a tier already has this content."""
         with self.lock:
             base = self.base
             if not self.has_work() and (not base.incarnation or self.is_stored()):
@@ -385,7 +385,7 @@ class LocalCopy:
         self.has_news = self.is_overruled = bool(self.view)
 
     def has_work(self) -> bool:
-        """Tell whether the agent changed anything that the base lacks."""
+        """Return whether the agent has changes that the base lacks."""
         if self.unsaved() or self._changed_states():
             return True
         if self._notes is not None and not self.is_overruled and self._notes[0] != self.base.notes:
@@ -393,7 +393,7 @@ class LocalCopy:
         return self.window != self.base.window
 
     def is_stored(self) -> bool:
-        """Tell whether a tier has the base unchanged."""
+        """Return whether a tier has the base unchanged."""
         return any(
             copy is not None and copy.version == self.base.version and copy.has_content_of(self.base)
             for copy in (self.hot_copy, self.head_copy)
@@ -434,7 +434,7 @@ class LocalCopy:
     # Inside
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
-        """Tell whether a record that was read has changes of another writer, and this process has unsaved ones."""
+        """Return whether a record that was read has changes of another writer while this process has unsaved ones."""
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation) or not self.has_work():
             return False

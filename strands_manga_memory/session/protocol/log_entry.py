@@ -1,4 +1,4 @@
-"""Messages of a conversation's log with their numbers, and positions from which a reader goes on."""
+"""Messages of a conversation's log with their numbers, and positions from which a reader continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strands_manga_memory.session.protocol.record import CONTINUES, Slot, TurnKe
 
 
 class LogPosition(NamedTuple):
-    """Position of a message in the log, from which a reader goes on towards the beginning.
+    """Position of a message in the log, from which a reader continues towards the beginning.
 
     Args:
         seq: Number of the message in the log, from 1.
@@ -30,7 +30,7 @@ class LogPosition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> LogPosition:
-        """Return the position that a text stands for; raise ``ValueError`` for any other text."""
+        """Parse a position; raise ``ValueError`` if the text is none."""
         try:
             seq, turn, number, key = text.split(".", 3)
             return cls(int(seq), int(turn), int(number), TurnKey.parse(key))
@@ -68,5 +68,5 @@ class LogEntry:
         return record | ({"revision": self.revision} if self.revision else {})
 
     def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the entry with a number and a turn number that are greater by some."""
+        """Return the entry with its number and turn number increased."""
         return replace(self, seq=self.seq + by, turn=self.turn + turns)

@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Other content of a message. Of two replacements the one of the higher revision stands."""
+    """Replaced content of a message. Of two replacements the one with the higher revision is valid."""
 
     revision: int
     message: Any
@@ -104,7 +104,7 @@ class Turn:
 
     @property
     def form(self) -> str:
-        """Text that is the same for copies of the turn that hold the same."""
+        """Text that is equal for copies of the turn with equal content."""
         redacted = ",".join(f"{at}.{times}" for at, times in sorted(self.redacted.items()))
         return f"{len(self.messages)}{'+' if self.is_open else ''}:{redacted}"
 
@@ -206,7 +206,7 @@ class Record:
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Tell whether the record has not seen all of a turn."""
+        """Return whether the record has not seen all of a turn."""
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -217,7 +217,7 @@ class Record:
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
-        """Return a window in which redacted messages have no other form than their replacement."""
+        """Return a window in which redacted messages have only their replacement as form."""
         if not self.redactions:
             return tuple(window)
         return tuple(
@@ -358,7 +358,7 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return the turns among some that the log may have: those that ended, or whose author has been silent since a time."""
+    """Return the turns that may be put into the log: they ended, or their author has added nothing since a time."""
     found = {key: record.turns[key] for key in keys if key in record.turns}
     return {key for key, turn in found.items() if not turn.is_open or max(turn.times, default=silent_since + 1) <= silent_since}
 
@@ -384,7 +384,7 @@ def _is_counted(record: Record, key: TurnKey) -> bool:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
-    """Tell whether a turn that the newer record has forgotten had been seen: it had, unless nobody ever logged it."""
+    """Return whether the newer record had seen a turn that it no longer lists: it had if the turn was ever logged."""
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
 
@@ -416,5 +416,5 @@ def _united(
 
 
 def latest_replacements(one: Mapping[int, Replacement], other: Mapping[int, Replacement]) -> dict[int, Replacement]:
-    """Return the replacements of a turn's messages, of two of a message the newer one."""
+    """Return the union of two sets of replacements of a turn; for each message the newer replacement."""
     return {at: max(found for found in (one.get(at), other.get(at)) if found is not None) for at in {**one, **other}}

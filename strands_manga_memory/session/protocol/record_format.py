@@ -61,7 +61,7 @@ def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
 
 
 def is_text(data: bytes) -> bool:
-    """Tell whether a stored form is JSON text that a person can read."""
+    """Return whether a stored form is JSON text that a person can read."""
     if not data.startswith(_HEAD) or b"\\ud" in data:
         return False
     try:
@@ -140,7 +140,7 @@ def turn_object(key: TurnKey, turn: Turn) -> dict[str, Any]:
 
 
 def turn_of(value: Mapping[str, Any]) -> tuple[TurnKey, Turn]:
-    """Return the turn that ``turn_object`` made an object of, with its key."""
+    """Parse a turn and its key: the inverse of ``turn_object``."""
     messages = tuple(dumped_part(message) for message in value["messages"])
     times = tuple(float(at) for at in value["times"])
     if len(times) != len(messages):
@@ -156,7 +156,7 @@ def entry_object(name: str, entry: Entry) -> dict[str, Any]:
 
 
 def entry_of(value: Mapping[str, Any]) -> tuple[str, Entry]:
-    """Return the state entry that ``entry_object`` made an object of, with its name."""
+    """Parse a state entry and its name: the inverse of ``entry_object``."""
     found = value["value"]
     if isinstance(found, dict) and found.keys() == {"packed"}:
         found = load(dumped_part(found))
@@ -193,7 +193,7 @@ def head_object(record: Record) -> dict[str, Any]:
 
 
 def record_of_head(head: Mapping[str, Any]) -> Record:
-    """Return the record that ``head_object`` made an object of, without its window, turns and state entries."""
+    """Parse a record without its window, turns and state entries: the inverse of ``head_object``."""
     return Record(
         version=version_of(head["version"]),
         incarnation=int(head["incarnation"]),
@@ -223,7 +223,7 @@ def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
 
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
-    """Return the numbers of messages that ``lengths_text`` made a text of."""
+    """Parse numbers of messages by turn: the inverse of ``lengths_text``."""
     entries = [entry.partition(":") for entry in text.split()]
     return {TurnKey.parse(key): int(length or _USUAL_LENGTH) for key, _, length in entries}
 
@@ -320,7 +320,7 @@ def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) ->
 
 
 def redactions_of(value: Mapping[str, Any]) -> dict[TurnKey, dict[int, Replacement]]:
-    """Return the redactions that ``redaction_object`` made an object of."""
+    """Parse redactions: the inverse of ``redaction_object``."""
     return {
         TurnKey.parse(key): {
             int(at): Replacement(int(revision), dumped_part(message)) for at, (revision, message) in found.items()
