@@ -8,7 +8,9 @@ from typing import Any, TypedDict
 
 from strands import Agent
 
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError, unknown_setting
+from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.tiers import Refresh
 from strands_manga_memory.stores import Codec
@@ -31,7 +33,7 @@ class SessionSettings(TypedDict, total=False):
 SESSION_OPTIONS = tuple(SessionSettings.__annotations__)
 AGENT_OPTIONS = tuple(name for name in inspect.signature(Agent).parameters if name not in ("model", "agent_id"))
 """Keyword arguments of ``strands.Agent`` that ``MangaMemory.agent_kwargs`` passes through."""
-SCOPE_OPTIONS = ("user_id", "session_id", "agent_id", "tenant", "session")
+SCOPE_OPTIONS = ("scope", "user_id", "session_id", "agent_id", "tenant", "session")
 PART_OPTIONS = (
     *("history", "max_tokens", "trim_to", "max_turns", "recall", "summary_schedule"),
     *("learn", "task_state", "instructions", "cache_monitor"),
@@ -43,6 +45,26 @@ _CALLS = (
     ((*SCOPE_OPTIONS, *PART_OPTIONS, *AGENT_OPTIONS), "memory.agent(model, ..., {}=...)"),
     (tuple(MangaMemorySettings.model_fields), "defaults=MangaMemorySettings({}=...)"),
 )
+
+
+def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:
+    """Return the scope of a call that takes it, or its ids.
+
+    Args:
+        scope: The scope, or None.
+        ids: ``user_id``, ``session_id``, ``agent_id`` and ``tenant``; None for one that was not given.
+
+    Raises:
+        ValueError: Both are given, or the ids of user and session are missing, or an id is not allowed.
+    """
+    given = {name: value for name, value in ids.items() if value is not None}
+    if scope is None:
+        if missing := [name for name in ("user_id", "session_id") if name not in given]:
+            raise ValueError(f"{' and '.join(missing)} must be given, or scope=ConversationScope(user_id, session_id)")
+        return ConversationScope(**given)
+    if given:
+        raise ValueError(f"scope has every id already: leave out {', '.join(given)}, or scope")
+    return of_kind("scope", scope, ConversationScope)
 
 
 def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, *, similar: Iterable[str] = ()) -> None:

@@ -7,7 +7,6 @@ import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from strands import Agent
@@ -23,6 +22,7 @@ from strands_manga_memory.assembly.agent_options import (
     SessionSettings,
     check_options,
     merge_arguments,
+    scope_of,
     split_options,
 )
 from strands_manga_memory.assembly.history_plan import HistoryPlan
@@ -165,9 +165,7 @@ class MangaMemory:
     def agent(self, model: Model | ModelRouter | str | None = None, **options: Any) -> Agent:
         """Build an agent: ``strands.Agent`` with the keyword arguments of ``agent_kwargs``.
 
-        Example::
-
-            agent = memory.agent(model, user_id="u1", session_id="s1", tools=[search], max_tokens=4_096)
+        Example: ``memory.agent(model, user_id="u1", session_id="s1", tools=[search], max_tokens=4_096)``.
 
         Args:
             model: The model, a router, or the id of a model of Bedrock. Default: the one of Strands.
@@ -181,9 +179,10 @@ class MangaMemory:
     def agent_kwargs(
         self,
         *,
-        user_id: str,
-        session_id: str,
-        agent_id: str = "default",
+        scope: ConversationScope | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
         tenant: str | None = None,
         session: bool = True,
         history: History | None = None,
@@ -208,6 +207,7 @@ class MangaMemory:
         replaces ours, and a ``context_manager`` our conversation manager.
 
         Args:
+            scope: The conversation, instead of the four ids.
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent, unique within the session. Default ``default``, the id of Strands.
@@ -247,20 +247,20 @@ class MangaMemory:
         of_kind("session", session, bool, "True or False")
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         plan = HistoryPlan(wanted, summary_schedule)
-        scope = ConversationScope(user_id, session_id, agent_id, tenant=tenant)
+        scope = scope_of(scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant)
         plugins: list[Plugin] = [] if instructions is False else [agent_parts.make_instructions_plugin(instructions)]
         is_saved = session and own.get("session_manager") is None
         basis = (None if settings else self._prefetched.pop(scope, None)) or self._basis(scope, settings, is_saved=is_saved)
         manager = basis.manager if is_saved else None
         arguments: dict[str, Any] = {"conversation_manager": plan.manager(session=manager, hot=self._stores["hot"])}
-        if agent_id != "default":
-            arguments["agent_id"] = agent_id
+        if scope.agent_id != "default":
+            arguments["agent_id"] = scope.agent_id
         if manager is not None:
             arguments["session_manager"] = manager
         if self.memories is not None or learn not in (None, "nothing"):
-            store = self.user(user_id, tenant=tenant)
-            cache = self._profile_cache(user_id, tenant)
-            plugins.append(user := memory.UserContext(store, cache, session_id=session_id, learn=learn or "rules"))
+            store = self.user(scope.user_id, tenant=scope.tenant)
+            cache = self._profile_cache(scope.user_id, scope.tenant)
+            plugins.append(user := memory.UserContext(store, cache, session_id=scope.session_id, learn=learn or "rules"))
             if manager is not None:
                 manager.when_redacted(user.redacted)
             injection: Any = {"query": user.query, "format": user.collect_found}
@@ -369,10 +369,8 @@ class MangaMemory:
     def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, **settings: Any) -> mcp.GuardedMCPTools:
         """Return the tools of an MCP server, each behind a breaker that all agents of the process share.
 
-        Example: ``memory.agent(model, user_id="u1", session_id="s1", tools=[memory.guard(client)])``.
-
         Args:
-            client: The connection.
+            client: The connection, such as in ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
             policy: Policy of tools without their own. Default: that of the process, 5 failures, 30 s, calls of up to 2 s.
             settings: Further keyword arguments of ``GuardedMCPTools``. Fallback results are stored per tenant and user.
 
@@ -555,15 +553,13 @@ class MangaMemory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
@@ -593,3 +589,12 @@ class MangaMemory:
     fork_async = in_thread(fork)
     rewind_async = in_thread(rewind)
     delete_session_async = in_thread(delete_session)
+    agent_async = in_thread(agent)
+    agent_kwargs_async = in_thread(agent_kwargs)
+    finalize_async = in_thread(finalize)
+    disconnected_async = in_thread(disconnected)
+    forget_user_async = in_thread(forget_user)
+    export_user_async = in_thread(export_user)
+    explain_async = in_thread(explain)
+    retract_async = in_thread(retract)
+    close_async = in_thread(close)

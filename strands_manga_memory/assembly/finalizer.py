@@ -109,6 +109,9 @@ class SessionFinalizer:
             retention=retention,
         )
 
+    def __repr__(self) -> str:
+        return f"SessionFinalizer({self._tiers.store_names})"
+
     def __call__(self, conversation: EndedConversation) -> None:
         """Finalize a conversation that a sweeper has claimed and flushed."""
         for transcript in conversation.transcripts():

@@ -212,6 +212,9 @@ class SessionSweeper:
         self._index = None if durable is None else ExpiryIndex(durable)
         self._tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl, on_store_error="raise")
 
+    def __repr__(self) -> str:
+        return f"SessionSweeper({self._tiers.store_names}, finalizer={self._finalizer!r})"
+
     def run_once(self, *, limit: int = 100) -> int:
         """Sweep up to ``limit`` expired conversations of each tier; return how many were finished.
 

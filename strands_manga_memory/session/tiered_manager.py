@@ -107,6 +107,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         )
         super().__init__(session_id, tiers)
 
+    def __repr__(self) -> str:
+        rules = f"flush_every={self._tiers.flush_every}, refresh={self._tiers.refresh!r}"
+        return f"TieredSessionManager({self.scope or self.session_id!r}, {self._tiers.store_names}, {rules})"
+
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks; the save runs after every other hook, so that it sees their changes."""
         # Methods, of which there is one: of functions made here a process with thousands of agents would have thousands.

@@ -98,6 +98,13 @@ class Tiers:
             **rules,
         )
 
+    @property
+    def store_names(self) -> str:
+        """Classes of the stores, for a ``repr``."""
+        stores = {"hot": self.hot, "durable": self.durable}
+        names = {tier: type(getattr(store, "observes", store)).__name__ for tier, store in stores.items() if store is not None}
+        return ", ".join(f"{tier}={names.get(tier)}" for tier in stores)
+
     def returned(self, away: float, now: float) -> None:
         """Record that a user returns to a conversation ``now``, after some seconds."""
         gaps_of(self.writer, self.durable).add(away, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from strands.session import FileSessionManager
 
 from strands_manga_memory import (
     Codec,
+    ConversationScope,
     HistoryRecall,
     ImportanceWeightedConversationManager,
     InstructionFiles,
@@ -91,6 +93,49 @@ def test_every_setting_is_checked_before_anything_is_opened(tmp_path: Path, give
     with pytest.raises(ValueError, match=message):
         MangaMemory.open(durable=f"sqlite:///{path}", **given)
     assert not path.exists()
+
+
+def test_agent_is_built_for_a_scope_or_for_its_ids(memory: MangaMemory) -> None:
+    """Both name the same conversation; the ids of two calls must not be mixed."""
+    scope = ConversationScope("u", "s", "orders", tenant="t")
+    agent = memory.agent(ScriptedModel(["Noted."]), scope=scope, callback_handler=None)
+    agent("hello")
+    again = memory.agent(ScriptedModel(), user_id="u", session_id="s", agent_id="orders", tenant="t")
+    assert agent.agent_id == again.agent_id == "orders"
+    assert len(again.messages) == 2
+    assert memory.agent(ScriptedModel(), scope=ConversationScope("u", "s")).agent_id == "default"
+    wrong: Any = "u/s"
+    for given, message in (
+        ({"scope": scope, "user_id": "u", "tenant": "t"}, "scope has every id already: leave out user_id, tenant, or scope"),
+        ({"session_id": "s"}, r"user_id must be given, or scope=ConversationScope\(user_id, session_id\)"),
+        ({}, "user_id and session_id must be given"),
+        ({"scope": wrong}, "scope must be a ConversationScope, got 'u/s'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            memory.agent(ScriptedModel(), **given)
+    memory.close()
+
+
+def test_methods_with_io_have_an_asynchronous_form(memory: MangaMemory) -> None:
+    """They do the same off the event loop, with the same arguments."""
+    methods = {name for name, value in vars(MangaMemory).items() if inspect.isfunction(value) and not name.startswith("_")}
+    without_io = {"changes", "finalizer", "guard", "session", "stats", "storage", "sweeper", "user"}
+    blocking = {name for name in methods - without_io if not inspect.iscoroutinefunction(getattr(MangaMemory, name))}
+    assert {f"{name}_async" for name in blocking} == {name for name in methods if name.endswith("_async")}
+
+    async def go() -> None:
+        scope = ConversationScope("u", "s")
+        model = ScriptedModel(lambda _: "Noted.")
+        agent = await memory.agent_async(model, scope=scope, callback_handler=None)
+        await agent.invoke_async("My favorite genre is horror.")
+        assert (await memory.export_user_async("u"))["user_id"] == "u"
+        assert await memory.finalize_async(scope) is not None
+        for source in await memory.explain_async(agent):
+            await memory.retract_async(source)
+        assert (await memory.forget_user_async("u")).complete
+        await memory.close_async()
+
+    asyncio.run(go())
 
 
 def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
