@@ -410,5 +410,5 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return await self._trimmer.off_loop(messages, work)
 
     def blocks_loop(self, messages: Sequence[Message]) -> bool:
-        """Tell whether work on messages must not be done here: it may take long, and an event loop would wait for it."""
+        """Return whether work on messages must be left to a thread: it may take long and would block an event loop."""
         return self._trimmer.blocks_loop(messages)

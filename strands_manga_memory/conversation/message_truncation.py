@@ -44,7 +44,7 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 
 def is_truncated(message: Message) -> bool:
-    """Tell whether something was cut from a message."""
+    """Return whether parts of a message were removed."""
     content = message["content"]
     if len(content) > 1 and any(block.get("text") == PLACEHOLDER for block in content):
         return True
@@ -295,7 +295,7 @@ def condensed_message(message: Message) -> Message | None:
 
 
 def _telling_texts(content: Sequence[Any], name: str) -> list[Any]:
-    """Return texts of the user with long ones cut to passages and idle ones cut out."""
+    """Return texts of the user: long texts reduced to their important passages, small talk replaced by a placeholder."""
     idle = [len(content) > 1 and _is_idle(block["text"]) for block in content]
     if all(idle):
         return [*content]
@@ -306,7 +306,7 @@ def _telling_texts(content: Sequence[Any], name: str) -> list[Any]:
 
 
 def _is_idle(text: str) -> bool:
-    """Tell whether a short text of the user is small talk or states nothing."""
+    """Return whether a short text of the user is small talk or states nothing."""
     if len(text) > _LONGEST_IDLE:
         return False
     act = dialogue_act(text, "user")
@@ -314,7 +314,7 @@ def _is_idle(text: str) -> bool:
 
 
 def _telling_passages(text: str, name: str) -> str:
-    """Return the passages of a long text that matter most, with a marker; the text itself if it is short or has none."""
+    """Return the most important passages of a long text, with a marker; the text itself if it is short or has none."""
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
     passages = split_passages(text)

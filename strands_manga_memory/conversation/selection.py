@@ -202,7 +202,7 @@ def _units(messages: Sequence[Message]) -> list[_Unit]:
 
 
 def is_pinned(message: Message) -> bool:
-    """Tell whether a message has Strands' pin, ``metadata.custom.pinned``."""
+    """Return whether a message has Strands' pin, ``metadata.custom.pinned``."""
     metadata = message.get("metadata")
     custom = metadata.get("custom") if isinstance(metadata, dict) else None
     return isinstance(custom, dict) and custom.get("pinned") is True

@@ -175,8 +175,8 @@ def select_kept(
 ) -> list[Message]:
     """Return the covered messages that stay in the history: pinned ones, and as many of the given bands as have room.
 
-    They stay as whole exchanges, the higher band and then the newer first, so that the history remains valid. None stays that
-    is ``outdated``: corrected later, behind the facts it would seem current.
+    They stay as whole exchanges, the higher band and then the newer first, so that the history remains valid. ``outdated``
+    messages, which a later message corrected, do not stay: behind the facts they would seem current.
     """
     groups = [sorted(exchange.positions()) for exchange in exchanges(messages)] if messages else []
     kept: set[int] = set()

@@ -194,7 +194,7 @@ class MessageLog:
         return Layout(self._readable_from(min(needed)), tuple(keys), bodies, last_covered.id if last_covered else None)
 
     def _logged_at(self, message: Message) -> int | None:
-        """Return the latest record with the unchanged message."""
+        """Return the position of the latest record of a message, if the message is unchanged since; else None."""
         id_ = message.get("tracking_id")
         at = self._latest.get(id_)
         known = None if at is None else self._records.get(at)
@@ -224,13 +224,13 @@ class MessageLog:
         return known is not None and known.id not in self._repeated
 
     def _readable_from(self, record: int) -> int:
-        """Return a record from which a log can be read: not the result of a tool whose call would be left out."""
+        """Return a record from which a log can be read: for a tool result the record before, which has the tool call."""
         known = self._records.get(record)
         return record - 1 if record and known is not None and known.is_result else record
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Refuse a stored state that is not that of a conversation manager of this class."""
+    """Raise ``ValueError`` if a state was stored by a conversation manager of another class."""
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
         raise ValueError(

@@ -112,7 +112,7 @@ class SessionSummarizer(Protocol):
     """Summarizes the lines of a conversation."""
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return a summary whose text has at most ``max_tokens`` tokens; raise any error."""
+        """Return a summary whose text has at most ``max_tokens`` tokens; errors of any type may be raised."""
         ...
 
 

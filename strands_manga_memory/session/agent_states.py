@@ -86,7 +86,7 @@ def meta_of(states: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_interrupted(states: Mapping[str, Any]) -> bool:
-    """Tell whether an agent, or the run of an orchestrator, waits for the answer to an interrupt."""
+    """Return whether an agent, or the run of an orchestrator, waits for the answer to an interrupt."""
     interrupts, run = states.get(INTERRUPTS), states.get(ORCHESTRATOR)
     if isinstance(interrupts, dict) and interrupts.get("activated"):
         return True

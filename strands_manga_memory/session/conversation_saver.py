@@ -106,7 +106,7 @@ class ConversationSaver:
         return "durable" if self.durable_health.is_up else "nothing"
 
     def overdue(self, deadline: float) -> bool:
-        """Tell whether the tier that a turn waits for was asked more than ``deadline`` seconds ago, or is known to be down."""
+        """Return whether the tier that a turn waits for was asked over ``deadline`` seconds ago, or is known to be down."""
         return self.waits_for == "nothing" or self.left(deadline) == 0.0
 
     def left(self, deadline: float) -> float:

@@ -74,7 +74,7 @@ def members(table: Table, session: str) -> Iterator[Place]:
 
 
 def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
-    """Yield the kinds and original ids of the agents and orchestrators that a table has of a session, deleted ones not."""
+    """Yield the kinds and original ids of a session's agents and orchestrators in a table, without deleted ones."""
     for row in table.query(session, attributes=["member"]):
         if str(row["sk"]).endswith("#HEAD") and row.get("member"):
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
@@ -219,7 +219,7 @@ def is_in_hot(table: Table, session: str) -> bool:
 
 
 def unseen_copies(table: Table, listed: Iterable[Listing], hot: HotStore | None) -> list[str]:
-    """Return why copies of sessions in a hot tier cannot be seen, if there may be any."""
+    """Return the reason why possible copies of sessions in a hot tier cannot be checked; empty without such copies."""
     if hot is not None and hot.survives_process:
         return []
     if any(one.waits or is_in_hot(table, one.scope.storage_session_id) for one in listed):

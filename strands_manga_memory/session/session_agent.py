@@ -203,7 +203,7 @@ class SessionAgent:
     # State next to the turns
 
     def capture_between_turns(self) -> None:
-        """Take the agent's window and states, unless it is used just now, or no longer."""
+        """Record the agent's window and states, unless the agent is in a turn or no longer used."""
         agent = self.agent
         if agent is not None and not self.in_turn:
             self._capture(agent)

@@ -44,7 +44,7 @@ class EndedConversation:
     Args:
         place: The conversation.
         tiers: Its stores.
-        ids: Its original ids, as far as an index has them; they count where no record is left.
+        ids: Its original ids in an index, used if no record is left.
 
     Attributes:
         hold: This process's hold of it.

@@ -72,7 +72,7 @@ class Conversation:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether this writer has to flush: of the writers of a conversation, one in ``flush_every`` turns finds so."""
+        """Whether this writer has to flush: once in ``flush_every`` turns, by one of the conversation's writers."""
         if self.durable is None:
             return False
         with self.local.lock:

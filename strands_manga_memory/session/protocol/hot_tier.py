@@ -217,7 +217,7 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Return a draft with the evicted turns that it redacts, where the hash is the log."""
+        """Return a draft with the archived turns that its new redactions change; for a hash that is the log."""
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
         new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
@@ -413,7 +413,7 @@ class HotTier:
         """Return the key and length of a turn whose field is damaged.
 
         Raises:
-            CorruptRecordError: They cannot be read either. A window without the turn would have lost its place.
+            CorruptRecordError: Key and length cannot be read either, so the turn's place in the window is unknown.
         """
         front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
         if front is None:

@@ -490,10 +490,10 @@ class LocalCopy:
         self.is_overruled = self.has_news = True
 
     def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
-        """Place the window on the new base.
+        """Rebuild the window on the new base.
 
-        The agent's edits of the ancestor stand if others only added messages to it; otherwise the stored window stands, and the
-        agent's unsaved turns follow.
+        If others only added messages to the common ancestor, the edits of the agent stay. Otherwise the window is the stored
+        one, followed by the unsaved turns of the agent.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

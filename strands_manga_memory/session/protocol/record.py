@@ -193,7 +193,7 @@ class Record:
         return {key for key, end in ends.items() if key not in self.turns or len(self.turns[key].messages) < end}
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Tell whether the list of seen turns does not reach back to a key."""
+        """Return whether the list of seen turns begins after a key."""
         return key not in self.seen and self._horizon is not None and key < self._horizon
 
     @cached_property
@@ -213,7 +213,7 @@ class Record:
         return known is not None and known.is_open and not turn.is_open
 
     def has_content_of(self, other: Record) -> bool:
-        """Tell whether both records have one incarnation and the same content, apart from unlogged turns."""
+        """Return whether both records have one incarnation and the same content, apart from unlogged turns."""
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
@@ -331,7 +331,7 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Tell whether a record's incarnation has no head yet, and so no log."""
+    """Return whether a record's incarnation has no head yet, and so no log."""
     return head is None or head.incarnation < record.incarnation
 
 

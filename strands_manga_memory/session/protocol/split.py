@@ -136,5 +136,5 @@ def _data_of(table: Table, item: Item) -> bytes | None:
 
 
 def is_part(key: Key) -> bool:
-    """Tell whether a key of the log is that of a further part of a value, not of the first one."""
+    """Return whether a key of the log belongs to a further part of a value, not to the first part."""
     return "~" in key[1].rpartition("#")[2]
