@@ -61,6 +61,8 @@ LINES = [
     ("user", "こんにちは", "greeting"),
     ("assistant", "いらっしゃいませ。何かお探しですか。", "greeting"),
     ("user", "Bye!", "farewell"),
+    ("user", "See you again.", "farewell"),
+    ("user", "I would like it again, for a friend.", "unmatched"),
     ("assistant", "You're welcome. Have a great day!", "farewell"),
     ("user", "さようなら", "farewell"),
     ("user", "では、また来週。", "farewell"),
