@@ -177,4 +177,4 @@ assert resumed == sorted(resumed)
 assert advice.at_knee.resumed > 0.85
 
 # %% [markdown]
-# This was the last one. The [guides](../../README.md#read-on) go on from here.
+# Next: [8. Where the task stands](8_where_the_task_stands.ipynb)
