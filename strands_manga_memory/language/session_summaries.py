@@ -20,7 +20,7 @@ from strands.models import Model
 from strands.types.content import Message
 
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
-from strands_manga_memory.language.packs import EN, JA, any_language
+from strands_manga_memory.language.packs import EN, JA, any_language, canonical_words
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import content_words, term_overlap
 from strands_manga_memory.language.summary_facts import POSTPONED, Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
@@ -80,6 +80,7 @@ _SHORT_SOURCE = 40
 """A summary may be longer than a source of less than so many tokens."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
 _NO_TOPIC = EN.words("summaries.no_topic")
+_KNOWN_VALUES = canonical_words("preferences.canonical_values")
 
 
 class SessionSummary(BaseModel):
@@ -157,14 +158,25 @@ def _summary_text(lines: Sequence[Line]) -> str:
     if not requests:
         return "A short exchange without a request."
     answers = [text for role, text in lines if role == "assistant" and _says_something(text, "assistant")]
-    answer = shorten_line(next(split_sentences(answers[-1]), answers[-1]).strip(), 90) if answers else ""
-    first, last = (shorten_line(each, 90) for each in (requests[0], requests[-1]))
+    answer = _quote(_telling_sentence(answers[-1])) if answers else ""
+    first, last = map(_quote, (requests[0], requests[-1]))
     if not first.isascii() and _KANA.search(first):
         first, last, answer = (each.translate(_INNER_QUOTES) for each in (first, last, answer))
         asked = f"ユーザーは「{first}」、最後に「{last}」と言った。" if last != first else f"ユーザーは「{first}」と言った。"
         return f"{asked}最後の回答は「{answer}」。" if answer else asked
     asked = f'The user said "{first}" and later "{last}".' if last != first else f'The user said "{first}".'
     return f'{asked} The last answer was "{answer}".' if answer else asked
+
+
+def _telling_sentence(answer: str) -> str:
+    """Return the first sentence of an answer that is more than "Sorry." or "Yes."."""
+    sentences = [each.strip() for each in split_sentences(answer)]
+    return next((each for each in sentences if len(each.split()) > 2 or len(each) > 12), answer)
+
+
+def _quote(sentence: str) -> str:
+    """Return a sentence for a quotation within a sentence: in one line, without its last full stop."""
+    return shorten_line(sentence.strip(), 90).rstrip(".。;,、")
 
 
 _KANA = re.compile(r"[\u3040-\u30ff]")
@@ -196,7 +208,7 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
 
 
 def extract_topics(texts: Sequence[str]) -> list[str]:
-    """Return up to 5 titles or subjects of some texts: quoted ones, names, katakana words; else the most frequent words."""
+    """Return up to 5 titles or subjects of some texts: quoted ones, names, katakana words; else known genres and formats."""
     counts: Counter[str] = Counter()
     for text in map(head_and_tail, texts):
         found = [title.strip() for title in _QUOTED.findall(text)]
@@ -204,7 +216,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
         found += JA.summaries.katakana.findall(_QUOTED.sub(" ", text))
         counts.update(list(dict.fromkeys(found)))
     if not counts:
-        counts.update(word for text in texts for word in content_words(text) if len(word) > 3)
+        counts.update(word for text in texts for word in content_words(text) if word in _KNOWN_VALUES)
     return [topic for topic, _ in counts.most_common(MOST_TOPICS)]
 
 
@@ -229,20 +241,28 @@ _OF_MYSELF = any_language("summaries.of_myself")
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
     """Return the questions of the user without an answer, or with an answer that postpones one."""
-    found: list[str] = []
+    found: dict[str, None] = {}
+    question = ""
     for at, (role, text) in enumerate(lines):
-        if role != "user" or not _is_question(text):
+        said = head_and_tail(text)
+        is_question, waits = any(map(_is_question, split_sentences(said))), _WAITS.search(said) is not None
+        if role != "user" or not (is_question or waits):
             continue
+        # "I still need an answer to that" is about the question before it, or else about its own message.
+        question = text if is_question or not question else question
         answers = [other for who, other in lines[at + 1 :] if who == "assistant" and other.strip()]
         # An answer that puts it off leaves it open, unless a later one comes back to it.
         settled = any(
-            term_overlap(text, answer) >= _ANSWERED_OVERLAP
-            for answer in answers[1:]
+            term_overlap(question, answer) >= _ANSWERED_OVERLAP
+            for answer in (answers if waits else answers[1:])
             if not POSTPONED.search(head_and_tail(answer))
         )
-        if not answers or (POSTPONED.search(head_and_tail(answers[0])) and not settled):
-            found.append(shorten_line(text, 120))
-    return found[-MOST_OPEN:]
+        if not answers or ((waits or POSTPONED.search(head_and_tail(answers[0]))) and not settled):
+            found[shorten_line(question, 120)] = None
+    return list(found)[-MOST_OPEN:]
+
+
+_WAITS = any_language("summaries.waits")
 
 
 def _is_question(text: str) -> bool:

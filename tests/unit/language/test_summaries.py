@@ -181,3 +181,48 @@ def test_an_own_summarizer_is_completed_too() -> None:
 )
 def test_a_postponed_answer_leaves_its_question_open(answer: str) -> None:
     assert find_open_questions([("user", "Is volume 5 in stock?"), ("assistant", answer)]) == ["Is volume 5 in stock?"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            [("user", "My order has not arrived. I still need an answer to that."), ("assistant", "I am sorry.")],
+            ("My order has not arrived. I still need an answer to that.",),
+        ),
+        (
+            [
+                ("user", "When does volume 4 of 『Uzumaki』 arrive?"),
+                ("assistant", "It is popular."),
+                ("user", "I still need an answer to that."),
+                ("assistant", "We will come back to you."),
+            ],
+            ("When does volume 4 of 『Uzumaki』 arrive?",),
+        ),
+        (
+            [("user", "配送料はいくらですか？あとで教えてください。"), ("assistant", "かしこまりました。")],
+            ("配送料はいくらですか？あとで教えてください。",),
+        ),
+        (
+            [
+                ("user", "When does volume 4 of 『Uzumaki』 arrive? Tell me later."),
+                ("assistant", "Volume 4 of 『Uzumaki』 arrives on Friday, when the shop opens."),
+            ],
+            (),
+        ),
+    ],
+)
+def test_a_question_stays_open_until_it_is_answered(lines: list[tuple[str, str]], expected: tuple[str, ...]) -> None:
+    summary = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60)
+    assert summary.open_questions == expected
+
+
+def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:
+    lines = [
+        ("user", "I'm Alex. The look is great, I'll take volume 3 of it."),
+        ("assistant", "Sorry. It's sold out; we will order it."),
+        ("user", "done, thanks"),
+    ]
+    summary = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60)
+    assert summary.topics == ()
+    assert summary.text.endswith('The last answer was "It\'s sold out".')
