@@ -142,7 +142,7 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     Args:
         place: The conversation.
         tiers: The stores.
-        at_turn: Number of the last turn that stays, counted from 1.
+        at_turn: Number of the last turn that stays, counted from 1; 0: none, and no state, as after a deletion.
 
     Raises:
         ValueError: There is no such turn.
@@ -151,6 +151,9 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
         StoreUnavailableError: A tier does not answer; call it again.
     """
     hold = _loaded(place, tiers)
+    if at_turn == 0 and not hold.local.base.is_empty:
+        hold.delete()
+        return
     _begin_with(hold, content_at(hold, at_turn, now=tiers.clock()), tiers, replaces=True)
 
 

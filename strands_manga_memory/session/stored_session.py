@@ -320,7 +320,7 @@ class StoredSession:
         ``refresh="turn"``; without, its next turn is dropped, as after a deletion.
 
         Args:
-            at_turn: Number of the last turn that stays, counted from 1.
+            at_turn: Number of the last turn that stays, counted from 1; 0: none, and no state, as the agent was built.
             agent_id: The agent; the scope's by default.
 
         Raises:
@@ -331,7 +331,7 @@ class StoredSession:
         """
         id_ = self._members.agent_id(agent_id)
         self._members.save_in_process(id_, idle=True)
-        rewind(self._members.place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=1))
+        rewind(self._members.place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
         self._members.refresh_in_process(id_)
 
     rewind_async = in_thread(rewind)

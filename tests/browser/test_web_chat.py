@@ -144,6 +144,27 @@ async def test_a_question_about_oneself_is_answered_from_memory(visit: NewPage) 
     assert "mystery" in await say(page, "Do you remember my favorite genre?")
 
 
+async def test_branch_and_a_return_to_an_earlier_answer(visit: NewPage) -> None:
+    """A branch is a new session with the turns up to one, of every agent; a return deletes the later turns."""
+    page = await visit()
+    await say(page, "My favorite genre is mystery.")
+    await say(page, "Where is my order?")
+    await say(page, "Is The Tide-Waiting Diner volume 7 in stock?")
+    said = await transcript(page)
+    turn = page.locator("#turns li")
+    await turn.nth(1).locator(".fork").click()
+    await expect(page.locator(".answer.done")).to_have_count(2)
+    assert await transcript(page) == said[:4]
+    await say(page, "Is The Tide-Waiting Diner volume 6 in stock?")
+    await turn.nth(0).locator(".rewind").click()
+    await expect(page.locator(".answer.done")).to_have_count(1)
+    assert await transcript(page) == said[:2]
+    await say(page, "Where is my order?")
+    await page.reload()
+    await headless.opened(page, page.url)
+    assert await transcript(page) == said[:4]
+
+
 async def test_who_asks_for_something_else_is_not_held_in_a_purchase(visit: NewPage) -> None:
     page = await visit()
     assert "Which volume" in await say(page, "I would like to buy The Tide-Waiting Diner.")

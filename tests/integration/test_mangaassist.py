@@ -448,7 +448,7 @@ def site(tmp_path: Path) -> Any:
     ],
 )
 async def test_other_sites_may_not_change_anything(site: Site, headers: dict[str, str | None]) -> None:
-    for path in ("/messages", "/sessions", "/forget", "/stock"):
+    for path in ("/messages", "/sessions", "/fork", "/rewind", "/forget", "/stock"):
         status, _, _ = await site.send("POST", path, b'{"text": "hello"}', **headers)
         assert status == 403
     assert site.shop.ended == []
@@ -478,7 +478,7 @@ async def test_a_visitor_gets_a_cookie_that_scripts_and_other_sites_do_not_see(s
         assert (status, headers["content-type"].partition(";")[0]) == (200, kind)
         assert "innerHTML" not in body
     assert (await site.send("GET", "/../__main__.py"))[0] == 404
-    for path in ("/messages", "/sessions", "/forget", "/stock"):
+    for path in ("/messages", "/sessions", "/fork", "/rewind", "/forget", "/stock"):
         assert (await site.send("POST", path, cookie=f"{COOKIE}={site.visitor.user_id}"))[0] == 401
 
 
@@ -490,6 +490,9 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
     status, _, said = await site.send("POST", "/messages", b'{"text": "hello"}')
     assert (status, "hunter2" in said, "Nothing of it is lost" in said) == (503, False, True)
     site.shop.fails = None
+    for path in ("/fork", "/rewind"):
+        for named in (b"{}", b'{"turn": 99}', b'{"turn": [1]}'):
+            assert (await site.send("POST", path, named))[0] == 422
     assert await say(b"{") == 400
     assert await say(b"\xff\xfe") == 400
     for body in ("[]", "{}", '{"text": 5}', '{"text": " "}', json.dumps({"text": "x" * (MOST_CHARACTERS + 1)})):
@@ -512,7 +515,7 @@ def test_the_quick_start_shows_an_instruction_kept_and_a_japanese_passage_recall
     console = Console(record=True, width=160, file=io.StringIO())
     recall.show(console)
     shown = console.export_text()
-    assert re.search(r"kept +instruction .* high band", shown)
-    quoted = next(line for line in shown.splitlines() if line.startswith("[assistant"))
+    assert re.search(r"kept +high band +毎回、税込価格で教えてください。", shown)
+    quoted = next(line for line in shown.splitlines() if line.lstrip().startswith("[assistant"))
     assert "返品は到着から八日以内であれば送料無料で承ります。" in quoted
     assert "営業時間は店舗" not in quoted, "of a long answer only what fits the question is quoted"

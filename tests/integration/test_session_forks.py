@@ -124,8 +124,8 @@ def test_turn_that_does_not_exist_is_refused(memory: MangaMemory, at_turn: Any, 
     talk(memory, 1, 2, 3)
     with pytest.raises(ValueError, match=message):
         memory.fork(SCOPE, at_turn, session_id=session_id)
-    if session_id:
-        with pytest.raises(ValueError, match=message):
+    if session_id and at_turn:
+        with pytest.raises(ValueError, match=r"at_turn must be (from 1 to 3|a whole number of 0 or more)"):
             memory.rewind(SCOPE, at_turn)
     assert logged(memory) == said(1, 2, 3)
 
@@ -265,6 +265,20 @@ def test_live_agent_has_the_shortened_history_at_its_next_turn(memory: MangaMemo
     agent("question 10")
     assert logged(memory) == said(1, 2, 9, 10)
     assert texts(build(memory).messages) == said(1, 2, 9, 10)
+
+
+def test_rewind_to_no_turn_lets_the_agent_begin_again(memory: MangaMemory) -> None:
+    """Messages and state are gone, for the live agent too; other agents of the session stay."""
+    orders = ConversationScope("u1", "s1", "orders")
+    talk(memory, 7, scope=orders)
+    agent = talk(memory, 1, 2)
+    memory.rewind(SCOPE, 0)
+    assert logged(memory) == []
+    agent("question 3")
+    assert texts(agent.messages) == said(3)
+    assert agent.state.get() == {}
+    assert logged(memory) == said(3)
+    assert logged(memory, orders) == said(7)
 
 
 def test_several_live_agents_of_one_conversation_are_rewound(memory: MangaMemory) -> None:

@@ -41,11 +41,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Said:
-    """One turn of a conversation as it was: question, agent, answer."""
+    """One turn of a conversation: question, agent, answer, and the time of the question in milliseconds since 1970."""
 
     question: str
     agent: str
     answer: str
+    at: int = 0
 
 
 class Shop:
@@ -142,15 +143,34 @@ class Shop:
 
     async def history(self, user: str, session: str) -> list[Said]:
         """Return what was said in a session, in order."""
-        timed: list[tuple[int, Said]] = []
+        found: list[Said] = []
         for agent in ROLES:
             chat: Any = await self._storage.fetch_chat(user, session, agent)
             pairs = zip(chat[::2], chat[1::2], strict=False)  # the last question may have no answer yet
-            timed += [
-                (question.timestamp, Said(question.content[0]["text"], agent, answer.content[0]["text"]))
+            found += [
+                Said(question.content[0]["text"], agent, answer.content[0]["text"], question.timestamp)
                 for question, answer in pairs
             ]
-        return [said for _, said in sorted(timed, key=lambda each: each[0])]
+        return sorted(found, key=lambda said: said.at)
+
+    def fork(self, user: str, session: str, to: str, at: int) -> None:
+        """Begin the session ``to`` with the turns up to a time in milliseconds; blocks."""
+        for scope, turn in self._turns_until(user, session, at):
+            if turn:
+                self.memory.fork(scope, turn, session_id=to)
+
+    def rewind(self, user: str, session: str, at: int) -> None:
+        """Delete the turns after a time in milliseconds; blocks."""
+        for scope, turn in self._turns_until(user, session, at):
+            self.memory.rewind(scope, turn)
+
+    def _turns_until(self, user: str, session: str, at: int) -> list[tuple[ConversationScope, int]]:
+        """Return each agent's conversation with the number of its last turn up to a time; 0 if it had none."""
+        agents = self.memory.session(ConversationScope(user, session)).agents()
+        scopes = [ConversationScope(user, session, agent) for agent in agents]
+        records = [self.memory.session(scope).records() for scope in scopes]
+        turns = [max((one["turn"] for one in log if int(one["at"] * 1000) <= at), default=0) for log in records]
+        return list(zip(scopes, turns, strict=True))
 
     def views(self, user: str, session: str) -> dict[str, dict[str, Any]]:
         """Return the view of each agent that a session has; blocks."""

@@ -107,6 +107,22 @@ class Chat:
         while self._running:
             await asyncio.wait(self._running)
 
+    async def time_of(self, number: object) -> int:
+        """Return the time of a turn's question in the logs, in milliseconds since 1970.
+
+        Raises:
+            BusyError: An answer is on its way.
+            LookupError: There is no such turn, or the logs do not have it.
+        """
+        if self._running:
+            raise BusyError("An answer is on its way. Please wait for its end.")
+        answered = [turn for turn in self._turns if turn["agent"]]
+        later = next((at for at, turn in enumerate(reversed(answered)) if turn["id"] == number), None)
+        said = await self._shop.history(self.visitor.user_id, self.visitor.session_id)
+        if later is None or later >= len(said) or said[-1 - later].question != answered[-1 - later]["question"]:
+            raise LookupError(number)
+        return said[-1 - later].at
+
     async def events(self) -> AsyncGenerator[str, None]:
         """Yield all there is, then each change, as JSON, until the page goes away or the conversation is over.
 

@@ -51,7 +51,18 @@ function putTurn(turn) {
       question: element("div", { classes: ["question"] }), quotes: element("div", { classes: ["quotes"] }),
       answer: element("div", { classes: ["answer"] }),
     };
-    item.append(parts.question, parts.quotes, parts.answer);
+    const act = (name, text, title) => {
+      const button = element("button", { text, classes: [name], title });
+      button.type = "button";
+      button.addEventListener("click", () => post(`/${name}`, { turn: turn.id }));
+      return button;
+    };
+    const acts = element("div", { classes: ["acts"] });
+    acts.append(
+      act("fork", "Branch from here", "A new session begins with everything up to here; this one stays in the store"),
+      act("rewind", "Go back to here", "Everything after this answer is deleted, and what the agents noted with it"),
+    );
+    item.append(parts.question, parts.quotes, parts.answer, acts);
     byId("welcome").hidden = true;
     byId("suggestions").hidden = false;
     byId("turns").append(item);

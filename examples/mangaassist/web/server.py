@@ -28,7 +28,7 @@ from mangaassist.stock_server import FAULTS
 from mangaassist.web.chat import BusyError, Chat
 from mangaassist.web.guard import Guard
 from mangaassist.web.keeper import HOST
-from mangaassist.web.visitors import Visitor, Visitors
+from mangaassist.web.visitors import Visitor, Visitors, new_session_id
 from strands_manga_memory import ConversationScope, MangaMemoryError
 
 logger = logging.getLogger(__name__)
@@ -70,6 +70,8 @@ class Web:
                 Route("/events", self._events),
                 Route("/messages", self._say, methods=["POST"]),
                 Route("/sessions", self._begin_session, methods=["POST"]),
+                Route("/fork", self._fork, methods=["POST"]),
+                Route("/rewind", self._rewind, methods=["POST"]),
                 Route("/forget", self._forget, methods=["POST"]),
                 Route("/stock", self._break_stock, methods=["POST"]),
                 Route("/kill", self._kill, methods=["POST"]),
@@ -157,6 +159,37 @@ class Web:
     async def _begin_session(self, request: Request) -> Response:
         await self._leave(await self._visitor(request), self._shop.finish)
         return JSONResponse({})
+
+    async def _fork(self, request: Request) -> Response:
+        """Put a visitor into a new session that begins with the turns up to one; the old session stays."""
+        visitor, at = await self._turn(request)
+        session = new_session_id()
+        await asyncio.to_thread(self._shop.fork, visitor.user_id, visitor.session_id, session, at)
+        await asyncio.to_thread(self._visitors.begin_session, visitor.user_id, session)
+        self._chat(visitor).end()
+        return JSONResponse({})
+
+    async def _rewind(self, request: Request) -> Response:
+        """Delete the turns after one from the visitor's session."""
+        visitor, at = await self._turn(request)
+        await asyncio.to_thread(self._shop.rewind, visitor.user_id, visitor.session_id, at)
+        self._chats.pop(visitor).end()
+        return JSONResponse({})
+
+    async def _turn(self, request: Request) -> tuple[Visitor, int]:
+        """Return the visitor, and the time of the turn that the request names."""
+        visitor = await self._visitor(request)
+        number = (await _json(request)).get("turn")
+        chat = self._chat(visitor)
+        try:
+            await chat.opened()
+            return visitor, await chat.time_of(number)
+        except BusyError as error:
+            raise HTTPException(429, str(error)) from error
+        except LookupError as error:
+            raise HTTPException(422, "turn must be the number of an answered turn.") from error
+        except MangaMemoryError as error:
+            raise HTTPException(503, _UNREADABLE) from error
 
     async def _forget(self, request: Request) -> Response:
         await self._leave(await self._visitor(request), lambda user, session: self._shop.forget(user))

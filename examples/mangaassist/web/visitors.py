@@ -32,13 +32,13 @@ class Visitors:
     def welcome(self) -> tuple[str, Visitor]:
         """Make a new user; return the token for his browser, too."""
         token = secrets.token_urlsafe(32)
-        visitor = Visitor(f"reader-{secrets.token_hex(4)}", _new_session())
+        visitor = Visitor(f"reader-{secrets.token_hex(4)}", new_session_id())
         self._run("INSERT INTO visitors VALUES (?, ?, ?)", _hash(token), visitor.user_id, visitor.session_id)
         return token, visitor
 
     def at_terminal(self, user_id: str) -> Visitor:
         """Return a user who needs no token, because he sits at this machine, in the session he was in last."""
-        visitor = Visitor(user_id, _new_session())
+        visitor = Visitor(user_id, new_session_id())
         unknown = _hash(secrets.token_urlsafe(32))
         self._run("INSERT INTO visitors VALUES (?, ?, ?) ON CONFLICT DO NOTHING", unknown, user_id, visitor.session_id)
         return Visitor(*self._run("SELECT user_id, session_id FROM visitors WHERE user_id = ?", user_id)[0])
@@ -50,9 +50,9 @@ class Visitors:
         found = self._run("SELECT user_id, session_id FROM visitors WHERE token = ?", _hash(token))
         return Visitor(*found[0]) if found else None
 
-    def begin_session(self, user_id: str) -> Visitor:
-        """Put a user into a new session."""
-        visitor = Visitor(user_id, _new_session())
+    def begin_session(self, user_id: str, session_id: str | None = None) -> Visitor:
+        """Put a user into a new session, or into one that was begun for him."""
+        visitor = Visitor(user_id, session_id or new_session_id())
         self._run("UPDATE visitors SET session_id = ? WHERE user_id = ?", visitor.session_id, user_id)
         return visitor
 
@@ -66,7 +66,8 @@ class Visitors:
             return self._database.execute(statement, values).fetchall()
 
 
-def _new_session() -> str:
+def new_session_id() -> str:
+    """Return an id that nobody can guess."""
     return secrets.token_hex(8)
 
 

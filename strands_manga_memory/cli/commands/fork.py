@@ -37,7 +37,7 @@ def fork(
 
 def rewind(
     session: Session,
-    at_turn: Annotated[int, typer.Argument(metavar="TURN", min=1, help="Last turn that stays; see history.")],
+    at_turn: Annotated[int, typer.Argument(metavar="TURN", min=0, help="Last turn that stays, 0 for none.")],
     user: User = None,
     tenant: Tenant = None,
     agent: AgentName = None,
