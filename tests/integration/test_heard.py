@@ -236,7 +236,7 @@ def test_a_session_that_is_finalized_late_does_not_bring_back_what_was_taken_bac
 def test_the_conversation_overrides_the_profile_slot_by_slot(tmp_path: Path) -> None:
     profiles = SQLiteTable(tmp_path / "p.sqlite3", SESSIONS)
     profiles.create_if_missing()
-    profiles.put({"session_id": "u1", "sk": "profile", "favorite_genres": ["romance", "noir"], "language": "ja"})
+    profiles.put({"session_id": "u1", "sk": "profile", "favorite_genres": ["romance", "noir"], "language_pref": "ja"})
     world = World(tmp_path, profile=ProfileReader(TableProfileSource(profiles), deadline=10))
     store = world.memory.user("u1")
     assert "genre: romance, noir" in store.build_agent_context()
