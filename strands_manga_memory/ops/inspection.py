@@ -39,7 +39,7 @@ class InspectedMessage:
         act: Its act, as ``message_act`` returns it.
         score: Its importance, 0 to 1.
         tokens: Its size.
-        fate: ``kept``, ``shortened``, ``written`` (by a summarizer) or ``left`` (the window, not the log).
+        outcome: ``kept``, ``shortened``, ``written`` (by a summarizer) or ``left`` (the window, not the log).
         text: Its text; of tools, their names.
     """
 
@@ -49,7 +49,7 @@ class InspectedMessage:
     act: str
     score: float
     tokens: int
-    fate: str
+    outcome: str
     text: str
 
 
@@ -192,7 +192,7 @@ def _messages(
     present = {message.get("tracking_id"): message for message in window}
     known = {message.get("tracking_id") for _, _, message in logged}
 
-    def shown(message: Any, seq: int | None, turn: int | None, fate: str) -> InspectedMessage:
+    def shown(message: Any, seq: int | None, turn: int | None, outcome: str) -> InspectedMessage:
         return InspectedMessage(
             seq,
             turn,
@@ -200,7 +200,7 @@ def _messages(
             message_act(message),
             scorer.score(message),
             scorer.tokens([message]),
-            fate,
+            outcome,
             display_text(message),
         )
 
@@ -208,8 +208,8 @@ def _messages(
     found = []
     for seq, turn, message in logged:
         there = present.get(message.get("tracking_id"))
-        fate = "left" if there is None else "shortened" if is_truncated(there) else "kept"
-        found.append(shown(there or message, seq, turn, fate))
+        outcome = "left" if there is None else "shortened" if is_truncated(there) else "kept"
+        found.append(shown(there or message, seq, turn, outcome))
     return [*made, *found]
 
 

@@ -37,7 +37,7 @@ from strands_manga_memory.telemetry.events import (
 )
 from strands_manga_memory.telemetry.gauges import observe
 from strands_manga_memory.telemetry.operation_stats import OperationStats
-from strands_manga_memory.telemetry.recording import Recorder, carried, flush, measured, note, recorder, switch
+from strands_manga_memory.telemetry.recording import EventRecorder, carried, flush, measured, note, recorder, switch
 from strands_manga_memory.telemetry.stores import (
     ObservedCodec,
     ObservedHotStore,
@@ -67,12 +67,12 @@ __all__ = [
     "TRIM",
     "TURN",
     "Event",
+    "EventRecorder",
     "Metric",
     "ObservedCodec",
     "ObservedHotStore",
     "ObservedTable",
     "OperationStats",
-    "Recorder",
     "carried",
     "flush",
     "measured",

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from strands_manga_memory.stores.writer import writers
 from strands_manga_memory.telemetry.events import BACKLOG, TIER_UP
-from strands_manga_memory.telemetry.recording import Recorder
+from strands_manga_memory.telemetry.recording import EventRecorder
 
 
-def observe(recorder: Recorder) -> None:
+def observe(recorder: EventRecorder) -> None:
     """Register the gauges with a recorder."""
     recorder.observe(BACKLOG, backlog)
     recorder.observe(TIER_UP, tiers)

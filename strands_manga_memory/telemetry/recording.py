@@ -1,4 +1,4 @@
-"""Recorder: queues events and exports them to OpenTelemetry and to the statistics from a thread."""
+"""EventRecorder: queues events and exports them to OpenTelemetry and to the statistics from a thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Reading = Callable[[], Iterable[tuple[float, Mapping[str, str]]]]
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-class Recorder:
+class EventRecorder:
     """Queue of events with a thread that exports them. A process has one, ``recorder``.
 
     If more than 20,000 events wait, further ones are dropped and counted in ``lost``.
@@ -245,7 +245,7 @@ def hash_id(name: str) -> str:
     return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
 
 
-recorder = Recorder()
+recorder = EventRecorder()
 """Recorder of this process."""
 
 
@@ -255,7 +255,7 @@ def note(
     attributes: Mapping[str, Any] = _NONE,
     counts: Mapping[str, float] = _NONE,
 ) -> None:
-    """Record an event that has just ended; see ``Recorder.note``."""
+    """Record an event that has just ended; see ``EventRecorder.note``."""
     recorder.note(event, seconds, attributes, counts)
 
 

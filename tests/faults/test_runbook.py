@@ -115,7 +115,7 @@ def test_model_overflow(tmp_path: Path) -> None:
     [place] = places("s", user="u", durable=open_table(url))
     seen = inspect(place, hot=None, durable=open_table(url))
     assert seen is not None
-    assert {message.fate for message in seen.messages} >= {"kept", "left"}
+    assert {message.outcome for message in seen.messages} >= {"kept", "left"}
     pinned = Agent(
         model=Small(lambda _: "ok"),
         callback_handler=None,

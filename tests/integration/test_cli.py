@@ -68,7 +68,7 @@ def told(capsys: Any, *arguments: str) -> Any:
     return json.loads(printed.out)
 
 
-def test_inspect_shows_tiers_window_entities_and_fates(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspect_shows_tiers_window_entities_and_outcomes(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     held(url, turns=40)
     [found] = told(capsys, "inspect", "s1", "--user", "u1", "--durable", url)
@@ -77,7 +77,7 @@ def test_inspect_shows_tiers_window_entities_and_fates(url: str, capsys: Any, mo
     assert found["hot"] is None
     assert found["entities"]["order_id"] == "ORD-48502"
     assert len(found["messages"]) == 80
-    assert {message["fate"] for message in found["messages"]} <= {"kept", "left", "shortened"}
+    assert {message["outcome"] for message in found["messages"]} <= {"kept", "left", "shortened"}
     [again] = told(capsys, "inspect", ConversationScope("u1", "s1").storage_session_id, "--durable", url)
     assert again == found
     assert run(["inspect", "s1", "--user", "u1", "--durable", url, "--last", "5"]) == 0

@@ -135,7 +135,7 @@ def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: Wo
     before = None if world.hot is None else world.hot.copy()
     found = inspect_conversation(PLACE, **world.stores)
     assert found is not None
-    assert [(one.role, one.fate) for one in found.messages] == [
+    assert [(one.role, one.outcome) for one in found.messages] == [
         ("user", "kept"),
         ("assistant", "kept"),
         ("user", "kept"),

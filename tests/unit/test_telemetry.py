@@ -16,7 +16,15 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.stores import HotStore, Table
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import ObservedCodec, ObservedHotStore, ObservedTable, Recorder, events, gauges, recorder
+from strands_manga_memory.telemetry import (
+    EventRecorder,
+    ObservedCodec,
+    ObservedHotStore,
+    ObservedTable,
+    events,
+    gauges,
+    recorder,
+)
 from strands_manga_memory.testing import FaultyTable
 
 DASHBOARD = Path(__file__).parents[2] / "strands_manga_memory" / "guide" / "grafana.json"
@@ -44,7 +52,7 @@ def test_an_observed_store_has_every_method_of_its_port(port: Any, observed: Any
 
 def test_what_is_lost_when_nobody_takes_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strands_manga_memory.telemetry.recording._MOST_WAITING", 3)
-    one = Recorder()
+    one = EventRecorder()
     one._has_thread = True  # nobody takes it
     for _ in range(5):
         one.note(events.TRIM, counts={"messages": 1})
@@ -97,7 +105,7 @@ def test_memories_stay_readable_without_a_codec(tmp_path: Path) -> None:
 def test_values_of_one_read_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = iter([1_000_000, 2_000_000, 3_000_000, 3_500_000, 900_000_000])
     monkeypatch.setattr("strands_manga_memory.telemetry.recording.time.time_ns", lambda: next(ends))
-    one = Recorder()
+    one = EventRecorder()
     one._has_thread = True  # nobody takes it
     unseal, seal = {"operation": "unseal"}, {"operation": "seal"}
     for operation in (unseal, unseal, unseal, seal, seal):

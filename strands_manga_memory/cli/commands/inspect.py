@@ -89,7 +89,7 @@ def _print_one(found: Inspection, last: int) -> None:
     console().rule(escape(found.conversation), align="left")
     began, saved = _when(found.created), _when(found.last_activity)
     console().print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")
-    kept = sum(message.fate != "left" for message in found.messages)
+    kept = sum(message.outcome != "left" for message in found.messages)
     lines = [("hot", _hot(found)), ("durable", _durable(found)), ("window", f"{kept} messages, {found.window_tokens:,} tokens")]
     for name, values in (("entities", found.entities), ("metadata", found.metadata)):
         if values:
@@ -101,7 +101,7 @@ def _print_one(found: Inspection, last: int) -> None:
     table = Table(box=None, pad_edge=False, expand=True)
     shown = found.messages[-last:]
     acts = max((len(message.act) for message in shown), default=0)
-    for heading, width in (("seq", 5), ("turn", 4), ("role", 9), ("act", acts), ("score", 5), ("tokens", 6), ("fate", 9)):
+    for heading, width in (("seq", 5), ("turn", 4), ("role", 9), ("act", acts), ("score", 5), ("tokens", 6), ("outcome", 9)):
         is_number = heading in ("seq", "turn", "score", "tokens")
         table.add_column(heading, justify="right" if is_number else "left", no_wrap=True, min_width=width)
     table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -112,7 +112,7 @@ def _print_one(found: Inspection, last: int) -> None:
             message.act,
             f"{message.score:.2f}",
             f"{message.tokens:,}",
-            f"[{_OUTCOME_STYLES[message.fate]}]{message.fate}[/]",
+            f"[{_OUTCOME_STYLES[message.outcome]}]{message.outcome}[/]",
             escape(" ".join(message.text.split())[:200]),
         )
     console().print(table)

@@ -121,7 +121,7 @@ class SessionUse:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredUse:
     """Measured use of sessions. Triples hold the use per session, per turn and per KB of text.
 
     Measured with sessions of 4 to 25 turns, messages of 120 to 1,500 bytes of synthetic English, a flush every 5 turns,
@@ -168,7 +168,7 @@ class Measured:
     copy_share: float
 
 
-MEASURED = Measured(
+MEASURED = MeasuredUse(
     date="2026-11-26",
     write_units=(40.0, 1.59, 2.65),
     read_units=(56.5, 0.138, 2.30),
@@ -191,7 +191,7 @@ MEASURED = Measured(
 """Measurements of this version."""
 
 
-def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse:
+def session_use(workload: Workload, measured: MeasuredUse = MEASURED) -> SessionUse:
     """Return the use of one session."""
     turns, kilobytes = workload.turns_per_session, 2 * workload.turns_per_session * workload.bytes_per_message / 1000
 
@@ -222,13 +222,13 @@ def session_use(workload: Workload, measured: Measured = MEASURED) -> SessionUse
     )
 
 
-def _turn_bytes(workload: Workload, measured: Measured) -> float:
+def _turn_bytes(workload: Workload, measured: MeasuredUse) -> float:
     """Return the bytes of a stored turn."""
     size = 2 * workload.bytes_per_message + measured.bytes_in_a_turn
     return size if size < _COMPRESSED_FROM else size * measured.compressed_to
 
 
-def _hot_bytes(workload: Workload, measured: Measured) -> float:
+def _hot_bytes(workload: Workload, measured: MeasuredUse) -> float:
     """Return the bytes of a session's hot copy: the turns of its history, and those that wait for a flush."""
     tokens = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
     shown = max(1.0, workload.history_tokens / tokens)
@@ -263,7 +263,7 @@ class MonthlyUse:
     tokens: Mapping[str, Mapping[str, float]]
 
 
-def measured_use(workload: Workload, measured: Measured = MEASURED) -> MonthlyUse:
+def measured_use(workload: Workload, measured: MeasuredUse = MEASURED) -> MonthlyUse:
     """Return the monthly use of a workload, from the measured use of sessions."""
     one, sessions = session_use(workload, measured), workload.sessions_per_day
     stored = (
@@ -282,7 +282,7 @@ def measured_use(workload: Workload, measured: Measured = MEASURED) -> MonthlyUs
     )
 
 
-def tokens_used(workload: Workload, measured: Measured = MEASURED) -> dict[str, dict[str, float]]:
+def tokens_used(workload: Workload, measured: MeasuredUse = MEASURED) -> dict[str, dict[str, float]]:
     """Return the monthly tokens of each model. The history grows with the session, up to its budget."""
     a_turn = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
     turns = max(1, round(workload.turns_per_session))

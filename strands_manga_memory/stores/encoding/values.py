@@ -158,8 +158,8 @@ def value_of(nodes: Any) -> Any:
         items = []
         for index in rest:
             items.append(values[index])
-            values[index] = _Taken  # a shared item would grow with every level
-        if any(item is _Taken for item in items):
+            values[index] = _ItemPlaceholder  # a shared item would grow with every level
+        if any(item is _ItemPlaceholder for item in items):
             raise ValueError("an item belongs to two containers")
         taken += len(items)
         values.append(_HOLDERS[name](items))
@@ -168,7 +168,7 @@ def value_of(nodes: Any) -> Any:
     return values[-1]
 
 
-class _Taken:
+class _ItemPlaceholder:
     """Placeholder for an item that belongs to a container already."""
 
 

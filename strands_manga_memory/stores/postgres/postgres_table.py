@@ -23,7 +23,7 @@ _TRIES = 20
 _Row = tuple[bytes, ...]
 
 
-class _Changed(Exception):  # noqa: N818 - no error: after a write conflict the conditions are checked again
+class _WriteConflict(Exception):  # noqa: N818 - no error: after a write conflict the conditions are checked again
     pass
 
 
@@ -182,7 +182,7 @@ class PostgresTable(WritingTable):
                         self._reindex(connection, key, stored.get(key), item)
                         self._replace(connection, key, data, was_absent=when is not None and stored[key] is None)
                     return True
-            except _Changed:
+            except _WriteConflict:
                 continue
         raise StoreUnavailableError(f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent writes")
 
@@ -200,7 +200,7 @@ class PostgresTable(WritingTable):
         text = "INSERT INTO {} (partition, sort, item) VALUES (%s, %s, %s) ON CONFLICT "
         text += "DO NOTHING" if was_absent else "(partition, sort) DO UPDATE SET item = EXCLUDED.item"
         if connection.execute(self._sql(text), (*_bytes(key), data)).rowcount == 0:
-            raise _Changed
+            raise _WriteConflict
 
     def _hold_absent(self, connection: Connection, key: Key, stored: bytes | None) -> None:
         """Keep an absent record, which cannot be locked, absent until the end of the transaction."""

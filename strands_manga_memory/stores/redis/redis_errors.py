@@ -29,7 +29,7 @@ from redis.exceptions import (
 from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
 
 
-class _Refusal(NamedTuple):
+class _RedisRefusal(NamedTuple):
     """Cause of a refusal: redis-py's error types, patterns of the server's text for other types, and the remedy."""
 
     reason: str
@@ -42,39 +42,39 @@ class _Refusal(NamedTuple):
 
 # The first match counts. redis-py or a script may wrap the server's error, so that only the text identifies it.
 _REFUSALS = (
-    _Refusal(
+    _RedisRefusal(
         "authentication",
         (AuthenticationError, AuthenticationWrongNumberOfArgsError, AuthorizationError, ExternalAuthProviderError),
         r"WRONGPASS|NOAUTH|invalid username-password pair",
         "user or password are wrong or outdated: configure the current ones",
     ),
-    _Refusal(
+    _RedisRefusal(
         "permission",
         (NoPermissionError,),
         r"NOPERM|ACL failure",
         "grant the user the permissions of `strands-manga-memory permissions --print acl`",
     ),
-    _Refusal("read-only", (ReadOnlyError,), r"READONLY", "the server is a replica: connect to the primary", passes=True),
-    _Refusal("loading", (BusyLoadingError,), r"LOADING", "the server loads its data: wait until it is ready", passes=True),
-    _Refusal("primary", (MasterDownError,), r"MASTERDOWN", "the replica lost its primary: restore that", passes=True),
-    _Refusal("cluster", (ClusterDownError,), r"CLUSTERDOWN", "the cluster is incomplete: see CLUSTER INFO", passes=True),
-    _Refusal(
+    _RedisRefusal("read-only", (ReadOnlyError,), r"READONLY", "the server is a replica: connect to the primary", passes=True),
+    _RedisRefusal("loading", (BusyLoadingError,), r"LOADING", "the server loads its data: wait until it is ready", passes=True),
+    _RedisRefusal("primary", (MasterDownError,), r"MASTERDOWN", "the replica lost its primary: restore that", passes=True),
+    _RedisRefusal("cluster", (ClusterDownError,), r"CLUSTERDOWN", "the cluster is incomplete: see CLUSTER INFO", passes=True),
+    _RedisRefusal(
         "cluster",
         (AskError, ClusterCrossSlotError),
         r"MOVED|CROSSSLOT",
         "the server is a node of a cluster: use redis+cluster://",
     ),
-    _Refusal(
+    _RedisRefusal(
         "memory",
         (OutOfMemoryError,),
         r"OOM",
         "the memory is full: raise maxmemory, or set maxmemory-policy volatile-ttl",
         passes=True,
     ),
-    _Refusal("clients", (), r"max number of clients", "the server has too many clients: raise maxclients", passes=True),
-    _Refusal("disk", (), r"MISCONF", "the server cannot write to its disk: see its log", passes=True),
-    _Refusal("replicas", (), r"NOREPLICAS", "too few replicas are connected for a write: restore them", passes=True),
-    _Refusal("script", (), r"BUSY", "another script blocks the server: run SCRIPT KILL", passes=True),
+    _RedisRefusal("clients", (), r"max number of clients", "the server has too many clients: raise maxclients", passes=True),
+    _RedisRefusal("disk", (), r"MISCONF", "the server cannot write to its disk: see its log", passes=True),
+    _RedisRefusal("replicas", (), r"NOREPLICAS", "too few replicas are connected for a write: restore them", passes=True),
+    _RedisRefusal("script", (), r"BUSY", "another script blocks the server: run SCRIPT KILL", passes=True),
 )
 _PASSING = (ClusterError, ConnectionError, RedisClusterException, TimeoutError, TryAgainError, OSError)
 _MOVING = "access a non local key"  # error of a script whose slot is migrating to another node
@@ -110,7 +110,7 @@ def may_pass(error: Exception) -> bool:
     return refusal.passes if refusal is not None else isinstance(error, _PASSING) or _MOVING in text
 
 
-def _refusal_of(error: Exception, text: str) -> _Refusal | None:
+def _refusal_of(error: Exception, text: str) -> _RedisRefusal | None:
     for refusal in _REFUSALS:
         if isinstance(error, refusal.kinds) or re.search(rf"(?:^|[-\s])(?:{refusal.words})\b", text):
             return refusal
