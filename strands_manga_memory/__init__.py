@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         open_table,
     )
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _NAMES = {
     "conversation": (
