@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any
@@ -247,20 +247,26 @@ class AgentConversation:
         identity = message.get("tracking_id")
         with self.lock:
             local = self.local
+            outside = {slot.key: turn for slot, turn in self._returnable.values() if slot.key is not None}
             found = [
                 (key, number)
-                for key, turn in {**local.base.turns, **local.own}.items()
+                for key, turn in {**outside, **local.base.turns, **local.own}.items()
                 for number, known in enumerate(turn.messages)
                 if identity and _identity(known) == identity
             ]
             for key, number in found:
                 local.redact(key, {number: dump(message)})
-            if isinstance(identity, str):
-                self._forget_returnable({key for key, _ in found})
+            self._redact_returnable()
         return bool(found)
 
-    def _forget_returnable(self, keys: Collection[TurnKey]) -> None:
-        self._returnable = {id_: kept for id_, kept in self._returnable.items() if kept[0].key not in keys}
+    def _redact_returnable(self) -> None:
+        """Redact the messages that left the history, and may return to it, as the record does."""
+        redactions = self.local.base.redactions
+        if redactions:
+            self._returnable = {
+                identity: (slot, turn if slot.key is None else turn.redact(redactions.get(slot.key, {})))
+                for identity, (slot, turn) in self._returnable.items()
+            }
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
         """Record the agent's present history and states."""
@@ -270,6 +276,7 @@ class AgentConversation:
                 return  # they belong to a conversation that was deleted or has expired
             if len(self._identities) > 2 * len(local.view) + _MOST_RETURNABLE:
                 self._identities = {}
+            self._redact_returnable()  # others may have redacted some
             view = slots_of(messages, local.view, local.message, self._returnable, self._identities)
             self._set_view(view if self.keeps_window else ())
             entries, notes = entries_of(snapshot), notes_of(snapshot)
@@ -522,7 +529,7 @@ class AgentConversation:
         assert entry.slot.key is not None  # noqa: S101 - an entry of the log has one
         with self.lock:
             self.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
-            self._forget_returnable({entry.slot.key})
+            self._redact_returnable()
         return self.tiers.writer.submit(self.place, self.saver.commit_all, slow=True)
 
     def _entries(

@@ -314,6 +314,29 @@ def test_another_process_sees_the_redacted_form(stores: Stores) -> None:
     assert copy.copy(texts(other.messages)) == [REDACTED, "ok", "what was that", "ok"]
 
 
+@pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
+def test_a_message_that_left_the_history_is_redacted_in_memory_too(both: Stores, by_another: bool) -> None:
+    """It may return to the history, so its text is kept; the text is replaced there, in the log and in the hot tier."""
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=4), refresh="turn")
+    for text in (f"my card is {SECRET}", "two", "three", "four"):
+        live(text)
+    manager = live._session_manager
+    manager.flush()
+    assert SECRET not in str(live.messages)
+    assert in_memory(manager._members.conversations["A", "default"])
+    record = next(manager.records())["message"]
+    redacted = {**record, "content": [{"text": REDACTED}]}
+    if by_another:
+        repository = both.manager().session_repository
+        listed = repository.list_messages(both.session, "default")[0]
+        listed.message = redacted
+        repository.update_message(both.session, "default", listed)
+        live("five")
+    else:
+        manager.redact_latest_message(redacted, live)
+    check_gone(both, live)
+
+
 def test_redaction_by_hand_between_turns(stores: Stores) -> None:
     """Anyone may call it for the latest message, as Strands does."""
     live = agent(stores.manager(flush_every=1))
