@@ -1,7 +1,11 @@
-"""Stored form of records: JSON objects that a person can read, with a checksum, compressed when large, encrypted when asked."""
+"""Stored form of records: JSON objects that a person can read, compressed when large, encrypted when asked.
+
+The first attribute of a readable one has the version of the form as its name, such as ``v3``, and a checksum as its value.
+"""
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +14,16 @@ import orjson
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version
-from strands_manga_memory.stores.encoding.codec import Codec, dump, json_bytes, json_value, load, trusted
+from strands_manga_memory.stores.encoding.codec import (
+    VERSION,
+    Codec,
+    check_version,
+    dump,
+    json_bytes,
+    json_value,
+    load,
+    trusted,
+)
 
 PLAIN_BYTES = 2048
 """Size from which a JSON object is compressed; smaller ones are stored as text."""
@@ -19,7 +32,8 @@ _USUAL_LENGTH = 2  # a question and its answer
 MOST_MESSAGES = 200_000
 """Messages of a window; a stored record that lists more is damaged, and takes no memory for them."""
 
-_HEAD = b'{"crc":"'
+_HEAD = b'{"v%d":"' % VERSION
+_ANY_HEAD = re.compile(rb'\{"v(\d{1,9})":"[0-9a-f]{8}"')
 _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
 
 
@@ -42,10 +56,11 @@ def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
     """Return the JSON object that ``seal_object`` was given.
 
     Raises:
-        CorruptRecordError: The bytes are damaged or come from another place.
+        CorruptRecordError: The bytes are damaged, come from another place, or are of another version.
         KeyMissingError: They are encrypted, and the codec has no such key.
     """
-    if isinstance(data, bytes) and data.startswith(_HEAD):
+    if isinstance(data, bytes) and (head := _ANY_HEAD.match(data)):
+        check_version(int(head[1]), place)
         codec.check_plain(place)
         rest = data[_HEAD_BYTES:] if data[len(_HEAD) + 8 :] != b'"}' else b"}"
         if data[len(_HEAD) : len(_HEAD) + 8] != _checksum(rest, place):

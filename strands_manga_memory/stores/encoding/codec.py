@@ -32,6 +32,13 @@ class Cipher(Protocol):
         """Return the plain text; raise ``ValueError`` if ``data`` or ``place`` differ, or ``KeyMissingError``."""
 
 
+def check_version(version: int, place: str) -> None:
+    """Raise ``CorruptRecordError`` naming ``place`` if a stored form has another version than this release writes."""
+    if version != VERSION:
+        advice = "; upgrade it" if version > VERSION else ""
+        raise CorruptRecordError(f"record={place!r} has version {version}, this package reads {VERSION}{advice}", record=place)
+
+
 class Codec:
     """Compresses, encrypts and checksums values.
 
@@ -101,11 +108,7 @@ class Codec:
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
             raise CorruptRecordError(f"record={place!r} is damaged: it has no valid header", record=place)
         version, flags, payload = data[1], data[2], data[7:]
-        if version != VERSION:
-            advice = "; upgrade it" if version > VERSION else ""
-            raise CorruptRecordError(
-                f"record={place!r} has version {version}, this package reads {VERSION}{advice}", record=place
-            )
+        check_version(version, place)
         if data[3:7] != _checksum(version, flags, place, payload):
             raise CorruptRecordError(f"record={place!r} is damaged: its checksum does not match", record=place)
         try:

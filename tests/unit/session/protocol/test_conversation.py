@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Slot
 from strands_manga_memory.stores import Codec
-from strands_manga_memory.stores.encoding.codec import dump, load
+from strands_manga_memory.stores.encoding.codec import VERSION, dump, load
 from strands_manga_memory.testing import FakeClock
 from tests.unit.session.support import MemoryTable, SurvivingHotStore
 
@@ -494,3 +495,22 @@ def test_evicted_turn_that_only_the_log_proves_is_not_shown_again() -> None:
     assert texts(stores.hold()) == expected(3, 4, 5, 6, 7)
     stores.hot.store._conversations.clear()
     assert texts(stores.hold()) == expected(3, 4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("tier", ["hot", "durable"])
+def test_record_of_a_newer_release_is_refused_by_name(tier: str) -> None:
+    """A readable record has the version of its form; another one is neither read nor replaced."""
+    stores = Stores()
+    turn(stores.hold(), 0)
+    older, newer = (b'{"v%d":"' % version for version in (VERSION, VERSION + 1))
+    if tier == "hot":
+        found = stores.hot.store._conversations["s/A:a"]
+        stores.hot.store._conversations["s/A:a"] = replace(
+            found, fields={**found.fields, "head": found.fields["head"].replace(older, newer)}
+        )
+    else:
+        head = stores.durable.store.rows["s", "A:a#HEAD"]
+        assert head["data"].startswith(older)
+        head["data"] = head["data"].replace(older, newer)
+    with pytest.raises(CorruptRecordError, match=f"has version {VERSION + 1}, this package reads {VERSION}; upgrade it"):
+        stores.hold()
