@@ -257,7 +257,7 @@ def test_the_stash_under_our_session_manager_outlives_the_process(stores: Stores
     def agent() -> Agent:
         cut = Offload.truncate("tool_results", {"preview_tokens": 200}).when(threshold=400)
         config = ContextManagerConfig(strategies=[cut], stash={"storage": stores.storage()})
-        manager = TieredSessionManager("s", durable=stores.durable)
+        manager = TieredSessionManager("s", durable=stores.durable, durable_deadline=10.0)
         return Agent(
             model=ScriptedModel(answers),
             tools=[catalogue],

@@ -109,6 +109,23 @@ class Process:
             clock=world.clock,
             session_seconds=1e12,
         )
+        self.has_read_to_save = False
+        save_head, read_head = self.hold._save_head, self.hold.read_head
+
+        def read(*, is_alone: bool = False) -> Record | None:
+            found = read_head(is_alone=is_alone)
+            self.has_read_to_save = self._saves_head
+            return found
+
+        def save() -> None:
+            self._saves_head = True
+            try:
+                save_head()
+            finally:
+                self._saves_head = self.has_read_to_save = False
+
+        self._saves_head = False
+        self.hold._save_head, self.hold.read_head = save, read  # type: ignore[method-assign]
 
     def sweep(self) -> None:
         """Store in the durable tier what only the hot tier has, and empty the hot tier, as a sweeper does."""
@@ -610,6 +627,8 @@ class World:
         """The durable tier goes back to a copy, or to an empty table."""
         if any(task.label.split(":")[-1] in ("flush", "leave", "redact") or ":" not in task.label for task in self.tasks):
             return  # not between the writes of a flush
+        if any(process.has_read_to_save for process in self._holders.values()):
+            return  # nor between those of a save that moves turns into the log
         copies = self.durable_copies
         self.durable.go_back(copies[number % len(copies)] if number >= 0 and copies else None)
         self.is_rolled_back = True
