@@ -6,6 +6,7 @@ The budget of the history grows for the user's message of the current turn, and 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -175,37 +176,37 @@ _PLAUSIBLE = (0.5, 2.5)
 _SMALLEST = 200
 _WHOLE_WEIGHT = 2_048
 _RISE, _FALL = 0.5, 0.2
-_STEP = 0.05
+_MOST_BELOW, _STEP = 0.02, 0.04
 
 
 class Calibration:
     """Learns a model's own token ratio from the usage it reports: between 1.0, or 0.8 for a counter that estimates, and 1.6.
 
     The ratio rises quickly and falls slowly, small requests count for less (a provider's fixed preamble weighs most there),
-    and reports that cannot be right are ignored: none at all, requests under 200 tokens, ratios under 0.5 or over 2.5.
+    and reports that cannot be right are ignored: none at all, requests under 200 tokens, ratios under 0.5 or over 2.5. The
+    ratio has two decimals and moves in few steps: budgets are made of the very value that a session stores.
     """
 
-    __slots__ = ("_lowest", "ratio", "settled")
+    __slots__ = ("_lowest", "ratio")
 
     def __init__(self, *, exact: bool) -> None:
         self._lowest = LOWEST_EXACT if exact else LOWEST_ESTIMATE
         self.ratio = 1.0
-        self.settled = 1.0
 
     def observe(self, counted: int, reported: int) -> None:
         """Adjust the ratio by one request: the tokens that were counted, and those that the model reported."""
         if counted < _SMALLEST or reported <= 0 or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]:
             return
-        seen = reported / counted
-        step = (_RISE if seen > self.ratio else _FALL) * min(1.0, counted / _WHOLE_WEIGHT)
-        self.restore(self.ratio + step * (seen - self.ratio), self.settled)
-        if abs(self.ratio - self.settled) >= _STEP:
-            self.settled = round(self.ratio, 2)
+        difference = round(reported / counted - self.ratio, 2)
+        if -_MOST_BELOW <= difference <= 0:
+            return
+        part = (_RISE if difference > 0 else _FALL) * min(1.0, counted / _WHOLE_WEIGHT)
+        step = min(abs(difference), max(_STEP, part * abs(difference)))
+        self.restore(self.ratio + math.copysign(step, difference))
 
-    def restore(self, ratio: float, settled: float | None = None) -> None:
+    def restore(self, ratio: float) -> None:
         """Go on from a ratio learned earlier."""
-        self.ratio = min(HIGHEST, max(self._lowest, ratio))
-        self.settled = round(self.ratio, 2) if settled is None else settled
+        self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
         """Return the tokens of the counter that are within ``max_tokens`` by the counter and by the model."""

@@ -79,7 +79,14 @@ def _exchange(messages: Sequence[Message], turn: range, waiting: list[range]) ->
 
 
 def ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the tracking ids of the first turn's messages; none as long as there is no second one."""
+    """Return the tracking ids of the first turn's messages, to its answer; none as long as there is no second turn.
+
+    In a history that was trimmed later answers may follow that of the first turn.
+    """
     found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
-    first = found[0] if len(found) > 1 else ()
-    return frozenset(id_ for at in first if (id_ := messages[at].get("tracking_id")))
+    ids: list[str] = []
+    for at in found[0] if len(found) > 1 else ():
+        ids += [id_] if (id_ := messages[at].get("tracking_id")) else []
+        if messages[at]["role"] == "assistant" and not calls_tools(messages[at]):
+            break
+    return frozenset(ids)

@@ -32,11 +32,16 @@ class FullTextArchive:
 
     Args:
         log: The raw messages of the conversation, if a session keeps them: texts that are not in memory are read from there.
+
+    Attributes:
+        is_offered: Whether the agent has had the tool that reads cut messages: it then keeps the tool, as do later agents of
+            the conversation, since the tools are a part of the cached prefix.
     """
 
-    __slots__ = ("_characters", "_lock", "_log", "_texts")
+    __slots__ = ("_characters", "_lock", "_log", "_texts", "is_offered")
 
     def __init__(self, log: Callable[[], Iterable[Message]] | None = None) -> None:
+        self.is_offered = False
         self._log = log
         self._lock = threading.Lock()
         self._texts: OrderedDict[str, str] = OrderedDict()
@@ -86,8 +91,11 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads cut messages, if it has not got it and one of ``messages`` names it."""
-        if agent is not None and READER not in agent.tool_names and is_any_named(messages):
+        """Give an agent the tool that reads cut messages, if one of ``messages`` names the tool or an earlier message did."""
+        if agent is None or READER in agent.tool_names:
+            return
+        self.is_offered = self.is_offered or is_any_named(messages)
+        if self.is_offered:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:

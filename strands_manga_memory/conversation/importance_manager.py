@@ -84,7 +84,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         trim_to: Tokens to which a history over ``max_tokens`` is brought, and the same share of ``max_turns``; None (default):
             just below ``max_tokens``. Messages that always stay may take more. Trimmed in steps, tool results of the turn
-            before are a reason for one, too, if they take an eighth of ``max_tokens`` and the history is above the low mark.
+            before are a reason for one, too, if they take an eighth of ``max_tokens`` and the history is near the low mark.
         trim_every: How many turns like the last ones a history over ``max_tokens`` makes room for, in at most a third of it.
         max_turns: Most turns to keep; None: as many as fit. Messages that always stay are not bound by it.
         includes_recall: Whether the quotes of ``HistoryRecall`` count into ``max_tokens`` too: the budget of the
@@ -328,9 +328,10 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     def get_state(self) -> dict[str, Any]:
         """Return the state for a session: small, and the same until something changes."""
         state = super().get_state()
-        settled = self._trimmer.limits.calibration.settled
-        if settled != 1.0:
-            state["ratio"] = settled
+        if (ratio := self._trimmer.limits.calibration.ratio) != 1.0:
+            state["ratio"] = ratio
+        if self.archive.is_offered:
+            state["reader"] = True
         if self._returns_from_log and (until := self._trimmer.settled(self._history())) is not None:
             state["settled"] = until
         if self._is_started and self.persist_layout:
@@ -357,6 +358,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         layout = Layout.from_state(state.get("layout"), skip)
         if not self._is_started:  # later, from a snapshot, the messages are exact and the log is still the same
             self._restored, self._settled = layout, settled
+            self.archive.is_offered = state.get("reader") is True
         self._trimmer.limits.calibration.restore(ratio)
         return super().restore_from_session(state)
 

@@ -129,7 +129,7 @@ class Trimmer:
         if (
             limits.has_low_mark
             and limits.grow_to <= limits.max_tokens
-            and tokens > limits.calibration.budget(limits.lowest)
+            and tokens > limits.calibration.budget(limits.lowest - limits.large_results)
             and is_turn_start(messages[-1])
         ):
             results = self.features.total(results_of_last_turn(messages[:-1]))

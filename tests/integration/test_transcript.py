@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -184,18 +183,6 @@ def test_changed_taste_replaces_the_earlier_one(exchanges: list[Exchange]) -> No
     assert re.search(r"- genre: (?:mystery|ミステリー)", stated)
     if "- dislikes" in stated:  # a further dislike replaces none
         assert re.search(r"- dislikes: ホラー, グロ", stated)
-
-
-def test_agent_built_for_each_turn_is_told_the_same(tmp_path: Path) -> None:
-    """A web worker that builds the agent for every turn sends the model the same injected text as a live agent."""
-    live = list(hold(tmp_path / "live", "en", history="importance"))
-    built = list(hold(tmp_path / "built", "en", rebuild=True, history="importance"))
-    same = [
-        {text for name, text in _injected(one.requests[0]) if name != "recalled_history"}
-        == {text for name, text in _injected(two.requests[0]) if name != "recalled_history"}
-        for one, two in zip(live, built, strict=True)
-    ]
-    assert all(same)
 
 
 def test_names_are_shown_as_the_user_wrote_them(exchanges: list[Exchange]) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from strands.types.content import Messages
 
@@ -65,18 +69,40 @@ def _calls_since_question(messages: Messages) -> int:
     return count
 
 
-def hold(folder: Path, language: str, *, rebuild: bool = False, **options: Any) -> Iterator[Exchange]:
-    """Hold the conversation turn by turn.
+def _numbered_ids() -> Callable[[], AbstractContextManager[Any]]:
+    """Return a function that makes Strands name messages in the same way in every conversation while it is active.
+
+    A truncated message says the first letters of its id, and their tokens count.
+    """
+    numbers = itertools.count()
+
+    def next_id() -> str:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, str(next(numbers))))
+
+    return lambda: mock.patch("strands.types.content._generate_tracking_id", next_id)
+
+
+def hold(
+    folder: Path,
+    language: str,
+    *,
+    rebuild: bool = False,
+    usage: Callable[[Messages], int] | None = None,
+    **options: Any,
+) -> Iterator[Exchange]:
+    """Hold the conversation turn by turn. Two conversations have the same message ids and the same times.
 
     Args:
         folder: Folder of the SQLite files.
         language: ``en`` or ``ja``.
         rebuild: Build the agent anew for each turn, as a web worker does.
+        usage: Input tokens that the model reports for the messages of a request. Default: 4 characters a token.
         options: Further arguments of ``MangaMemory.agent``.
     """
     folder.mkdir(exist_ok=True)
     script, clock, number = SCRIPTS[language], FakeClock(_START), 0
-    tools = [guard_tool(each) for each in make_tools()]
+    tools = [guard_tool(each, clock=clock) for each in make_tools()]
+    numbered_ids = _numbered_ids()
     for session_id, turns in (("monday", script.first_visit), ("next-week", script.return_visit)):
         memory = MangaMemory.open(
             durable=f"sqlite:///{folder / 'shop.sqlite3'}", memories=True, clock=clock, environment=_Environment()
@@ -85,7 +111,7 @@ def hold(folder: Path, language: str, *, rebuild: bool = False, **options: Any) 
         for turn in turns:
             number, actor.turn = number + 1, turn
             if agent is None or rebuild:
-                model = ScriptedModel(actor)
+                model = ScriptedModel(actor, usage=usage)
                 agent = memory.agent(
                     model,
                     user_id="alex",
@@ -96,7 +122,8 @@ def hold(folder: Path, language: str, *, rebuild: bool = False, **options: Any) 
                     **{"recall": True, "task_state": True, "max_tokens": 2_048, **options},
                 )
             seen = len(model.requests)
-            agent(turn.user)
+            with numbered_ids():
+                agent(turn.user)
             yield Exchange(number, turn.user, tuple(model.requests[seen:]))
             clock.advance(40)
         memory.finalize(ConversationScope("alex", session_id))

@@ -1,0 +1,57 @@
+"""An agent that is built for each turn, as by a web worker, sends the model the requests of a live agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands.types.content import Messages
+
+from strands_manga_memory.conversation import EstimateCounter
+from tests.transcript.conversation import Exchange, hold
+
+_COUNTER = EstimateCounter()
+_LARGE = 2_000
+"""Characters of a large tool result."""
+
+
+def _reported(messages: Messages) -> int:
+    """Return the input tokens of a model that needs more for a text than the counter, and has a prompt and tools."""
+    return int(1.4 * sum(map(_COUNTER.count, messages))) + 1_000
+
+
+def _sent(exchange: Exchange) -> list[Any]:
+    """Return what the model received in a turn: messages, and names of the tools."""
+    return [
+        (
+            [(message["role"], message["content"]) for message in request.messages],
+            [tool["name"] for tool in request.tool_specs or []],
+        )
+        for request in exchange.requests
+    ]
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "usage"), [(2_048, None), (2_048, _reported), (8_192, _reported)], ids=["counted", "reported", "roomy"]
+)
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_rebuilt_agent_sends_the_requests_of_a_live_one(
+    tmp_path: Path, language: str, max_tokens: int, usage: Callable[[Messages], int] | None
+) -> None:
+    """In 40 turns, also after those with large tool results, and with budgets that follow the tokens the model reports."""
+    settings: dict[str, Any] = {"history": "importance", "max_tokens": max_tokens, "usage": usage}
+    live = list(hold(tmp_path / "live", language, **settings))
+    built = list(hold(tmp_path / "built", language, rebuild=True, **settings))
+    assert len(live) == 40
+    for one, two in zip(live, built, strict=True):
+        assert _sent(two) == _sent(one), f"turn {one.number}"
+    assert any(_has_large_result(exchange) for exchange in live)
+
+
+def _has_large_result(exchange: Exchange) -> bool:
+    """Tell whether the model received a large tool result in a turn, whole or truncated."""
+    blocks = [block for message in exchange.requests[-1].messages for block in message["content"]]
+    results = [str(block["toolResult"]["content"]) for block in blocks if "toolResult" in block]
+    return any(len(text) > _LARGE or "characters cut" in text for text in results)
