@@ -35,7 +35,7 @@ from strands_manga_memory.language.session_summaries import (
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, RECENT_DAYS, WEEKS_DAYS, ended_at
-from strands_manga_memory.memory.partition import Loaded, UserPartition
+from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, forgotten_id, note_id
 from strands_manga_memory.memory.preferences.statements import Removal, Statement
@@ -106,7 +106,11 @@ class MemoryRollup:
         self._timeout = timeout
 
     def run(
-        self, loaded: Loaded | None = None, *, guard: Item | str | None = "", forgotten: Mapping[str, float] | None = None
+        self,
+        loaded: PartitionContent | None = None,
+        *,
+        guard: Item | str | None = "",
+        forgotten: Mapping[str, float] | None = None,
     ) -> int:
         """Create missing and outdated roll-ups; return the number of written ones.
 
@@ -384,7 +388,7 @@ class MemoryKeeper:
         self._log(partition).learn(statements, guard=erased)
 
     def _keep_patterns(
-        self, partition: UserPartition, loaded: Loaded, erased: Item | None, forgotten: Mapping[str, float]
+        self, partition: UserPartition, loaded: PartitionContent, erased: Item | None, forgotten: Mapping[str, float]
     ) -> None:
         now, rule = self.clock(), self.retention[MemoryType.PATTERN]
         for topic, sessions in patterns_of(loaded.records.values(), now=now).items():

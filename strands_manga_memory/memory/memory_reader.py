@@ -13,7 +13,7 @@ from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_context import AgentContext, agent_context
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, RankingWeights, Snapshot, checked_type
-from strands_manga_memory.memory.partition import Loaded, UserPartition
+from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.preferences.hot_profile import CacheLookup, MemoryCache
 from strands_manga_memory.memory.profiles import ProfileReader
@@ -39,7 +39,7 @@ class Ranking:
     weights: RankingWeights
     embed: Embed | None
 
-    def of(self, loaded: Loaded) -> Snapshot:
+    def of(self, loaded: PartitionContent) -> Snapshot:
         """Return a rankable snapshot of memories."""
         return Snapshot(loaded, retention=self.retention, weights=self.weights, embed=self.embed)
 
@@ -79,7 +79,7 @@ class MemoryReader:
             self._read()
         self._is_fresh = False
 
-    def refresh(self) -> Loaded:
+    def refresh(self) -> PartitionContent:
         """Read the memories from the table and the profile from its source."""
         return self._taken(self._partition.load())
 
@@ -175,7 +175,7 @@ class MemoryReader:
         if self._copy is not None and looked.seen is not None:
             self._copy.keep(loaded, looked.seen)
 
-    def _taken(self, loaded: Loaded) -> Loaded:
+    def _taken(self, loaded: PartitionContent) -> PartitionContent:
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
         with self._lock:

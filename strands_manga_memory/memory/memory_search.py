@@ -22,7 +22,7 @@ from strands_manga_memory.language.search import (
     evidence_terms,
 )
 from strands_manga_memory.memory.memory_context import ENTRY_CHARACTERS, MOST_TOKENS, ended_at
-from strands_manga_memory.memory.partition import Loaded
+from strands_manga_memory.memory.partition import PartitionContent
 from strands_manga_memory.memory.records import DERIVED, MemoryRecord, MemoryType, Retention, counted
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line, message_text, strip_own_blocks
@@ -34,7 +34,7 @@ class RankingWeights:
 
     Args:
         importance: Weight of the importance, 0 to 1. Default 0.5.
-        recency: Weight of the recency, which halves every half-life of the type. Default 0.25.
+        recency: Weight of the recency, which halves every half life of the type. Default 0.25.
         use: Weight of the use, 1 + ln(1 + access count). Default 0.25.
         similarity: Weight of the similarity to the query, 0 to 1. Default 1.
         floor: Similarity of memories that share nothing with the query. Default 0.02.
@@ -204,7 +204,12 @@ class Snapshot:
     """Memories of a user with an index of their texts, which is built at its first use."""
 
     def __init__(
-        self, loaded: Loaded, *, retention: Mapping[MemoryType, Retention], weights: RankingWeights, embed: Embed | None
+        self,
+        loaded: PartitionContent,
+        *,
+        retention: Mapping[MemoryType, Retention],
+        weights: RankingWeights,
+        embed: Embed | None,
     ) -> None:
         self.records = loaded.records
         self._uses = loaded.uses

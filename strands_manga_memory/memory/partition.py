@@ -117,7 +117,7 @@ _Written = TypeVar("_Written")
 
 
 @dataclass
-class Loaded:
+class PartitionContent:
     """Content of a partition: unexpired memories, access counts, and ids of ledger entries.
 
     ``erased`` is the marker of the last erasure. ``unreadable`` lists ids of records that are damaged or of a later
@@ -156,7 +156,7 @@ class UserPartition:
         self.clock = clock
         self.salt = UserSalt(table, owner, codec)
 
-    def load(self, type_: str | None = None, *, uses: bool = False) -> Loaded:
+    def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories, or those of a type, in one query; ``uses`` adds a query for the access counts of a type.
 
         Raises:
@@ -165,7 +165,7 @@ class UserPartition:
         ranges = [(None, None)] if type_ is None else [type_range(type_), *([(LEDGER, f"{LEDGER}~")] if uses else [])]
         return self._load(ranges)
 
-    def load_context(self) -> Loaded:
+    def load_context(self) -> PartitionContent:
         """Read summaries, preferences, roll-ups, the erasure marker and the ledger in one query, without facts and episodes.
 
         Raises:
@@ -173,8 +173,8 @@ class UserPartition:
         """
         return self._load([(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
 
-    def _load(self, ranges: Sequence[tuple[str | None, str | None]]) -> Loaded:
-        loaded, used = Loaded(), Uses()
+    def _load(self, ranges: Sequence[tuple[str | None, str | None]]) -> PartitionContent:
+        loaded, used = PartitionContent(), Uses()
         sealed: set[str] = set()
         items = (item for first, last in ranges for item in self.table.query(self.owner.partition, first=first, last=last))
         for item in items:
@@ -188,7 +188,7 @@ class UserPartition:
         loaded.uses = used.counts
         return loaded
 
-    def _take(self, item: Item, loaded: Loaded, used: Uses) -> None:
+    def _take(self, item: Item, loaded: PartitionContent, used: Uses) -> None:
         id_ = str(item["memory_id"])
         if id_.startswith(LEDGER):
             loaded.ledger.append(id_)

@@ -148,13 +148,13 @@ def _flat(value: Any) -> Iterator[Any]:
     coming, inside = [value], set[int]()
     while coming:
         one = coming.pop()
-        if isinstance(one, _Left):
+        if isinstance(one, _ContainerEnd):
             inside.discard(one)
         elif isinstance(one, dict | list | tuple):
             yield type(one), len(one), id(one) in inside
             if id(one) not in inside:  # otherwise a cycle
                 inside.add(id(one))
-                coming.append(_Left(id(one)))
+                coming.append(_ContainerEnd(id(one)))
                 coming += [*one.keys(), *one.values()] if isinstance(one, dict) else one
         elif isinstance(one, int):  # long integers have no text, -1 and -2 have the same hash, and 1 equals True
             yield type(one), int.bit_length(one), int.__hash__(one)
@@ -164,7 +164,7 @@ def _flat(value: Any) -> Iterator[Any]:
             yield type(one), text_of(one)
 
 
-class _Left(int):
+class _ContainerEnd(int):
     """``id()`` of a container whose content was yielded completely."""
 
 

@@ -18,7 +18,7 @@ from strands.plugins import Plugin
 
 from strands_manga_memory.messages.model_calls import model_setting
 from strands_manga_memory.messages.tokens import prompt_tokens
-from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheStats, CacheUse, Cause, Drop, Prices
+from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheMiss, CachePrices, CacheStats, CacheUse, Cause
 from strands_manga_memory.prompt.prefix import (
     MessageFingerprint,
     count_repeated_tokens,
@@ -62,7 +62,7 @@ class PromptCacheMonitor(Plugin):
 
     Args:
         lifetime: Seconds a provider caches a prefix after its last use. Default 300.
-        prices: Prices of cached tokens.
+        prices: CachePrices of cached tokens.
         variant: Name of the prompt variant in use, or a function that returns it.
         clock: Seconds since 1970.
 
@@ -76,7 +76,7 @@ class PromptCacheMonitor(Plugin):
         self,
         *,
         lifetime: float = 300.0,
-        prices: Prices | None = None,
+        prices: CachePrices | None = None,
         variant: str | Callable[[], str] = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -84,14 +84,14 @@ class PromptCacheMonitor(Plugin):
         if not lifetime > 0:
             raise ValueError(f"lifetime must be a positive number of seconds, got {lifetime!r:.80}")
         self._lifetime = lifetime
-        self._prices = prices or Prices()
+        self._prices = prices or CachePrices()
         self._variant = variant
         self._clock = clock
         self._lock = threading.Lock()
         self._last_requests: OrderedDict[tuple[str, str], _Request] = OrderedDict()
         self._pending: dict[tuple[str, str], tuple[Cause, ...]] = {}
         self._hours: dict[int, list[int]] = {}
-        self._drops: deque[Drop] = deque(maxlen=_MAX_DROPS)
+        self._drops: deque[CacheMiss] = deque(maxlen=_MAX_DROPS)
         self._causes: Counter[Cause] = Counter()
         self._compared = self._changed = self._whole = self._uncached = 0
 
@@ -191,10 +191,10 @@ class PromptCacheMonitor(Plugin):
                 causes = (Cause.UNKNOWN,)
             if causes:
                 self._causes.update(causes)
-                self._drops.append(Drop(now, getattr(agent, "agent_id", ""), causes, total - read))
+                self._drops.append(CacheMiss(now, getattr(agent, "agent_id", ""), causes, total - read))
 
     @property
-    def drops(self) -> list[Drop]:
+    def drops(self) -> list[CacheMiss]:
         """Last 200 drops, oldest first."""
         with self._lock:
             return list(self._drops)

@@ -25,7 +25,7 @@ OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIA
 
 
 @dataclass(frozen=True)
-class Drop:
+class CacheMiss:
     """Model call that missed the cache, or whose prefix changed.
 
     Attributes:
@@ -42,8 +42,8 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Prices:
-    """Prices of input tokens, as multiples of the price of an uncached token.
+class CachePrices:
+    """CachePrices of input tokens, as multiples of the price of an uncached token.
 
     Attributes:
         read: Price of a token read from the cache. Default 0.1.

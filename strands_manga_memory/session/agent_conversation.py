@@ -66,7 +66,7 @@ class AgentConversation:
         self.local = self.hold.local
         self.saver = ConversationSaver(self.place, self.tiers, self.hold)
         self.in_turn = self.possible_loss = False
-        self._life = self.local.life
+        self._resets = self.local.resets
         self._last: Mapping[str, Any] | None = None
         self._turn_slots: dict[str, list[Slot]] = {}
         self._given: dict[str, bytes] = {}
@@ -108,16 +108,16 @@ class AgentConversation:
         self._read_tiers(touch=not inspect)
         local = self.local
         self.possible_loss = self._is_loss_possible()
-        self._life = local.life
+        self._resets = local.resets
         if local.base.is_empty:
             return None
         self._check_ids()
         if self._is_over(inspect=inspect) and self._end(inspect=inspect) and local.base.is_empty:
-            self._life = local.life
+            self._resets = local.resets
             return None  # else somebody has begun the next one already
         self.hold.complete()
         with self.lock:
-            self._life = local.life
+            self._resets = local.resets
             return messages_of(local.adopt_window(), local.message)
 
     def _read_tiers(self, *, touch: bool) -> None:
@@ -272,7 +272,7 @@ class AgentConversation:
         """Record the agent's present history and states."""
         with self.lock:
             local = self.local
-            if self._life != local.life:
+            if self._resets != local.resets:
                 return  # they belong to a conversation that was deleted or has expired
             if len(self._identities) > 2 * len(local.view) + _MOST_RETURNABLE:
                 self._identities = {}
@@ -321,7 +321,7 @@ class AgentConversation:
     def set_entry(self, name: str, value: Any) -> None:
         """Set a state entry that no capture takes from the agent."""
         with self.lock:
-            if self._life == self.local.life:
+            if self._resets == self.local.resets:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
@@ -334,7 +334,7 @@ class AgentConversation:
         """Store announced values that changed as metadata, if the conversation has messages."""
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
-        if changes and self.message_count and self._life == self.local.life:
+        if changes and self.message_count and self._resets == self.local.resets:
             self._announced |= changes
             known = self.meta
             self.set_meta({name: value for name, value in changes.items() if value != known.get(name)})
@@ -359,7 +359,7 @@ class AgentConversation:
     @property
     def has_news(self) -> bool:
         """Whether a store has changes that the agent has not been given, such as a deletion."""
-        return self.local.has_news or self._life != self.local.life or self._has_new_states
+        return self.local.has_news or self._resets != self.local.resets or self._has_new_states
 
     @property
     def _has_new_states(self) -> bool:
@@ -390,11 +390,13 @@ class AgentConversation:
         self.hold.complete()
         with self.lock:
             local = self.local
-            if self._life == local.life and any(local.message(slot) is None for slot in local.window if slot not in local.view):
+            if self._resets == local.resets and any(
+                local.message(slot) is None for slot in local.window if slot not in local.view
+            ):
                 return None
-            if self._life != local.life:
+            if self._resets != local.resets:
                 self._last, self._announced, self._returnable = None, {}, {}
-            self._life = local.life
+            self._resets = local.resets
             before = local.view
             messages = messages_of(local.adopt_window(), local.message, before=before, live=live)
             self._given = given_entries(local.states)

@@ -177,18 +177,18 @@ def finalized_key(place: Place) -> Key:
 
 
 @dataclass(frozen=True)
-class Listing:
+class ListedSession:
     """A listed session. It ``waits`` if it was deleted while the hot tier, which may have a copy, did not answer."""
 
     scope: ConversationScope
     waits: bool
 
 
-def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Listing], list[str]]:
+def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[ListedSession], list[str]]:
     """Return the sessions of a user, and the names of entries without a session."""
     key = directory_key("", {"user": user_id, "tenant": tenant})
     assert key is not None  # noqa: S101 - there is a user
-    found: list[Listing] = []
+    found: list[ListedSession] = []
     unreadable: list[str] = []
     for row in table.query(key[0]):
         if row["sk"] == TOMBSTONE:
@@ -196,7 +196,7 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Listi
         with suppress(ValueError):  # its own ids may be damaged: that it is where this user's session is says whose it is
             scope = ConversationScope(user_id, row.get("session"), tenant=tenant)  # type: ignore[arg-type]
             if scope.storage_session_id == row["sk"]:
-                found.append(Listing(scope, row.get("state") == DELETED))
+                found.append(ListedSession(scope, row.get("state") == DELETED))
                 continue
         unreadable.append(f"{key[0]}/{row['sk']}")
         logger.warning("an entry of a directory makes no sense, it is left")
@@ -218,7 +218,7 @@ def is_in_hot(table: Table, session: str) -> bool:
     return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
 
 
-def unseen_copies(table: Table, listed: Iterable[Listing], hot: HotStore | None) -> list[str]:
+def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
     """Return the reason why possible copies of sessions in a hot tier cannot be checked; empty without such copies."""
     if hot is not None and hot.survives_process:
         return []

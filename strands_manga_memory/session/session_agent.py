@@ -59,12 +59,12 @@ class SessionAgent:
         in_turn: Whether it is being invoked.
     """
 
-    __slots__ = ("_agent", "_as_built", "_unsettled", "conversation", "in_turn")
+    __slots__ = ("_agent", "_initial_states", "_unsettled", "conversation", "in_turn")
 
     def __init__(self, agent: Agent, conversation: AgentConversation) -> None:
         self._agent = weakref.ref(agent)
         self.conversation = conversation
-        self._as_built = take_states(agent)
+        self._initial_states = take_states(agent)
         self._unsettled: list[Future[None]] = []
         self.in_turn = False
 
@@ -136,7 +136,7 @@ class SessionAgent:
         else:
             messages = conversation.take_over(agent.messages)
         if messages is not None:
-            built = copy.deepcopy(dict(self._as_built))
+            built = copy.deepcopy(dict(self._initial_states))
             if conversation.message_count:  # somebody else has begun it, with other states
                 built["state"] = {}
             self._restore(agent, messages, built)

@@ -105,14 +105,14 @@ def stats_of(conversation: AgentConversation, agent: Agent | None) -> SessionSta
     durable, durable_error, durable_failures = _standing(None if conversation.hold.durable is None else saver.durable_health)
     with conversation.lock:
         window, base = local.window, local.base
-        as_said = [slot for slot in window if slot.key is not None and slot.body is None]
-        times = (local.time(slot) for slot in as_said)
+        unchanged = [slot for slot in window if slot.key is not None and slot.body is None]
+        times = (local.time(slot) for slot in unchanged)
         messages = conversation.message_count
         return SessionStats(
             turns=conversation.turn_count,
             messages=messages,
             window_messages=len(agent.messages) if agent else len(window),
-            left_messages=max(0, messages - len(as_said)),
+            left_messages=max(0, messages - len(unchanged)),
             unsaved_messages=local.unsaved_messages,
             dropped_messages=local.dropped,
             possible_loss=conversation.possible_loss,

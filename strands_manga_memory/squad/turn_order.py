@@ -16,14 +16,14 @@ from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.places import Place
-from strands_manga_memory.squad.waits import CircularWaitError, Key, Waits
+from strands_manga_memory.squad.waits import CircularWaitError, Key, WaitGraph
 from strands_manga_memory.stores import HotStore
 from strands_manga_memory.telemetry import STUCK_WAIT
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
-_waits = Waits()
+_waits = WaitGraph()
 
 
 class BusyError(Exception):

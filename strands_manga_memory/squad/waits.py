@@ -15,7 +15,7 @@ class CircularWaitError(Exception):
     """Raised if the holder of the requested turn waits, directly or through others, for a turn that the caller holds."""
 
 
-class Waits:
+class WaitGraph:
     """Graph of waits in this process, with an edge from each held conversation to the one its holder waits for.
 
     A request holds its turn for all tasks and threads that run in its context.

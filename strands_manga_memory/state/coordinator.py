@@ -26,7 +26,7 @@ from strands_manga_memory.state.dialogue import ConversationLayer, DialogueKeepe
 from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
 from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalKeeper, GoalsLayer
 from strands_manga_memory.state.recorder import Recorder
-from strands_manga_memory.state.rendering import Rendering, View, urgency
+from strands_manga_memory.state.rendering import StateRenderer, View, urgency
 from strands_manga_memory.state.state_store import SessionState, StateStore, Timing
 from strands_manga_memory.state.state_tools import TOOL_NAMES, StateTools
 from strands_manga_memory.state.task import ExecutionKeeper, TaskKeeper
@@ -191,7 +191,7 @@ class StateCoordinator(Plugin):
             source, scope, changes, deadline=deadline, environment=environment, recheck_after=recheck_after, clock=clock
         )
         self._stable = stable
-        self._rendering = Rendering(max_tokens)
+        self._rendering = StateRenderer(max_tokens)
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         session = self._session = (

@@ -48,7 +48,7 @@ _Rendered = tuple[tuple[object, ...], list[tuple[str, int]]]
 _NOTHING: _Rendered = (), []
 
 
-class Rendering:
+class StateRenderer:
     """Renders the state within a token limit and reuses parts that have not changed.
 
     Layers are immutable, so a part is unchanged if its inputs are the same objects.

@@ -116,7 +116,7 @@ class HotStore(Protocol):
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         """Compare and write in one atomic round trip; renews the TTL."""
 
-    def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation, even a damaged one, by a tombstone and return the tombstone's epoch.
 
         Args:

@@ -103,9 +103,9 @@ class ObservedHotStore:
         """See ``HotStore.write``."""
         return self._calls.made("write", conversation, self.observes.write, conversation, write)
 
-    def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """See ``HotStore.bury``."""
-        return self._calls.made("bury", conversation, self.observes.bury, conversation, epoch=epoch, ttl=ttl)
+    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+        """See ``HotStore.put_tombstone``."""
+        return self._calls.made("put_tombstone", conversation, self.observes.put_tombstone, conversation, epoch=epoch, ttl=ttl)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """See ``HotStore.expired``."""

@@ -115,7 +115,7 @@ def forget_user(
         profile = HotProfile(hot, owner)
         record = hot.load(profile.name, [], touch=False)
         counts["cache"] += record is not None and record.state != DELETED
-        profile.bury(ttl=policy.tombstone_seconds)
+        profile.put_tombstone(ttl=policy.tombstone_seconds)
         tombstones += 1
     directory = directory_key("", {"user": user_id, "tenant": tenant})
     assert directory is not None  # noqa: S101 - an owner has a user

@@ -400,7 +400,7 @@ def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_la
 def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any) -> None:
     here = cache(hot)
     here.prefer("genre", "romance")
-    cache(hot).bury(ttl=1000)
+    cache(hot).put_tombstone(ttl=1000)
     assert cache(hot).peek().overrides == {}
     here.prefer("size", "large")
     assert cache(hot).peek().overrides == {"size": "large"}

@@ -27,7 +27,7 @@ from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable,
 from tests.unit.session.support import PATIENT, SurvivingHotStore, texts, user
 
 SCOPE = ConversationScope("reader", "s")
-WRITES = {"put", "delete", "batch_write", "write", "bury"}
+WRITES = {"put", "delete", "batch_write", "write", "put_tombstone"}
 SECRET = "4111 1111 1111 1111"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, KeyMissingError, StoreError
 from strands_manga_memory.memory.memory_context import AgentContext
-from strands_manga_memory.memory.partition import Loaded, repeat_until_written
+from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, latest_removals, recent, text_of
 from strands_manga_memory.memory.records import Owner, item_of, record_of
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
@@ -40,7 +40,7 @@ def is_cache(name: str) -> bool:
 class CacheLookup:
     """Result of a look-up in the hot tier: the memories, or None, and epoch and version of the record."""
 
-    memories: Loaded | None = None
+    memories: PartitionContent | None = None
     seen: tuple[int, int] | None = None
 
 
@@ -79,7 +79,7 @@ class MemoryCache:
             return False
         return record is not None and record.state == ACTIVE and record.epoch == 1
 
-    def keep(self, loaded: Loaded, seen: tuple[int, int]) -> bool:
+    def keep(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
         """Cache memories that were read from the table after ``look`` returned ``seen``; return whether they were stored."""
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
@@ -95,7 +95,7 @@ class MemoryCache:
     def _place(self) -> str:
         return f"{self._name}#{MEMORIES}"
 
-    def _read(self, record: HotRecord) -> Loaded | None:
+    def _read(self, record: HotRecord) -> PartitionContent | None:
         if MEMORIES not in record.fields:
             return None
         data = self._codec.decode(record.fields[MEMORIES], self._place)
@@ -104,7 +104,7 @@ class MemoryCache:
                 return None  # bounds the effect of a removal that could not be published
             records = [record_of(row, self._owner, None) for row in data["rows"]]
             uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
-        return Loaded({each.memory_id: each for each in records}, uses)
+        return PartitionContent({each.memory_id: each for each in records}, uses)
 
     def _written(self, seen: tuple[int, int], *, fields: dict[str, bytes]) -> bool:
         write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields=fields, ttl=self._ttl)
@@ -233,9 +233,9 @@ class HotProfile:
 
         self._published(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
 
-    def bury(self, *, ttl: float) -> int:
+    def put_tombstone(self, *, ttl: float) -> int:
         """Replace the record by a tombstone that exists for ``ttl`` seconds; return its epoch."""
-        return self._hot.bury(self.name, epoch=1, ttl=ttl)
+        return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
 
     # Inside
 

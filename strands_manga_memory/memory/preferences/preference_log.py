@@ -86,7 +86,7 @@ class StoredRemovals:
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredPreferences:
     """Preference records with the stored value of their version attribute, and ids of unreadable ones."""
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -282,7 +282,7 @@ class PreferenceLog:
 
     def _projection(
         self,
-        stored: _Stored,
+        stored: _StoredPreferences,
         wanted: LoggedChanges,
         base: tuple[str, MemoryRecord, Statement] | None,
         dropped: str | None,
@@ -371,9 +371,9 @@ class PreferenceLog:
         salt = self._partition.salt
         return salt.statement_id(value) if slot.startswith("~") else salt.preference_id(slot)
 
-    def _stored(self) -> _Stored:
+    def _stored(self) -> _StoredPreferences:
         first, last = type_range(MemoryType.PREFERENCE)
-        stored, unreadable = _Stored(), set[str]()
+        stored, unreadable = _StoredPreferences(), set[str]()
         for item in self._partition.table.query(self._partition.owner.partition, first=first, last=last):
             id_ = str(item["memory_id"])
             unreadable.add(id_)
@@ -474,5 +474,5 @@ def _unchanged(item: Item | None) -> Condition:
     return ABSENT if item is None else Condition(equals={"version": item.get("version")})
 
 
-def _of_version(id_: str, stored: _Stored) -> Condition:
+def _of_version(id_: str, stored: _StoredPreferences) -> Condition:
     return Condition(equals={"version": stored.versions[id_]}) if id_ in stored.versions else ABSENT

@@ -235,12 +235,12 @@ class ProfileCache:
         """Make the next session start read the memories from the table. Overrides stay."""
         self._profile.publish(drops_context=True)
 
-    def bury(self, *, ttl: float) -> int:
+    def put_tombstone(self, *, ttl: float) -> int:
         """Replace the cache by a tombstone that exists for ``ttl`` seconds; return its epoch."""
         with self._lock:
             self._unsaved = []
             self._take(ProfileState(), AgentContext())
-        return self._profile.bury(ttl=ttl)
+        return self._profile.put_tombstone(ttl=ttl)
 
     # Inside
 

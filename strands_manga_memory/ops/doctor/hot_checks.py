@@ -219,7 +219,7 @@ def _tried(store: HotStore) -> Iterator[Finding]:
         ("release_lease", lambda: store.release_lease(name, owner="d")),
         ("put_value", lambda: store.put_value(name, b"", ttl=1.0)),
         ("get_value", lambda: store.get_value(name)),
-        ("bury", lambda: store.bury(name, epoch=2, ttl=0.001)),
+        ("put_tombstone", lambda: store.put_tombstone(name, epoch=2, ttl=0.001)),
     ]
     for step, work in steps:
         try:

@@ -160,7 +160,7 @@ class HotTier:
         try:
             return self.read(touch=False)
         except CorruptRecordError:
-            epoch = self._store.bury(self._name, epoch=1, ttl=ttl)
+            epoch = self._store.put_tombstone(self._name, epoch=1, ttl=ttl)
             self._stored = _Stored(epoch=epoch + 1)
             return None
 

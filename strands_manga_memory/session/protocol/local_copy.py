@@ -54,7 +54,7 @@ class LocalCopy:
         answered_at: When a store last answered; None if none has.
         was_stored: Whether a store has had the conversation.
         is_loaded: Whether both tiers were read when the agent got its history.
-        life: Number that changes when the conversation is deleted, or has expired.
+        resets: Number of times that the conversation was deleted or expired.
         returned: Turns of evicted messages that are in the agent's history again and not in the base.
         has_met_others: Whether this process has read a record that another one wrote.
         first_incarnation: Number of the incarnation that begins where no tier has a record.
@@ -75,7 +75,7 @@ class LocalCopy:
         self.window: tuple[Slot, ...] = ()
         self.own: dict[TurnKey, Turn] = {}
         self.has_news = self.is_overruled = self.was_stored = self.is_loaded = False
-        self.dropped = self.life = 0
+        self.dropped = self.resets = 0
         self.has_met_others = False
         self.returned: dict[TurnKey, Turn] = {}
         # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time of their beginning.
@@ -377,7 +377,7 @@ class LocalCopy:
     def begin_after(self, record: Record) -> None:
         """Discard everything: the conversation was deleted, or has expired."""
         self.was_stored = bool(record.incarnation)
-        self.life += 1
+        self.resets += 1
         self._skips_rest = self._skips_rest or self._open is not None
         self.base = record
         self.own, self._open, self._changes, self._notes, self.returned = {}, None, {}, None, {}
@@ -481,7 +481,7 @@ class LocalCopy:
         """Discard unsaved turns after a deletion; after an expiry they continue in the new incarnation."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
-        self.life += bool(before.incarnation or before.incarnation < self.base.carries_from)
+        self.resets += bool(before.incarnation or before.incarnation < self.base.carries_from)
         if before.incarnation < self.base.carries_from:
             self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items())
             self._skips_rest = self._skips_rest or self._open is not None

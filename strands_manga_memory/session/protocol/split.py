@@ -46,13 +46,13 @@ def put_split(
         scrub: Whether the replaced value contains text that must not be found any more; see ``Table.put``.
     """
     left = list(_parts_at(table, key)) if cleans else []
-    lives = {name: value for name, value in attributes.items() if name == table.schema.ttl}
+    expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
     chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
     tag = secrets.token_hex(8)
     split: Item = {"parts": len(chunks), "tag": tag} if len(chunks) > 1 else {}
     item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes, **split}
     for part, chunk in zip(_rows(table, _part_keys(key, len(chunks), tag)), chunks[1:], strict=True):
-        table.put({**part, "data": chunk, **lives})
+        table.put({**part, "data": chunk, **expiry})
     if not table.put({**item, "data": chunks[0]}, when=when, scrub=scrub):
         # The driver may have tried twice, and the first time with success.
         if split and (table.get(*key) or {}).get("tag") != tag:

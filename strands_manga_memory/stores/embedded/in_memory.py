@@ -143,8 +143,8 @@ class InMemoryHotStore:
             self._clean(now)
         return status
 
-    def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone; see ``HotStore.bury``."""
+    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+        """Replace a conversation by a tombstone; see ``HotStore.put_tombstone``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)

@@ -117,10 +117,10 @@ class RedisHotStore:
         status = self._run(conversation, scripts.WRITE, " ".join(map(str, control)), *write.removed, *fields)
         return WriteStatus(status.decode())
 
-    def bury(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone; see ``HotStore.bury``."""
-        _, buried = self._run(conversation, scripts.BURY, epoch, _milliseconds(ttl))
-        return int(buried)
+    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+        """Replace a conversation by a tombstone; see ``HotStore.put_tombstone``."""
+        _, newest = self._run(conversation, scripts.PUT_TOMBSTONE, epoch, _milliseconds(ttl))
+        return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """Yield the names of expired conversations, starting at a random bucket; see ``HotStore.expired``.

@@ -172,7 +172,7 @@ return {ok = 'ok'}
 )
 """Removes index entries of expired hashes, so that the index stays bounded without a sweeper."""
 
-BURY = Script(
+PUT_TOMBSTONE = Script(
     _PARSING
     + """
 local epoch, ttl = tonumber(ARGV[1]), ARGV[2]

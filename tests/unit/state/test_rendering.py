@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.state import DialogueSlot, StateCoordinator
 from strands_manga_memory.state.environment import Environment
-from strands_manga_memory.state.rendering import Rendering
+from strands_manga_memory.state.rendering import StateRenderer
 from strands_manga_memory.testing import FakeClock
 
 _SLOTS = [DialogueSlot(name="volume", question="Which volume?"), DialogueSlot(name="format", allowed=("paper", "digital"))]
@@ -50,4 +50,4 @@ def test_a_rendering_that_remembers_says_what_a_new_one_says(changes: list[tuple
                 _CHANGES[which](state, number)
             except StateError:
                 continue
-        assert state.to_agent_context() == Rendering(state.max_tokens)(state._view())
+        assert state.to_agent_context() == StateRenderer(state.max_tokens)(state._view())
