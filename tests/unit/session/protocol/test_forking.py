@@ -109,7 +109,7 @@ def test_fork_into_an_existing_session_is_refused() -> None:
     assert texts(forks.load_other()) == expected(1)
 
 
-@pytest.mark.parametrize("at_turn", [0, -1, 4])
+@pytest.mark.parametrize("at_turn", [-1, 4])
 def test_turn_that_does_not_exist_is_refused(at_turn: int) -> None:
     """The error names the number of turns."""
     forks = Forks(turns=3)
