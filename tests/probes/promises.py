@@ -207,7 +207,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_I}/test_conversation_manager.py::test_structured_output_keeps_the_budget",
     ),
     "test_a_quick_start_needs_nothing": (f"{_I}/test_doctor.py::test_a_deployment_in_order_passes",),
-    "test_an_operator_sees_a_conversation": (f"{_I}/test_cli.py::test_inspect_shows_tiers_window_entities_and_fates",),
+    "test_an_operator_sees_a_conversation": (f"{_I}/test_cli.py::test_inspect_shows_tiers_window_entities_and_outcomes",),
 }
 """Further tests of the promise of a probe."""
 
@@ -237,6 +237,13 @@ OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
         "An agent built for each request summarizes as often as a live one, and processes share finished summaries.": (
             f"{_I}/test_summary_runs.py::test_agent_for_each_request_summarizes_like_a_live_agent",
             "tests/faults/test_summary_runs_apart.py::test_run_that_a_process_finished_is_used_by_another",
+        ),
+    },
+    "Sessions": {
+        "A fork has the history and state of its turn, also while its source is written. A rewind reaches live agents.": (
+            f"{_I}/test_session_forks.py::test_fork_is_a_session_with_the_history_and_state_of_its_turn",
+            f"{_I}/test_session_forks.py::test_fork_of_a_session_that_another_process_writes",
+            f"{_I}/test_session_forks.py::test_live_agent_has_the_shortened_history_at_its_next_turn",
         ),
     },
     "Task state": {
