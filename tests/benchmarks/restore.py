@@ -34,7 +34,7 @@ BUDGETS = {
     # more or fewer as the window happens to lie. What grew with the log would be a hundred times as much.
     "cold_bytes_at_10000_over_100_messages": "<= 2",
 }
-_HOLD = 0.05
+_HOLD = 0.25  # longer than any pause of this process, such as a collection of garbage
 _TURNS_A_FLUSH = 5
 _MESSAGE = 1800
 """Bytes of a message: ten of them fill the budget of the history, so the window is as large at 10 messages as at 10,000."""
