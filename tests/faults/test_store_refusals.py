@@ -197,6 +197,13 @@ def warnings_of(caplog: pytest.LogCaptureFixture, reason: str) -> list[str]:
     ]
 
 
+def only_warning(caplog: pytest.LogCaptureFixture, reason: str) -> str:
+    """Return the one warning of a reason, which is logged a moment after the statistics name the reason."""
+    servers.wait_until(lambda: bool(warnings_of(caplog, reason)), "the warning")
+    (warning,) = warnings_of(caplog, reason)
+    return warning
+
+
 def whole(manager: TieredSessionManager, turns: int) -> None:
     wanted = [mark for number in range(turns) for mark in talk.wanted_marks(f"t{number}", "text")]
     assert sorted(talk.marks(manager.history("librarian")).elements()) == sorted(wanted)
@@ -238,7 +245,7 @@ def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(shop: Shop, name: str, 
     named(manager, agent, numbers, "hot", reason)
     manager.flush()
     assert manager.stats("librarian")["durable"] == "up"
-    (warning,) = warnings_of(caplog, reason)
+    warning = only_warning(caplog, reason)
     assert "tier=<hot>" in warning
     assert manager.stats("librarian")["hot_failures"] >= 1
 
@@ -295,7 +302,7 @@ def test_a_durable_tier_that_refuses_fails_no_turn_and_heals(
 
     named(manager, agent, numbers, "durable", DURABLE[code])
     assert manager.stats("librarian")["durable_failures"] >= 1
-    (warning,) = warnings_of(caplog, DURABLE[code])
+    warning = only_warning(caplog, DURABLE[code])
     assert "tier=<durable>" in warning
 
     shop.durable_proxy.passing()
