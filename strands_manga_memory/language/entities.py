@@ -206,7 +206,7 @@ def strip_injected_blocks(text: str) -> str:
 
 
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
-    """Return the entities that a user speaks of: not those of code, JSON and URLs in the text, and not those refused.
+    """Return the entities that a user speaks of, each once: not those of code, JSON and URLs in the text, nor refused ones.
 
     Identifiers, such as an order id, are taken from pasted text too.
     """
@@ -216,7 +216,10 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
 
 def _spoken(text: str, types: EntityTypes, pasted: list[tuple[int, int]]) -> Iterator[Entity]:
     at = 0
+    spoken: set[tuple[str, str]] = set()
     for entity in types.find(text):
+        if (entity.type, entity.value) in spoken:
+            continue
         while at < len(pasted) and pasted[at][1] <= entity.start:
             at += 1
         is_pasted = at < len(pasted) and pasted[at][0] < entity.end and entity.type != "url"
@@ -224,6 +227,7 @@ def _spoken(text: str, types: EntityTypes, pasted: list[tuple[int, int]]) -> Ite
             continue
         if entity.type in _THING and is_refused(text, entity):
             continue
+        spoken.add((entity.type, entity.value))
         yield entity
 
 
