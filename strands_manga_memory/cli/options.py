@@ -35,6 +35,9 @@ ModelName = Annotated[
     str | None,
     typer.Option("--model", metavar="MODULE:NAME", help="Strands model, or a function that returns one; default: rules only."),
 ]
+Session = Annotated[str, typer.Argument(metavar="SESSION", help="Session id; with --user, the id within that user.")]
+User = Annotated[str | None, typer.Option("--user", metavar="ID", help="User who owns the session.")]
+AgentName = Annotated[str | None, typer.Option("--agent", metavar="ID", help="Agent, if the session has several.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Tenant of the user.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]

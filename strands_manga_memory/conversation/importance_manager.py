@@ -232,8 +232,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         registry.add_callback(MessageAddedEvent, self._message_is_added, order=HookOrder.SDK_FIRST)
         registry.add_callback(MessageAddedEvent, self._message_was_added, order=HookOrder.SDK_LAST)
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
-        registry.add_callback(AfterInvocationEvent, self.keep_on, order=HookOrder.SDK_FIRST)
-        registry.add_callback(BeforeModelCallEvent, self.keep_on, order=HookOrder.SDK_LAST)
+        registry.add_callback(AfterInvocationEvent, self.keep_within_budget, order=HookOrder.SDK_FIRST)
+        registry.add_callback(BeforeModelCallEvent, self.keep_within_budget, order=HookOrder.SDK_LAST)
         registry.add_callback(AfterModelCallEvent, self._requests.answered)
         registry.add_callback(HistoryManagerLookup, self._answer_lookup)
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
@@ -277,7 +277,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not in a save of its own.
             self._trimmer.keep_now(event.agent, ends_turn=True)
 
-    async def keep_on(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
+    async def keep_within_budget(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
         """Bring the history of an agent within the budget; errors are logged, never raised."""
         await self._trimmer.keep(event.agent)
         self._log.forget_all_but(event.agent.messages)

@@ -99,12 +99,12 @@ class LogTail:
         for at, message in enumerate(log[: found[-1] + 1]):
             id_ = id_of(message)
             if id_ in self._messages:
-                merged[id_] = self._as_said(id_, message)
+                merged[id_] = self._original(id_, message)
             elif at >= first and id_ and id_ not in self._forgotten:
                 merged[id_] = message
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
-    def _as_said(self, id_: str, logged: Message) -> Message:
+    def _original(self, id_: str, logged: Message) -> Message:
         """Return the logged form of a known message if an earlier process truncated the message, else the known form."""
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):

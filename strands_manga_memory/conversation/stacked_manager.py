@@ -54,10 +54,10 @@ class StackedConversationManager(Template, ConversationManager):
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=HookOrder.SDK_FIRST - 1)
         self._below.register_hooks(registry, **kwargs)
 
-    async def keep_on(self, event: BeforeModelCallEvent | ContextState) -> None:
+    async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Run the steps before a model call, of this manager and of those below; errors are logged, never raised."""
         await self._before_model_call(event)
-        await self._below.keep_on(event)
+        await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Run the steps before a model call of this manager alone."""

@@ -81,7 +81,7 @@ class PolicyStrategy:
             except ContextWindowOverflowException:
                 return not same_objects(before, agent.messages)  # the strategies behind this one may still find something
         else:
-            await self.policy.keep_on(context)
+            await self.policy.keep_within_budget(context)
         return not same_objects(before, agent.messages)
 
     def _end_invocation(self, event: AfterInvocationEvent) -> None:

@@ -37,7 +37,7 @@ from strands_manga_memory.conversation.summaries import (
 )
 from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized
-from strands_manga_memory.conversation.summary_rendering import Shown, shown
+from strands_manga_memory.conversation.summary_rendering import RenderedSummary, shown
 from strands_manga_memory.conversation.summary_writing import Log, SummarySizes, SummaryWriter, resolve_history_summarizer
 from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -370,7 +370,7 @@ class SummaryPrefix:
         self._trimmer = trimmer
         self._types = types
         self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
-        self._prepared: tuple[Summary, Shown] | None = None
+        self._prepared: tuple[Summary, RenderedSummary] | None = None
 
     def prepare(self, summary: Summary) -> None:
         """Render the summary and count its tokens ahead, outside the event loop."""
@@ -405,14 +405,14 @@ class SummaryPrefix:
             laid_out = self.shown(replace(summary, kept=tuple(id_of(message) for message in kept)), facts)
         return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
 
-    def _as_prepared(self, summary: Summary, facts_tokens: int) -> Shown | None:
+    def _as_prepared(self, summary: Summary, facts_tokens: int) -> RenderedSummary | None:
         """Return the prepared messages, if they show this summary with facts of at most ``facts_tokens`` tokens."""
         if self._prepared is None or self._prepared[0] is not summary:
             return None
         laid_out = self._prepared[1]
         return laid_out if not laid_out.beside or self._trimmer.tokens(laid_out.messages[:2]) <= facts_tokens else None
 
-    def shown(self, summary: Summary, facts_tokens: int) -> Shown:
+    def shown(self, summary: Summary, facts_tokens: int) -> RenderedSummary:
         """Render the summary as messages."""
         return shown(
             summary,

@@ -36,7 +36,7 @@ ACKNOWLEDGED = "Noted."
 
 
 @dataclass(frozen=True)
-class Shown:
+class RenderedSummary:
     """A summary as messages for the model.
 
     Attributes:
@@ -61,7 +61,7 @@ def shown(
     facts_tokens: int,
     count: Callable[[str], int],
     types: EntityTypes = SHOP,
-) -> Shown:
+) -> RenderedSummary:
     """Render a summary as messages.
 
     Slots that are not in the prose are written as plain facts: the latest below the prose, while the whole has at most
@@ -95,7 +95,7 @@ def shown(
     if fitting:
         facts = "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])
         messages = [_synthesized(facts), _acknowledgement(), *messages]
-    return Shown(tuple(messages), in_prose, tuple(appended), tuple(fitting), left_out)
+    return RenderedSummary(tuple(messages), in_prose, tuple(appended), tuple(fitting), left_out)
 
 
 def _synthesized(text: str, record: Summary | None = None) -> Message:

@@ -317,7 +317,7 @@ class RuleFactExtractor:
                 open_questions = []
             found += self._of_assistant(text, source)
             found += self._of_calls(message, source)
-        ended = _taken_back(messages)
+        ended = _revoked(messages)
         return [fact for fact in found if (fact.source, fact.text) not in ended] + open_questions
 
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Fact]:
@@ -392,7 +392,7 @@ class RuleFactExtractor:
                 yield Fact(FactKind.TASK, f"{use['name']}({values})"[:_LONGEST], source, key=use["name"], weight=0.5)
 
 
-def _taken_back(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
+def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
     """Return source and text of instructions that the user has revoked."""
     said = [
         (message.get("tracking_id") or "", sentence)

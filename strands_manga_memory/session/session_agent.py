@@ -32,9 +32,8 @@ from strands_manga_memory.session.conversation_saver import saved, settled
 
 logger = logging.getLogger(__name__)
 
-_PENDING_SECONDS = (
-    0.25  # until messages of a turn are stored before its end; a save at once would double a short turn's requests
-)
+_PENDING_SECONDS = 0.25
+"""Time after which messages are stored before the end of their turn. A save at once would double a short turn's requests."""
 
 
 def check_supported(agent: object) -> None:

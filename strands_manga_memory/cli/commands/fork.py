@@ -6,12 +6,8 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, Yes, open_session
+from strands_manga_memory.cli.options import AgentName, CodecName, Durable, Hot, Json, Session, Tenant, User, Yes, open_session
 from strands_manga_memory.cli.output import confirmed, messages, print_json
-
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="Session id; with --user, the id within that user.")]
-User = Annotated[str | None, typer.Option("--user", metavar="ID", help="User who owns the session.")]
-AgentName = Annotated[str | None, typer.Option("--agent", metavar="ID", help="Agent, if the session has several.")]
 
 
 def fork(

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli.commands.fork import AgentName, Session, User
-from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, open_session
+from strands_manga_memory.cli.options import AgentName, CodecName, Durable, Hot, Json, Session, Tenant, User, open_session
 from strands_manga_memory.cli.output import messages, print_json, print_lines
 from strands_manga_memory.ops.inspection import display_text
 

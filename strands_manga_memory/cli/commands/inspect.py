@@ -13,7 +13,7 @@ from rich.table import Table
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.cli.exits import FAILED
-from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, opened, settings_of
+from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Session, Tenant, User, opened, settings_of
 from strands_manga_memory.cli.output import console, messages, print_json, print_lines
 from strands_manga_memory.ops.inspection import Inspection, places
 from strands_manga_memory.ops.inspection import inspect as inspected
@@ -22,8 +22,8 @@ _OUTCOME_STYLES = {"kept": "green", "shortened": "yellow", "written": "cyan", "l
 
 
 def inspect(
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="Session id; with --user, the id within that user.")],
-    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="User who owns the session.")] = None,
+    session: Session,
+    user: User = None,
     tenant: Tenant = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")] = None,
     last: Annotated[int, typer.Option(min=1, help="Number of messages to show, from the end.")] = 40,
