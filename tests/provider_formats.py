@@ -51,6 +51,12 @@ def problems(request_messages: Sequence[Any], provider: str) -> list[str]:
     return list(check(request))
 
 
+def request_text(request_messages: Sequence[Any], provider: str) -> str:
+    """Return the JSON text of a request, as the formatter of a provider in Strands makes it."""
+    plain = [{"role": message["role"], "content": message["content"]} for message in request_messages]
+    return json.dumps(_formatter(provider)[1](plain), default=lambda value: value.model_dump(mode="json"))
+
+
 def rules(found: Iterable[str]) -> set[str]:
     """Return the rules that problems break."""
     return {problem.partition(":")[0] for problem in found}

@@ -454,7 +454,7 @@ def _result_values(result: Any) -> str:
 
 def _is_of_guard(value: Any) -> bool:
     """Whether a value is the problem that a tool guard appended to the last good result."""
-    return isinstance(value, dict) and {"code", "request_id", "retryable"} <= value.keys()
+    return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 
 
 def _is_small_talk(text: str, speaker: str) -> bool:

@@ -49,7 +49,7 @@ class ErasureReport:
 
     Attributes:
         counts: Number of deleted items by kind: ``sessions``, ``conversations``, ``durable_records``, ``hot_conversations``,
-            ``memories`` (and each type), ``stored_values``, ``ledger``, ``spool``, ``cache``, ``directory``, ...
+            ``memories`` (and each type), ``stored_values``, ``ledger``, ``pending_preferences``, ``cache``, ``directory``, ...
         tombstones: Number of tombstones written, so that late writes restore nothing. They expire by themselves.
         left: Names of remaining records with content; empty if everything was deleted.
         not_looked_at: Stores that may have data of the user and were not read, each with the reason.
@@ -210,7 +210,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
             if id_.startswith(f"{INTERNAL}ledger"):
                 counts["ledger"] += 1
             elif id_ in (HEAD, LEASE) or id_.startswith(ENTRY):
-                counts["spool"] += 1
+                counts["pending_preferences"] += 1
             else:
                 counts["memories"] += 1
                 counts[f"memories.{id_.partition('#')[0]}"] += 1

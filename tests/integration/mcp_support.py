@@ -33,8 +33,8 @@ class Answer:
 
     @property
     def details(self) -> dict[str, Any]:
-        """The JSON block; empty if there is none."""
-        return next((block["json"] for block in self.result["content"] if "json" in block), {})
+        """What the guard says of a failure; empty if there is none."""
+        return dict(self.result.get("metadata", {}).get("guard", {}))
 
     @property
     def code(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,9 @@ from strands_manga_memory import (
     Table,
     TieredSessionManager,
 )
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.language.session_summaries import SessionSummary
+from strands_manga_memory.memory import CallablePreferenceSink, PreferenceOutbox
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer
@@ -131,6 +134,18 @@ class HeldBack:
         if named.get("attributes") == ["state", "member"]:
             self.looked_at.set()
         return found
+
+
+def test_report_counts_preferences_that_no_sink_has_taken(memory: MangaMemory) -> None:
+    """A preference that waits for its sink is deleted, and counted as pending."""
+    assert memory.memories is not None
+    outbox = PreferenceOutbox(memory.memories, CallablePreferenceSink(lambda signal: None))
+    outbox.store(Owner("u1"), Preference("genre", "horror"), at=time.time())
+    assert len(everything(memory, "u1", None)["waiting_signals"]) == 1
+    report = memory.forget_user("u1")
+    assert report.complete, report.left
+    assert report.counts["pending_preferences"] >= 1
+    assert everything(memory, "u1", None)["waiting_signals"] == []
 
 
 def test_erasure_while_an_agent_of_this_process_is_saving(memory: MangaMemory) -> None:

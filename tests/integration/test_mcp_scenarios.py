@@ -64,7 +64,7 @@ async def test_errors_of_a_tool_open_its_breaker_and_no_other(shop: Shop, name: 
     assert shop.state(name) == "open"
     assert shop[name].status()["calls"] == 5
     assert (await shop.call("ok")).status == "success"
-    assert answers[-1].details["retry_after_s"] == pytest.approx(60, abs=30)
+    assert answers[-1].details["retry_after"] == pytest.approx(60, abs=30)
 
 
 async def test_what_a_tool_reports_is_told_to_the_model(kind: tuple[str, str], shop: Shop) -> None:

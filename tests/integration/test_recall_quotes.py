@@ -16,7 +16,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager, MangaMemory
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
-GUARD = {"code": "timeout", "request_id": "r1", "retryable": True, "tool": "stock", "server": "shop"}
+GUARD = {"code": "timeout", "retry_after_s": 30.0}
 
 
 def build_agent(replies: Any, *tools: Any, manager: Any = None) -> Agent:
@@ -61,7 +61,7 @@ def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
     quotes = quotes_of(agent)
     assert "Uzumaki is on shelf 12." in quotes
     assert "timed out" not in quotes
-    assert "request_id" not in quotes
+    assert "retry_after_s" not in quotes
 
 
 def test_json_results_are_quoted_as_values() -> None:

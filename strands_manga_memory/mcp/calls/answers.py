@@ -1,11 +1,11 @@
-"""Results for the model when a tool gives no fresh one: a text that the model can act on, and the same data as JSON. Pure."""
+"""Results for the model when a tool gives no fresh one: a text that the model can act on, and a short JSON. Pure."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from strands_manga_memory.mcp.breakers.classify import (
@@ -20,6 +20,9 @@ from strands_manga_memory.mcp.breakers.classify import (
 from strands_manga_memory.mcp.calls.stale import GoodResult
 
 _PARTIAL_CHARACTERS = 500
+
+DETAILS = "guard"
+"""Key of a failure's data in the ``metadata`` of a tool result."""
 
 REASONS = {
     TIMEOUT.code: "{tool} did not answer within {timeout:g} s.",
@@ -71,20 +74,24 @@ class ToolFailure:
     alternatives: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the failure as JSON. ``retry_after_s`` is None if an operator must act first."""
+        """Return the data that helps a model: the code, ``retry_after_s``, and what is known of effects and alternatives.
+
+        ``retry_after_s`` is None if an operator must act first.
+        """
         return {
             "code": self.code,
-            "request_id": self.request_id,
-            "duration_s": round(self.duration, 3),
-            "tool": self.tool,
-            "server": self.server,
-            "state": self.state,
-            "health": self.health,
-            "failures": self.failures,
             "retry_after_s": round(self.retry_after, 3) if math.isfinite(self.retry_after) else None,
-            "retryable": self.retryable,
-            "side_effects_unknown": self.side_effects_unknown,
-            "partial": list(self.partial) or None,
+            **({"side_effects_unknown": True} if self.side_effects_unknown else {}),
+            **({"alternatives": list(self.alternatives)} if self.alternatives else {}),
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return all data as JSON, for callers and hooks."""
+        return {
+            **asdict(self),
+            "duration": round(self.duration, 3),
+            "retry_after": self.as_json()["retry_after_s"],
+            "partial": list(self.partial),
             "alternatives": list(self.alternatives),
         }
 
@@ -124,12 +131,8 @@ def error_result(problem: ToolFailure, *, original: Mapping[str, Any] | None = N
     """
     rest = {name: original[name] for name in ("isError", "metadata") if original is not None and name in original}
     words = f"{text}\n{problem.as_text()}" if text else problem.as_text()
-    return {
-        **rest,
-        "toolUseId": problem.request_id,
-        "status": "error",
-        "content": [{"text": words}, {"json": problem.as_json()}],
-    }
+    result = {**rest, "toolUseId": problem.request_id, "status": "error"}
+    return _with_details(result, problem, [{"text": words}])
 
 
 def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
@@ -138,15 +141,21 @@ def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
         f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)} old; it may be out of date. "
         "Say so if it matters."
     )
-    details = {**problem.as_json(), "stale": True, "age_s": round(good.age, 3)}
-    return {"toolUseId": problem.request_id, "status": "success", "content": [{"text": note}, *good.content, {"json": details}]}
+    result = {"toolUseId": problem.request_id, "status": "success"}
+    return _with_details(result, problem, [{"text": note}, *good.content], stale=True, age_s=round(good.age, 3))
 
 
 def fallback_result(result: Mapping[str, Any], problem: ToolFailure, *, used: str) -> dict[str, Any]:
     """Return the result of a fallback tool, marked as such."""
     note = f"Note: {problem.reason} {used} answered instead."
-    details = {**problem.as_json(), "fallback": used}
-    return {**result, "content": [{"text": note}, *content_of(result), {"json": details}]}
+    return _with_details(result, problem, [{"text": note}, *content_of(result)], fallback=used)
+
+
+def _with_details(result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any) -> dict[str, Any]:
+    """Return a result with a short JSON for the model, and all data in its metadata, which is not sent to a model."""
+    given = result.get("metadata")
+    metadata = {**(given if isinstance(given, Mapping) else {}), DETAILS: {**problem.details(), **marks}}
+    return {**result, "content": [*content, {"json": {**problem.as_json(), **marks}}], "metadata": metadata}
 
 
 def cancelled_result(request_id: str) -> dict[str, Any]:

@@ -7,11 +7,12 @@ import pytest
 from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.mcp.breakers.classify import CANCELLED, OK, TIMEOUT
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, latency
-from strands_manga_memory.mcp.calls.answers import ToolFailure, error_result
+from strands_manga_memory.mcp.calls.answers import ToolFailure, error_result, stale_result
 from strands_manga_memory.mcp.calls.redact import MAX_TEXT
 from strands_manga_memory.mcp.calls.schema import ArgumentSchema, canonical_json
-from strands_manga_memory.mcp.calls.stale import ResultCache
+from strands_manga_memory.mcp.calls.stale import GoodResult, ResultCache
 from strands_manga_memory.testing import FakeClock
+from tests.provider_formats import PROVIDERS, request_text
 
 
 @pytest.mark.parametrize(
@@ -167,25 +168,54 @@ def test_a_problem_says_what_to_do() -> None:
     assert '{"progress": 1}' in words["effects"]
 
 
-def test_a_problem_is_json_too() -> None:
-    result = error_result(
-        problem(retry_after=1.5, server="s", duration=0.25), original={"isError": True, "structuredContent": {"password": "x"}}
-    )
+def test_model_is_sent_a_short_json_and_callers_get_all_data() -> None:
+    """The JSON of a failure has what a model can act on; breaker, server and times are in the metadata of the result."""
+    original = {"isError": True, "structuredContent": {"password": "x"}, "metadata": {"cost": 2}}
+    result = error_result(problem(retry_after=1.5, server="s", duration=0.25), original=original)
     assert result["isError"]
     assert "structuredContent" not in result
-    assert result["content"][1]["json"] == {
-        "code": "circuit_open",
-        "request_id": "t",
-        "duration_s": 0.25,
-        "tool": "x",
-        "server": "s",
-        "state": "open",
-        "health": "unavailable",
-        "failures": 5,
-        "retry_after_s": 1.5,
-        "retryable": True,
-        "side_effects_unknown": False,
-        "partial": None,
-        "alternatives": [],
+    assert result["content"][1]["json"] == {"code": "circuit_open", "retry_after_s": 1.5}
+    assert result["metadata"] == {
+        "cost": 2,
+        "guard": {
+            "code": "circuit_open",
+            "reason": "x is unavailable.",
+            "request_id": "t",
+            "duration": 0.25,
+            "tool": "x",
+            "server": "s",
+            "state": "open",
+            "health": "unavailable",
+            "failures": 5,
+            "retry_after": 1.5,
+            "retryable": True,
+            "side_effects_unknown": False,
+            "partial": [],
+            "alternatives": [],
+        },
     }
+    doubtful = error_result(problem(code="timeout", side_effects_unknown=True, alternatives=["y"]))
+    assert doubtful["content"][1]["json"] == {
+        "code": "timeout",
+        "retry_after_s": 0.0,
+        "side_effects_unknown": True,
+        "alternatives": ["y"],
+    }
+    stale = stale_result(problem(retry_after=1.5), GoodResult([{"text": "3 copies"}], 12.0))
+    assert stale["content"][2]["json"] == {"code": "circuit_open", "retry_after_s": 1.5, "stale": True, "age_s": 12.0}
+    assert stale["metadata"]["guard"]["age_s"] == 12.0
     assert problem(retry_after=float("inf")).as_json()["retry_after_s"] is None
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_provider_is_sent_the_metadata_of_a_failure(provider: str) -> None:
+    """The formatters of Strands leave the metadata of a tool result out of the request."""
+    result = error_result(problem(request_id="call-1", server="warehouse", retry_after=1.5))
+    messages = [
+        {"role": "user", "content": [{"text": "How many are there?"}]},
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "call-1", "name": "x", "input": {}}}]},
+        {"role": "user", "content": [{"toolResult": result}]},
+    ]
+    request = request_text(messages, provider)
+    assert "retry_after_s" in request
+    assert "warehouse" not in request
