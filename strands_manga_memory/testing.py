@@ -16,7 +16,7 @@ from strands.types.content import Messages, SystemContentBlock
 from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
-from strands_manga_memory.conversation.message_list import copied_quickly
+from strands_manga_memory.conversation.copying import copied_quickly
 from strands_manga_memory.conversation.token_counter import count_content
 from strands_manga_memory.exceptions import StoreUnavailableError
 

@@ -34,9 +34,8 @@ from strands_manga_memory.conversation.scoring import (
 from strands_manga_memory.conversation.strategy import PluginStrategy, PolicyStrategy, as_strategy
 from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
-from strands_manga_memory.conversation.summary_cache import SummaryCache
 from strands_manga_memory.conversation.summary_record import Segment, Summary
-from strands_manga_memory.conversation.summary_writing import ModelFactExtractor, SummarySizes
+from strands_manga_memory.conversation.summary_writing import SummaryCache, SummarySizes
 from strands_manga_memory.conversation.token_counter import (
     EstimateCounter,
     TiktokenCounter,
@@ -60,7 +59,6 @@ __all__ = [
     "ImportanceWeights",
     "MessageOutcome",
     "MicroCompaction",
-    "ModelFactExtractor",
     "ModelScorer",
     "PluginStrategy",
     "PolicyStrategy",

@@ -6,16 +6,21 @@ The budget of the history grows for the user's message of the current turn, and 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from strands.types.content import Message
+from strands.hooks import AfterModelCallEvent
+from strands.middleware import InvokeModelContext
+from strands.types.content import ContentBlock, Message
 
 from strands_manga_memory.arguments import whole
+from strands_manga_memory.conversation.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.model_calls import model_setting
+from strands_manga_memory.messages.tokens import prompt_tokens
 
 # --- The request ----------------------------------------------------------------------------------
 
@@ -215,6 +220,49 @@ class Calibration:
     def reported(self, counted: int) -> int:
         """Return the tokens of the model for ``counted`` tokens of the counter, rounded up."""
         return -int(-counted * self.ratio // 1)
+
+
+_OPEN_REQUESTS = 16
+
+
+class RequestMeter:
+    """Counts the tokens of requests, and adjusts a calibration by the usage that the model reports for them."""
+
+    __slots__ = ("_calibration", "_counted", "_counter", "_prompt")
+
+    def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
+        self._counter = counter
+        self._calibration = calibration
+        self._counted: dict[int, tuple[int, type]] = {}
+        self._prompt: tuple[Any, int] = (None, 0)
+
+    def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
+        """Count the tokens of a request: its prompt and tools, its history, and the blocks ``added`` for it."""
+        tokens = self._prompt_tokens(context) + history_tokens
+        if added:
+            tokens += self._counter.count({"role": "user", "content": [*added]})
+        if len(self._counted) >= _OPEN_REQUESTS:  # cancelled ones are never answered
+            self._counted.clear()
+        self._counted[id(context.invocation_state)] = tokens, type(context.model)
+
+    def answered(self, event: AfterModelCallEvent) -> None:
+        """Compare the usage reported for a request, if there is any, with the count."""
+        counted, model_class = self._counted.pop(id(event.invocation_state), (0, type(None)))
+        if event.stop_response is None:
+            return
+        usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
+        self._calibration.observe(counted, prompt_tokens(usage, model_class))
+
+    def _prompt_tokens(self, context: InvokeModelContext) -> int:
+        """Count system prompt and tool specifications, again only when the prompt or the names of the tools have changed."""
+        prompt = context.system_prompt
+        text = prompt if isinstance(prompt, str) else "\n".join(block.get("text", "") for block in prompt or [])
+        key = (text, *[spec["name"] for spec in context.tool_specs])
+        if self._prompt[0] != key:
+            parts = ("name", "description", "inputSchema")
+            specs = [{part: spec.get(part) for part in parts} for spec in context.tool_specs]
+            self._prompt = key, tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
+        return self._prompt[1]
 
 
 # --- The history ----------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from strands_manga_memory.conversation.copying import Template
 from strands_manga_memory.conversation.exchanges import exchanges
 from strands_manga_memory.conversation.features import same_objects
 from strands_manga_memory.conversation.full_texts import TOOL_NAME, FullTextArchive, result_keys
-from strands_manga_memory.conversation.history_manager import history_manager_of
-from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager, history_manager_of
 from strands_manga_memory.conversation.message_truncation import cap_of, media_of, result_text, results_of
 from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.selection import is_pinned

@@ -25,7 +25,7 @@ from strands_manga_memory.language.dialogue_acts import DialogueAct, act_of_repl
 from strands_manga_memory.language.text_features import TextFeatures, intern_words, text_features
 from strands_manga_memory.messages import content_fingerprint, is_turn_start
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.placeholders import PLACEHOLDER
+from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count
 
 logger = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
@@ -14,6 +15,7 @@ from strands.hooks import (
     AgentInitializedEvent,
     BeforeInvocationEvent,
     BeforeModelCallEvent,
+    HookEvent,
     HookOrder,
     HookRegistry,
     MessageAddedEvent,
@@ -22,14 +24,11 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, positive, with_method
-from strands_manga_memory.conversation.budget import HistoryLimits, history_tokens, window_of
-from strands_manga_memory.conversation.copying import Template
+from strands_manga_memory.conversation.budget import HistoryLimits, RequestMeter, history_tokens, window_of
+from strands_manga_memory.conversation.copying import History, Template, copied_quickly
 from strands_manga_memory.conversation.features import FeatureCache
 from strands_manga_memory.conversation.full_texts import FullTextArchive
-from strands_manga_memory.conversation.history_manager import HistoryManagerLookup
-from strands_manga_memory.conversation.message_list import History, copied_quickly
 from strands_manga_memory.conversation.outcomes import MessageOutcome
-from strands_manga_memory.conversation.request_tokens import RequestMeter, with_added, without_added
 from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, RuleScorer, SignalWeights
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import Trimmer
@@ -37,6 +36,7 @@ from strands_manga_memory.conversation.window_layout import Layout, MessageLog, 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.messages import for_model, tool_use_ids
 from strands_manga_memory.messages.tool_results import ToolResultSeparator
+from strands_manga_memory.messages.turn_context import with_added, without_added
 from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         registry.add_callback(AfterInvocationEvent, self.keep_within_budget, order=HookOrder.SDK_FIRST)
         registry.add_callback(BeforeModelCallEvent, self.keep_within_budget, order=HookOrder.SDK_LAST)
         registry.add_callback(AfterModelCallEvent, self._requests.answered)
-        registry.add_callback(HistoryManagerLookup, self._answer_lookup)
+        registry.add_callback(HistoryManagerLookup, lambda event: event.found.append(self))
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
@@ -263,9 +263,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         agent.messages = copied_quickly(messages)
         self.archive.offer(agent, agent.messages)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
-
-    def _answer_lookup(self, event: HistoryManagerLookup) -> None:
-        event.found.append(self)
 
     def _message_is_added(self, event: MessageAddedEvent[Agent]) -> None:
         if self.persist_layout:
@@ -414,3 +411,21 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     def blocks_loop(self, messages: Sequence[Message]) -> bool:
         """Return whether work on messages must be left to a thread: it may take long and would block an event loop."""
         return self._trimmer.blocks_loop(messages)
+
+
+@dataclass
+class HistoryManagerLookup(HookEvent):
+    """Asks the hooks of an agent for the manager of its history, which may be one below another, or a strategy.
+
+    Attributes:
+        found: The managers that have answered.
+    """
+
+    found: list[ImportanceWeightedConversationManager] = field(default_factory=list)
+
+
+def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
+    """Return the manager of an agent's history; None if it has none of this package."""
+    lookup = HistoryManagerLookup(agent)
+    agent.hooks.invoke_callbacks(lookup)
+    return lookup.found[0] if lookup.found else None

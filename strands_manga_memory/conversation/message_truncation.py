@@ -24,7 +24,7 @@ from strands_manga_memory.language.text_features import TextFeatures, text_featu
 from strands_manga_memory.messages import blocks_of, result_texts, spoken_text
 from strands_manga_memory.messages.injection import LEFT_OUT, READER
 from strands_manga_memory.messages.media_limits import media_kind, media_note
-from strands_manga_memory.messages.placeholders import PLACEHOLDER
+from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from strands_manga_memory.stores.encoding.values import as_json
 
 Count = Callable[[Message], int]

@@ -30,10 +30,9 @@ from strands_manga_memory.conversation.archive import (
     archived_messages,
 )
 from strands_manga_memory.conversation.budget import history_tokens, window_of
-from strands_manga_memory.conversation.history_manager import history_manager_of
+from strands_manga_memory.conversation.importance_manager import history_manager_of
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.quotes import QuoteFormatter
-from strands_manga_memory.conversation.request_tokens import without_added
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.search import Days, content_terms, evidence_terms, parse_days, query_terms
@@ -41,7 +40,7 @@ from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import id_of, is_turn_start
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position, with_section
+from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position, with_section, without_added
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent

@@ -20,7 +20,7 @@ from strands_manga_memory.conversation.features import MessageFeatures, fixed_si
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
 from strands_manga_memory.conversation.scoring import HIGH, LOW, MIDDLE, Band, Bands, SignalWeights
 from strands_manga_memory.messages import is_of_tools, is_tool_pair, is_turn_start, tool_use_ids, turns
-from strands_manga_memory.messages.placeholders import PLACEHOLDER
+from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count
 
 FIRST_TURN = "first turn"

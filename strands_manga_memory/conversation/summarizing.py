@@ -35,10 +35,14 @@ from strands_manga_memory.conversation.summaries import (
     split_history,
     summarizer_breaker,
 )
-from strands_manga_memory.conversation.summary_cache import SummaryCache
-from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized
-from strands_manga_memory.conversation.summary_rendering import RenderedSummary, shown
-from strands_manga_memory.conversation.summary_writing import Log, SummarySizes, SummaryWriter, resolve_history_summarizer
+from strands_manga_memory.conversation.summary_record import RULES, RenderedSummary, Summary, is_synthesized, shown
+from strands_manga_memory.conversation.summary_writing import (
+    Log,
+    SummaryCache,
+    SummarySizes,
+    SummaryWriter,
+    resolve_history_summarizer,
+)
 from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import EntityTypes

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from strands_manga_memory.language.pack_format import Rule
-from strands_manga_memory.language.packs import EN, JA, PACKS, any_language
+from strands_manga_memory.language.packs import EN, JA, PACKS, Rule, any_language
 from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import TextFeatures, text_features
 

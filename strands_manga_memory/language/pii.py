@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
-from strands_manga_memory.language.pack_format import load_pack
+from strands_manga_memory.language.packs import load_pack
 from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
 
 _NO_DIGIT = re.compile(r"\D")

@@ -10,8 +10,7 @@ from typing import Any, cast
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message, SystemContentBlock
 
-from strands_manga_memory.messages.message_parts import spoken_text
-from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
+from strands_manga_memory.messages.message_parts import CUT_TEXT, PLACEHOLDER, spoken_text
 from strands_manga_memory.messages.text_excerpts import map_stretches
 from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.messages.turn_context import CONTEXT_TAG

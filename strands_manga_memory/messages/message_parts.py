@@ -1,4 +1,4 @@
-"""Parts of a message: tool calls and results, turns, fingerprints. Pure.
+"""Parts of a message: tool calls and results, turns, fingerprints, placeholders. Pure.
 
 Strands accepts messages with blocks of any shape, so all functions tolerate malformed blocks.
 """
@@ -9,6 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from strands.types.content import Message
+
+PLACEHOLDER = "[\u2026]"
+"""Placeholder in a request for a missing message of the other role; one token in common vocabularies."""
+
+CUT_TEXT = "[This turn was interrupted before it was finished.]"
+"""Text of an interrupted turn's answer, and of a tool call's missing result."""
+
+CONVERSATION_START = "[conversation start]"
+"""User message before a history that starts with the assistant."""
+
+NO_OUTPUT = "[no output]"
+"""Text of a tool result without content."""
+
+
+# --- Parts of messages --------------------------------------------------------------------------------------------------------
 
 _MEDIA = frozenset({"image", "document", "video", "audio"})
 

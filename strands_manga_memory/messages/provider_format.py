@@ -21,8 +21,16 @@ from typing import Any, cast
 from strands.types.content import Message
 
 from strands_manga_memory.messages.media_limits import within_limits
-from strands_manga_memory.messages.message_parts import blocks_of, is_turn_start, spoken_text, text_of
-from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, PLACEHOLDER
+from strands_manga_memory.messages.message_parts import (
+    CONVERSATION_START,
+    CUT_TEXT,
+    NO_OUTPUT,
+    PLACEHOLDER,
+    blocks_of,
+    is_turn_start,
+    spoken_text,
+    text_of,
+)
 
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _MOST_IN_ID = 40

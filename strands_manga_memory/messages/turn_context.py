@@ -7,7 +7,7 @@ the message in a request contains the number of injected blocks. Strands sends n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock, Message
@@ -80,6 +80,61 @@ def without_injected(message: Message) -> Message:
     plain: dict[str, Any] = {**message, "content": message["content"][count:]}
     metadata = {key: value for key, value in plain.pop("metadata").items() if key != INJECTED}
     return cast("Message", {**plain, "metadata": metadata} if metadata else plain)
+
+
+class Added(NamedTuple):
+    """Blocks that were added to the history for one request.
+
+    Attributes:
+        before: Blocks before the user's words in the message that opened the turn.
+        after: Blocks at the end of the last message.
+    """
+
+    before: list[ContentBlock]
+    after: list[ContentBlock]
+
+
+def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
+    """Return the messages of a request without the blocks that were added for this request, and those blocks.
+
+    Blocks that other plugins added to tool results move before the user's words: Llama and Mistral on Bedrock refuse text
+    next to tool results.
+    """
+    messages = list(context.messages)
+    opening = opening_position(messages)
+    before: list[ContentBlock] = []
+    after: list[ContentBlock] = []
+    if messages and context.dynamic_trailing_blocks:
+        messages[-1], after = _split_end(messages[-1], context.dynamic_trailing_blocks)
+    if opening is not None:
+        message = messages[opening]
+        before = message["content"][: injected_count(message)]
+        messages[opening] = without_injected(message)
+        if opening < len(messages) - 1:
+            before, after = [*before, *after], []
+    if not before and not after:
+        return context.messages, Added(before, after)
+    _restore_id(messages, context.agent.messages, opening)
+    return messages, Added(before, after)
+
+
+def _split_end(message: Message, count: int) -> tuple[Message, list[ContentBlock]]:
+    end = max(0, len(message["content"]) - count)
+    return {**message, "content": message["content"][:end]}, message["content"][end:]
+
+
+def _restore_id(messages: list[Message], history: Sequence[Message], opening: int | None) -> None:
+    """Give messages that a plugin may have built again without their tracking ids those ids."""
+    for at in {opening, len(messages) - 1} if len(history) == len(messages) else ():
+        if at is not None and (id_ := history[at].get("tracking_id")):
+            messages[at] = {**messages[at], "tracking_id": id_}
+
+
+def with_added(messages: list[Message], added: Added) -> list[Message]:
+    """Return the messages of a request with the blocks that were added for it."""
+    if added.after:
+        messages = [*messages[:-1], {**messages[-1], "content": [*messages[-1]["content"], *added.after]}]
+    return with_injected(messages, added.before) if added.before else messages
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:

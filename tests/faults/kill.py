@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.messages.placeholders import CUT_TEXT
+from strands_manga_memory.messages.message_parts import CUT_TEXT
 from strands_manga_memory.session import TieredSessionManager, session_agent
 from strands_manga_memory.stores import open_hot_store, open_table
 from tests import servers

@@ -20,7 +20,7 @@ from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager, MangaMemory
 from strands_manga_memory.conversation.token_counter import EstimateCounter
-from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
+from strands_manga_memory.messages.message_parts import CUT_TEXT, PLACEHOLDER
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import SHAPES, Stores, open_stores, quiet, texts
 

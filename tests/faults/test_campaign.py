@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.messages.placeholders import CUT_TEXT
+from strands_manga_memory.messages.message_parts import CUT_TEXT
 from tests.faults import talk
 from tests.faults.campaign import run
 from tests.faults.judge import Kept, Loss, is_excused, judged

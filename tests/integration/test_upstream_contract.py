@@ -16,7 +16,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
-from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, PLACEHOLDER
+from strands_manga_memory.messages.message_parts import CONVERSATION_START, CUT_TEXT, PLACEHOLDER
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import CountingHot, CountingTable, Stores, agent, assistant, quiet, same, texts, tool_use, user

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.messages.media_limits import MOST_BYTES
-from strands_manga_memory.messages.placeholders import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, PLACEHOLDER
+from strands_manga_memory.messages.message_parts import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count
 from tests.histories import damaged_histories, histories
 from tests.provider_formats import PROVIDERS, problems, rules

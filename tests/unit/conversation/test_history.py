@@ -13,8 +13,8 @@ from strands import Agent
 from strands.session import FileSessionManager
 
 from strands_manga_memory import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation import message_list as history
-from strands_manga_memory.conversation.message_list import History
+from strands_manga_memory.conversation import copying as history
+from strands_manga_memory.conversation.copying import History
 from strands_manga_memory.testing import ScriptedModel
 
 _values = st.recursive(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.conversation.media_tokens import IMAGE_TOKENS, image_size, image_tokens
+from strands_manga_memory.conversation.token_counter import IMAGE_TOKENS, image_size, image_tokens
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", 640, 480)
 GIF = b"GIF89a" + struct.pack("<HH", 320, 200)

@@ -20,7 +20,7 @@ from strands_manga_memory.conversation.message_truncation import (
 )
 from strands_manga_memory.conversation.truncation import truncate_text
 from strands_manga_memory.language.search import split_passages
-from strands_manga_memory.messages.placeholders import PLACEHOLDER
+from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 COUNTER = EstimateCounter()

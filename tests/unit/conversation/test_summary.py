@@ -9,8 +9,7 @@ import pytest
 
 from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.conversation.summaries import split_history
-from strands_manga_memory.conversation.summary_record import Segment, Summary, is_synthesized, record_of
-from strands_manga_memory.conversation.summary_rendering import shown
+from strands_manga_memory.conversation.summary_record import Segment, Summary, is_synthesized, record_of, shown
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Fact, FactKind
 from strands_manga_memory.messages import problems

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from strands_manga_memory.language.dialogue_acts import changes_subject, dialogue_act, revokes_instruction, small_talk_act
-from strands_manga_memory.language.pack_format import LanguagePack, load_pack
-from strands_manga_memory.language.packs import PACKS, any_language
+from strands_manga_memory.language.packs import PACKS, LanguagePack, any_language, load_pack
 from strands_manga_memory.language.preferences import extract_preferences
 
 ENTRIES = {name: (pack, entry) for pack in (*PACKS, load_pack("personal_data")) for name, entry in pack.entries()}

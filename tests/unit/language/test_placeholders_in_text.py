@@ -10,7 +10,7 @@ from strands_manga_memory.conversation.truncation import cut_marker
 from strands_manga_memory.language import SHOP, RuleFactExtractor, RuleSessionSummarizer
 from strands_manga_memory.language.text_features import text_features
 from strands_manga_memory.messages.injection import message_text, strip_placeholders
-from strands_manga_memory.messages.placeholders import CUT_TEXT, PLACEHOLDER
+from strands_manga_memory.messages.message_parts import CUT_TEXT, PLACEHOLDER
 
 MARKS = [CUT_TEXT, PLACEHOLDER, cut_marker(5_000), cut_marker(5_000, "4cfc3cbc"), '[image "Receipt May 3", 48 KB, not kept]']
 
