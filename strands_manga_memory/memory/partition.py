@@ -109,7 +109,7 @@ _TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
 _FOLD_FROM = 200
 _MOST_COUNTED = 40
-"""Most memories that an entry of the ledger names, and that a transaction counts; 40 episodes are below 4 MB."""
+"""Most memories that an entry of the ledger names, and that one request reads to count them."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
 
 
@@ -302,14 +302,14 @@ class UserPartition:
     # The ledger of recalls: an entry each, counted into the records now and then
 
     def note_uses(self, ids: Iterable[str], *, at: float | None = None) -> None:
-        """Record recalls of memories in one write.
+        """Record recalls of memories in one write. Episodes are not counted, because each count would rewrite their texts.
 
         Args:
             ids: Ids of the memories, best first; the first 40 are recorded.
             at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or
                 later. None: the caller knows that the user was not erased.
         """
-        used = list(dict.fromkeys(ids))[:_MOST_COUNTED]
+        used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")][:_MOST_COUNTED]
         if not used:
             return
         now = self.clock()
@@ -328,44 +328,53 @@ class UserPartition:
 
     def uses(self) -> dict[str, tuple[int, float]]:
         """Return the access counts since the records were written, and the last access times; one query."""
-        used = Uses()
-        for item in self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
-            with self._one_by_one(item, []):
-                used.add(item)
-        return used.counts
+        return self._ledger()[1].counts
 
     def fold(self) -> int:
         """Add the ledger's entries to the records; return the number of added entries.
 
-        A batch read and a transaction for every 40 memories. The transaction deletes the entries that it counts, so no
-        other process counts them again. Entries of records that change meanwhile wait for the next call.
+        Each entry is deleted before it is counted, and only one process succeeds in that, so no recall is counted twice.
+        The counts of a process that stops between the two are lost: a transaction would cost twice as much.
         """
-        batch: list[Item] = []
+        rows, _ = self._ledger()
         used, folded = Uses(), 0
+        for row in rows:
+            if self.table.delete(self.owner.partition, row["memory_id"], when=Condition(equals={"at": row.get("at")})):
+                used.add(row)
+                folded += 1
+        ids = list(used.counts)
+        for start in range(0, len(ids), _MOST_COUNTED):
+            keys = [(self.owner.partition, id_) for id_ in ids[start : start + _MOST_COUNTED]]
+            for item in self.table.batch_get(keys).values():
+                with skip_unreadable():
+                    self._count(item, used)
+        return folded
+
+    def _ledger(self) -> tuple[list[Item], Uses]:
+        rows, used = list[Item](), Uses()
         for row in self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
             with self._one_by_one(row, []):
-                Uses().add(row)
-                if batch and (len(used.counts.keys() | row["used"]) > _MOST_COUNTED or len(batch) >= _MOST_COUNTED):
-                    folded += self._count(batch, used)
-                    batch, used = [], Uses()
-                batch.append(row)
                 used.add(row)
-        return folded + self._count(batch, used)
+                rows.append(row)
+        return rows, used
 
-    def _count(self, rows: Sequence[Item], used: Uses) -> int:
-        """Add the uses of some entries to the records in one transaction; return the number of entries."""
-        if not rows:
-            return 0
-        writes = [
-            Write(key=(self.owner.partition, row["memory_id"]), when=Condition(equals={"at": row.get("at")})) for row in rows
-        ]
-        for item in self.table.batch_get([(self.owner.partition, id_) for id_ in used.counts]).values():
-            with skip_unreadable():
-                # The version stays, because the content does: roll-ups of the memory need not be written again.
-                record = counted(record_of(item, self.owner, self.codec), used.counts)
-                unchanged: Item = {name: item[name] for name in ("version", "access_count") if name in item}
-                writes.append(Write(item=self.item_of(record), when=Condition(equals=unchanged)))
-        return len(rows) if self.table.transact(writes) else 0
+    def _count(self, item: Item, used: Uses) -> None:
+        """Add uses to a stored record, unless the record is deleted meanwhile."""
+        found: Item | None = item
+
+        def attempt() -> bool | None:
+            nonlocal found
+            if found is None:
+                return False
+            # The version stays, because the content does: roll-ups of the memory need not be written again.
+            record = counted(record_of(found, self.owner, self.codec), used.counts)
+            unchanged: Item = {name: found[name] for name in ("version", "access_count", "updated_at") if name in found}
+            if self.table.put(self.item_of(record), when=Condition(equals=unchanged)):
+                return True
+            found = self.table.get(self.owner.partition, record.memory_id)
+            return None
+
+        repeat_until_written(attempt, record=place_of(self.owner, str(item["memory_id"])))
 
 
 def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:

@@ -58,6 +58,7 @@ def finalizing(tables: tuple[Table, Table], user: str, memories: int) -> tuple[i
         agent._session_manager.close()
         for pair in ((memory.hot, None), (None, counted)):
             assert shared_writer(*pair).drain(20)
+        store.partition.fold()  # a write for each of the recalled memories: one here, five there
         counted.requests.clear()
         counted.read_bytes = 0
         memory.finalize(ConversationScope(user, "s1"))

@@ -27,6 +27,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.memory.records import DAY, Owner
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
+from strands_manga_memory.stores.table import Condition
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests import servers
@@ -224,6 +225,51 @@ def test_a_recall_is_one_ledger_entry_and_folding_counts_it_once(table: Table) -
     assert store.partition.fold() == 4
     assert store.partition.fold() == 0
     assert [(record.access_count, record.accessed_at) for record in store.partition.load().records.values()] == [(4, 5000)] * 2
+
+
+def test_two_processes_that_count_the_same_recall_count_it_once(quick: SQLiteTable) -> None:
+    store = UserMemoryStore(quick, user_id="u1")
+    fact = store.remember("one")
+    store.partition.note_uses([fact.memory_id])
+
+    class RacingTable:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(quick, name)
+
+        def delete(self, *key: str, when: Condition | None = None) -> bool:
+            assert store.partition.fold() == 1, "the other process counts first"
+            return quick.delete(*key, when=when)
+
+    assert UserMemoryStore(RacingTable(), user_id="u1").partition.fold() == 0
+    assert quick.get("u1", fact.memory_id)["access_count"] == 1  # type: ignore[index]
+
+
+def test_a_count_does_not_replace_a_record_that_changes_meanwhile(quick: SQLiteTable) -> None:
+    store = UserMemoryStore(quick, user_id="u1")
+    fact, gone = store.remember("one"), store.remember("two")
+    store.partition.note_uses([fact.memory_id, gone.memory_id])
+
+    class RacingTable:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(quick, name)
+
+        def batch_get(self, keys: Any) -> Any:
+            found = quick.batch_get(keys)
+            store.remember("one", metadata={"is_new": True})
+            store.forget(gone.memory_id)
+            return found
+
+    assert UserMemoryStore(RacingTable(), user_id="u1").partition.fold() == 1
+    stored = store.partition.get(fact.memory_id)
+    assert stored is not None
+    assert (stored.metadata, stored.access_count) == ({"is_new": True}, 1)
+    assert store.partition.get(gone.memory_id) is None
+
+
+def test_a_recall_of_an_episode_writes_nothing(quick: SQLiteTable) -> None:
+    """A count would rewrite the texts of the session."""
+    UserMemoryStore(quick, user_id="u1").partition.note_uses(["episode#s1#default#1#000"])
+    assert not list(quick.query("u1"))
 
 
 def test_a_summary_of_a_session_that_was_saved_elsewhere(table: Table) -> None:
