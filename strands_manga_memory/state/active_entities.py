@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
+from strands_manga_memory.language.entities import Entity, is_referent
+from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.dialogue import ConversationLayer
-from strands_manga_memory.state.state_store import Keeper, Layer, Part
+from strands_manga_memory.state.state_store import Layer, LayerAccessor, Part
 
 EXPIRES_AFTER_TURNS = 20
 MOST_VALUES = 5
 """Most values of one type that are active together, such as two volumes to choose from."""
 
 MOST_TYPES = 30
+_MOST_RENDERED = 12
 
 OF_THE_USER = frozenset({"email", "phone", "language"})
-"""Types that describe the user. They stay active after a change of subject."""
+"""Types that describe the user. They stay active after a change of subject, and no pronoun refers to them."""
 
 BELONGS_TO: Mapping[str, frozenset[str]] = {
     kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
@@ -71,6 +74,9 @@ class ActiveEntity(Part):
         return self.text if self.text.casefold() == self.value else self.value
 
 
+_Active = dict[str, tuple[ActiveEntity, ...]]
+
+
 class EntityLayer(Layer):
     """Active entities: the latest values of each type.
 
@@ -96,76 +102,73 @@ class EntityLayer(Layer):
         for entity in entities:
             groups.setdefault(entity.type, {})[entity.value] = entity
         active = dict(self.active)
-        for type_, found in groups.items():
-            known = {each.value: each for each in active.get(type_, ())}
-            again = {value: each for value, each in found.items() if value in known}
-            by_user = next(iter(found.values())).origin in (Origin.USER, Origin.CODE)
-            if not by_user:
-                if again:  # still mentioned, so other values in the same text do not replace it
-                    if any(each.turn != known[value].turn for value, each in again.items()):
-                        active[type_] = tuple(
-                            each.replaced(turn=again[value].turn) if value in again else each for value, each in known.items()
-                        )
-                    continue
-                if len(found) > MOST_VALUES:
-                    continue  # a list of many values is about none of them
-                turn = next(iter(found.values())).turn
-                if any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known.values()):
-                    continue
-            if known and not again:
-                gone = BELONGS_TO.get(type_, frozenset())
-                turn = next(iter(found.values())).turn
-                active = _without(active, [name for name in gone & active.keys() if all(e.turn < turn for e in active[name])])
-            kept = {value: _as_sure_as(known.get(value), each) for value, each in found.items()}
-            active[type_] = tuple(kept.values())[-MOST_VALUES:]
+        for type_, named in groups.items():
+            first = next(iter(named.values()))
+            if first.origin in (Origin.USER, Origin.CODE) or _is_new_subject(active.get(type_, ()), named, first.turn):
+                _replace(active, type_, named, first.turn)
+            elif type_ in active:  # still mentioned, so other values in the same text do not replace it
+                active[type_] = tuple(
+                    each.replaced(turn=named[each.value].turn) if each.value in named else each for each in active[type_]
+                )
         while len(active) > MOST_TYPES:
             del active[min(active, key=lambda name: max(each.turn for each in active[name]))]
         return self._with(active)
 
-    def confirmed(self, type_: str, value: str | None = None) -> EntityLayer:
-        """Return the layer with the entity of a type confirmed; ``value`` selects one of several and drops the others."""
-        group = self.active.get(type_, ())
-        chosen = tuple(each.changed(confidence=Confidence.CONFIRMED) for each in group if value is None or each.value == value)
-        return self._with({**self.active, type_: chosen}) if chosen else self
-
-    def dropped(self, types: Iterable[str] | None = None) -> EntityLayer:
+    def without(self, types: Iterable[str] | None = None) -> EntityLayer:
         """Return the layer without the entities of these types; None: without all entities of the current subject."""
-        names = frozenset(self.active) - OF_THE_USER if types is None else frozenset(types)
-        return self._with(_without(self.active, names))
+        gone = frozenset(self.active) - OF_THE_USER if types is None else frozenset(types)
+        return self._with({name: group for name, group in self.active.items() if name not in gone})
 
     def without_source(self, message: str) -> EntityLayer:
         """Return the layer without the entities that a message named."""
-        return self._with(
-            {name: left for name, group in self.active.items() if (left := tuple(e for e in group if e.message != message))}
-        )
+        return self._filtered(lambda each: each.message != message)
 
     def expired(self, turn: int, after: int) -> EntityLayer:
         """Return the layer without entities that were not named for more than ``after`` turns."""
-        if all(turn - each.turn <= after for group in self.active.values() for each in group):
-            return self
-        return self._with(
-            {name: left for name, group in self.active.items() if (left := tuple(e for e in group if turn - e.turn <= after))}
-        )
+        return self._filtered(lambda each: turn - each.turn <= after)
 
-    def _with(self, active: dict[str, tuple[ActiveEntity, ...]]) -> EntityLayer:
-        same = len(active) == len(self.active) and all(self.active.get(name) is group for name, group in active.items())
-        return self if same else self.replaced(active=active)  # every entity is already validated
+    def lines(self) -> Iterator[str]:
+        """Yield the line for the model: the entities by type, the most recently named first."""
+        mentioned: dict[str, list[str]] = {}
+        referents = [entity for entity in self.all_active() if entity.type not in OF_THE_USER]
+        for entity in referents[:_MOST_RENDERED]:
+            unsure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
+            mentioned.setdefault(entity.type, []).append(f"{escape_line(entity.spelling, 60)}{unsure}")
+        if mentioned:
+            yield "Mentioned lately: " + "; ".join(
+                f"{escape_line(type_, 30)} {' or '.join(values)}" for type_, values in mentioned.items()
+            )
+
+    def _filtered(self, is_kept: Callable[[ActiveEntity], bool]) -> EntityLayer:
+        groups = {name: tuple(filter(is_kept, group)) for name, group in self.active.items()}
+        return self._with({name: group for name, group in groups.items() if group})
+
+    def _with(self, active: _Active) -> EntityLayer:
+        return self if active == self.active else self.replaced(active=active)
 
 
-def _without(active: Mapping[str, tuple[ActiveEntity, ...]], types: Iterable[str]) -> dict[str, tuple[ActiveEntity, ...]]:
-    gone = frozenset(types)
-    return {name: group for name, group in active.items() if name not in gone}
+def _is_new_subject(known: Iterable[ActiveEntity], named: Collection[str], turn: int) -> bool:
+    """Return whether values that a tool or the assistant named replace the known ones of their type."""
+    if any(each.value in named for each in known) or len(named) > MOST_VALUES:
+        return False  # a list of many values is about none of them
+    return not any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known)
 
 
-def _as_sure_as(known: ActiveEntity | None, named: ActiveEntity) -> ActiveEntity:
-    """Return ``named``, confirmed if ``known`` was."""
-    if known is None or known.confidence is named.confidence or known.confidence is Confidence.INFERRED:
-        return named
-    return named.replaced(confidence=known.confidence)
+def _replace(active: _Active, type_: str, named: Mapping[str, ActiveEntity], turn: int) -> None:
+    """Replace the entities of a type. Values that were confirmed before stay confirmed."""
+    known = {each.value: each.confidence for each in active.get(type_, ())}
+    if known and not known.keys() & named.keys():
+        for name in BELONGS_TO.get(type_, frozenset()) & active.keys():
+            if all(each.turn < turn for each in active[name]):
+                del active[name]
+    active[type_] = tuple(
+        each.replaced(confidence=Confidence.CONFIRMED) if known.get(value) is Confidence.CONFIRMED else each
+        for value, each in named.items()
+    )[-MOST_VALUES:]
 
 
-class EntityKeeper(Keeper[EntityLayer]):
-    """Accessor of the active entities, such as an order id or a title."""
+class EntityState(LayerAccessor[EntityLayer]):
+    """Active entities of an agent, such as an order id or a title."""
 
     KIND = EntityLayer
 
@@ -187,7 +190,6 @@ class EntityKeeper(Keeper[EntityLayer]):
                 value=canonical,
                 text=shorten_line(value, 200),
                 confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
-                origin=Origin.CODE,
                 turn=self._store.get(ConversationLayer).turn_count,
             )
             self._keep(self.layer.with_mentions([entity]))
@@ -196,13 +198,49 @@ class EntityKeeper(Keeper[EntityLayer]):
     def confirm(self, type_: str, value: str | None = None) -> None:
         """Confirm the active entity of a type; ``value`` selects one of several and drops the others."""
         with self._changing():
-            self._keep(self.layer.confirmed(type_, value))
+            chosen = tuple(
+                each.replaced(confidence=Confidence.CONFIRMED)
+                for each in self.layer.active.get(type_, ())
+                if value is None or each.value == value
+            )
+            if chosen:
+                self._keep(self.layer.replaced(active={**self.layer.active, type_: chosen}))
 
     def drop(self, *types: str) -> None:
         """Drop the active entities of these types; without types, all entities of the current subject."""
         with self._changing():
-            self._keep(self.layer.dropped(types or None))
+            self._keep(self.layer.without(types or None))
 
     def active(self) -> list[ActiveEntity]:
         """Return the active entities, the most recently named first."""
         return self.layer.all_active()
+
+    # Events of a turn; they do not raise
+
+    def begin_turn(self, *, expires_after: int, is_new_subject: bool) -> None:
+        """Drop entities that were not named for some turns; at a change of subject, all entities of the old one."""
+        layer = self.layer.expired(self._store.get(ConversationLayer).turn_count, expires_after)
+        self._store.put_if_readable(layer.without() if is_new_subject else layer)
+
+    def take_mentions(self, found: Iterable[Entity], origin: Origin, message: str) -> None:
+        """Record the entities that a message named, amounts excepted."""
+        turn = self._store.get(ConversationLayer).turn_count
+        entities = [
+            ActiveEntity(
+                type=each.type,
+                value=each.value[:200],
+                text=each.text[:200],
+                confidence=Confidence.CONFIRMED if origin is Origin.USER else Confidence.INFERRED,
+                origin=origin,
+                message=message,
+                turn=turn,
+            )
+            for each in found
+            if is_referent(each)
+        ]
+        if entities:
+            self._store.put_if_readable(self.layer.with_mentions(entities))
+
+    def remove_source(self, message: str) -> None:
+        """Remove the entities that a message named."""
+        self._store.put_if_readable(self.layer.without_source(message))

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, TypedDict
 
 from strands import Agent
@@ -18,21 +19,22 @@ from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.messages.injection import with_system_text
 from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.messages.turn_context import begins_turn, opening_id, with_section
+from strands_manga_memory.messages.turn_context import begins_turn, opening_id, render_section, with_section
 from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityKeeper, EntityLayer
-from strands_manga_memory.state.dialogue import ConversationLayer, DialogueKeeper, DialogueSlot
+from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer, EntityState
+from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, DialogueState
 from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
-from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalKeeper, GoalsLayer
+from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalsLayer, GoalState
 from strands_manga_memory.state.recorder import Recorder
-from strands_manga_memory.state.rendering import StateRenderer, View, urgency
 from strands_manga_memory.state.state_store import SessionState, StateStore, Timing
 from strands_manga_memory.state.state_tools import TOOL_NAMES, StateTools
-from strands_manga_memory.state.task import ExecutionKeeper, TaskKeeper
+from strands_manga_memory.state.task import ExecutionState, TaskState
 from strands_manga_memory.state.tool_calls import Parts, ToolCalls, ToolDeadline
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
+
+_SECTION = "conversation_state"
 
 _coordinators: weakref.WeakKeyDictionary[Agent, StateCoordinator] = weakref.WeakKeyDictionary()
 
@@ -178,11 +180,11 @@ class StateCoordinator(Plugin):
         if unknown:
             raise ValueError(f"offer_tools must name some of {', '.join(TOOL_NAMES)}; got {unknown}")
         store = self.layers = StateStore((ConversationLayer, EntityLayer, GoalsLayer), types, clock, wall_clock)
-        self.dialogue = DialogueKeeper(store, intents or {})
-        self.entities = EntityKeeper(store)
-        self.goals = GoalKeeper(store)
-        self.execution = ExecutionKeeper(store, self.goals)
-        self.task = TaskKeeper(store, float(time_budget_ms), self.execution)
+        self.dialogue = DialogueState(store, intents or {})
+        self.entities = EntityState(store)
+        self.goals = GoalState(store)
+        self.execution = ExecutionState(store, self.goals)
+        self.task = TaskState(store, float(time_budget_ms), self.execution)
         self.calls = ToolCalls(store, self.task, self.execution, self.goals)
         self.max_tokens = positive("max_tokens", max_tokens)
         self._tool_timeout_ms = tool_timeout_ms
@@ -191,7 +193,6 @@ class StateCoordinator(Plugin):
             source, scope, changes, deadline=deadline, environment=environment, recheck_after=recheck_after, clock=clock
         )
         self._stable = stable
-        self._rendering = StateRenderer(max_tokens)
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         session = self._session = (
@@ -247,7 +248,8 @@ class StateCoordinator(Plugin):
 
         The state is rendered again if the environment changed, the time budget ran low, or a tool loop was detected.
         """
-        source = (opening_id(context.agent.messages), self.environment, self.calls.loops, urgency(self._view()))
+        urgency = self.task.layer.urgency(self.layers.clock())
+        source = (opening_id(context.agent.messages), self.environment, self.calls.loops, urgency)
         if begins_turn(context.messages) or source != self._rendered_from:
             self._rendered_from, self._rendered = source, self.to_agent_context()
         return self._rendered
@@ -261,8 +263,8 @@ class StateCoordinator(Plugin):
         """Remove the entities and the slot values that a message named; return whether there were any."""
         with self.layers.lock:
             before = self.entities.layer, self.dialogue.layer
-            self.layers.put_if_readable(before[0].without_source(message_id))
-            self.layers.put_if_readable(before[1].without_source(message_id))
+            self.entities.remove_source(message_id)
+            self.dialogue.remove_source(message_id)
             self.layers.write()
             if has_changed := (self.entities.layer, self.dialogue.layer) != before:
                 self._rendered_from = None
@@ -273,22 +275,20 @@ class StateCoordinator(Plugin):
     def to_agent_context(self) -> str:
         """Return the rendered state: a few escaped lines, the most useful first; empty without data."""
         start = time.perf_counter()
-        text = self._rendering(self._view())
+        with self.layers.lock:
+            task = self.task.layer
+            lines = [
+                task.urgency(self.layers.clock()),
+                *self.dialogue.layer.lines(),
+                *self.entities.layer.lines(),
+                *self.goals.layer.lines(),
+                *task.lines(),
+                *self.environment.lines(self.layers.wall()),
+                *self.execution.layer.lines(),
+            ]
+        text = _render(lines, self.max_tokens)
         self.layers.timings.add("injection", start)
         return text
-
-    def _view(self) -> View:
-        with self.layers.lock:
-            return View(
-                conversation=self.dialogue.layer,
-                task=self.task.layer,
-                entities=self.entities.layer,
-                goals=self.goals.layer,
-                execution=self.execution.layer,
-                environment=self.environment,
-                now=self.layers.clock(),
-                wall=self.layers.wall(),
-            )
 
     @property
     def environment(self) -> Environment:
@@ -298,23 +298,23 @@ class StateCoordinator(Plugin):
     def stats(self) -> StateStats:
         """Return statistics of all layers."""
         with self.layers.lock:
-            view = self._view()
-            stored = {"conversation": view.conversation, "entities": view.entities, "goals": view.goals}
+            dialogue, entities, goals = self.dialogue.layer, self.entities.layer, self.goals.layer
+            task, execution = self.task.layer, self.execution.layer
+            stored = {"conversation": dialogue, "entities": entities, "goals": goals}
             tokens = {name: estimate_tokens(layer.stored()) for name, layer in stored.items()}
-            archived = view.goals.archive
-            raw = sum(each.raw_characters for each in archived)
-            kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in archived)
+            raw = sum(each.raw_characters for each in goals.archive)
+            kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in goals.archive)
             return StateStats(
-                phase=view.conversation.phase.value,
-                turns=view.conversation.turn_count,
-                slots=dict(Counter(str(slot.status) for slot in view.conversation.slots.values())),
-                entities=len(view.entities.all_active()),
-                steps=dict(Counter(str(step.status) for step in view.task.steps.values())),
-                remaining_ms=round(view.task.remaining_ms(view.now), 1),
-                executions=(len(view.execution.steps), view.execution.total),
+                phase=dialogue.phase.value,
+                turns=dialogue.turn_count,
+                slots=dict(Counter(str(slot.status) for slot in dialogue.slots.values())),
+                entities=len(entities.all_active()),
+                steps=dict(Counter(str(step.status) for step in task.steps.values())),
+                remaining_ms=round(self.task.remaining_ms(), 1),
+                executions=(len(execution.steps), execution.total),
                 loops=self.calls.loops,
                 drifts=self._environment_tracker.drifts,
-                goals=(view.goals.total, len(archived)),
+                goals=(goals.total, len(goals.archive)),
                 tokens=tokens,
                 caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},
                 over_warning=sum(tokens.values()) > WARN_TOKENS,
@@ -324,6 +324,21 @@ class StateCoordinator(Plugin):
                 environment_reloads=self._environment_tracker.reloads,
                 unreadable=self.layers.unreadable(),
             )
+
+
+_tokens = lru_cache(1_024)(estimate_tokens)
+"""Cached, because most lines equal those of the previous call."""
+
+
+def _render(lines: Iterable[str], max_tokens: int) -> str:
+    """Return the block of the lines, the most useful first; empty without lines. A line that does not fit is left out."""
+    left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
+    for line in filter(None, lines):
+        tokens = _tokens(line) + 1
+        if tokens <= left:
+            kept.append(line)
+            left -= tokens
+    return render_section(_SECTION, kept) if kept else ""
 
 
 def coordinator_of(agent: Agent) -> StateCoordinator | None:

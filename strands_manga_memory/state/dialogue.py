@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -13,8 +13,9 @@ from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.text_features import encodable, normalized
+from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import shorten_line
-from strands_manga_memory.state.state_store import Keeper, Layer, Part, StateStore
+from strands_manga_memory.state.state_store import Layer, LayerAccessor, Part, StateStore
 
 MOST_CHARACTERS = 200
 """Most characters of a slot's value."""
@@ -64,12 +65,18 @@ class DialogueSlot(Part):
         """Whether the slot is required and not confirmed."""
         return self.required and self.status is not SlotStatus.CONFIRMED
 
-    def checked(self, value: object, types: EntityTypes, *, is_canonical: bool = False) -> str:
-        """Return the canonical form of a value. ``is_canonical`` marks the value of an extracted entity.
+    def filled(
+        self, value: object, types: EntityTypes, *, confirmed: bool, source: str = "", is_canonical: bool = False
+    ) -> DialogueSlot:
+        """Return the slot with a value in its canonical form. ``is_canonical`` marks the value of an extracted entity.
 
         Raises:
             StateError: The value is not allowed. The message names the rule.
         """
+        status = SlotStatus.CONFIRMED if confirmed else SlotStatus.INFERRED
+        return self.changed(value=self._checked(value, types, is_canonical=is_canonical), status=status, source=source)
+
+    def _checked(self, value: object, types: EntityTypes, *, is_canonical: bool) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
         text = " ".join(encodable(str(value)).split())
@@ -91,24 +98,9 @@ class DialogueSlot(Part):
             raise StateError(f"slot {self.name!r:.80} takes a value that matches {self.pattern!r:.80}; got {text!r:.80}")
         return text
 
-    def filled(
-        self, value: object, types: EntityTypes, *, confirmed: bool, source: str = "", is_canonical: bool = False
-    ) -> DialogueSlot:
-        """Return the slot with a value; see ``checked``.
-
-        Raises:
-            StateError: The value is not allowed.
-        """
-        status = SlotStatus.CONFIRMED if confirmed else SlotStatus.INFERRED
-        return self.changed(value=self.checked(value, types, is_canonical=is_canonical), status=status, source=source)
-
     def cleared(self) -> DialogueSlot:
         """Return the slot without a value."""
         return self.changed(value=None, status=SlotStatus.EMPTY, source="")
-
-    def definition(self) -> dict[str, Any]:
-        """Return the definition of the slot, without its value."""
-        return {name: value for name, value in dict(self).items() if name not in ("value", "status", "source")}
 
 
 class Phase(StrEnum):
@@ -143,6 +135,14 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
+class Mention(NamedTuple):
+    """Entity that the user named: its type, canonical value, and the ``tracking_id`` of the message."""
+
+    type: str
+    value: str
+    message: str
+
+
 class Clarification(Part):
     """Question to the user, for a slot if ``slot`` is set."""
 
@@ -171,40 +171,25 @@ class ConversationLayer(Layer):
     clarifications: tuple[Clarification, ...] = Field(default=(), max_length=MOST_CLARIFICATIONS)
     turn_count: int = Field(default=0, ge=0)
 
-    def can_move(self, phase: Phase) -> bool:
-        """Return whether ``phase`` may follow the current phase."""
-        return phase is self.phase or phase in MOVES[self.phase]
-
-    def moved(self, phase: Phase) -> ConversationLayer:
-        """Return the layer in another phase.
-
-        Raises:
-            StateError: ``phase`` may not follow. The message names the allowed phases.
-        """
-        if not self.can_move(phase):
-            allowed = ", ".join(sorted(MOVES[self.phase]))
-            raise StateError(f"phase cannot go from {self.phase} to {phase}; allowed are: {allowed}")
-        return self if phase is self.phase else self.replaced(phase=phase)
+    def advanced(self, phase: Phase) -> ConversationLayer:
+        """Return the layer after an event of a phase. A phase that may not follow is ignored, and a human keeps theirs."""
+        if phase is self.phase or self.phase is Phase.HANDOFF or phase not in MOVES[self.phase]:
+            return self
+        return self.replaced(phase=phase)
 
     def with_intent(self, intent: str | None, slots: Iterable[DialogueSlot]) -> ConversationLayer:
         """Return the layer with another intent and its slots. Slots of both intents keep their values."""
-        if intent == self.intent:
-            return self
-        kept: dict[str, DialogueSlot] = {}
+        kept = {}
         for slot in slots:
             before = self.slots.get(slot.name)
-            same = before is not None and before.definition() == slot.definition()
-            kept[slot.name] = before if same and before is not None else slot
+            kept[slot.name] = before if before is not None and before.cleared() == slot.cleared() else slot
         return self.changed(intent=intent, slots=kept, clarifications=())
 
     def with_slot(self, slot: DialogueSlot) -> ConversationLayer:
         """Return the layer with a slot added or replaced. A confirmed value removes the questions for the slot."""
-        asked = self.clarifications
-        if slot.status is SlotStatus.CONFIRMED:
-            asked = tuple(each for each in asked if each.slot != slot.name)
-        slots = {**self.slots, slot.name: slot}
-        change = self.replaced if slot.name in self.slots else self.changed  # validates the number of slots
-        return change(slots=slots, clarifications=asked)
+        is_answered = slot.status is SlotStatus.CONFIRMED
+        asked = tuple(each for each in self.clarifications if not is_answered or each.slot != slot.name)
+        return self.changed(slots={**self.slots, slot.name: slot}, clarifications=asked)
 
     def slot(self, name: str) -> DialogueSlot:
         """Return a slot.
@@ -229,44 +214,60 @@ class ConversationLayer(Layer):
             return self.clarifications[0].question
         return next((slot.question for slot in self.missing if slot.question), None)
 
-    def asking(self, clarification: Clarification) -> ConversationLayer:
-        """Return the layer with a question appended, unless it is queued already or the queue is full."""
-        if clarification in self.clarifications or len(self.clarifications) == MOST_CLARIFICATIONS:
-            return self
-        return self.changed(clarifications=(*self.clarifications, clarification))
-
-    def answered(self) -> ConversationLayer:
-        """Return the layer without its first question."""
-        return self.changed(clarifications=self.clarifications[1:]) if self.clarifications else self
-
-    def with_mention(self, type_: str, value: str, source: str, types: EntityTypes) -> ConversationLayer:
+    def with_mention(self, mention: Mention, types: EntityTypes, *, is_answer: bool) -> ConversationLayer:
         """Return the layer after the user named an entity.
 
-        The first slot of that type without a confirmed value gets the value: confirmed if a question asked for it,
-        otherwise inferred.
+        The first slot of that type without a confirmed value gets the value: confirmed if ``is_answer`` and the next
+        question asked for it, otherwise inferred.
         """
+        question = self.next_question
         for slot in self.slots.values():
-            if slot.entity != type_ or slot.status is SlotStatus.CONFIRMED:
+            if slot.entity != mention.type or slot.status is SlotStatus.CONFIRMED:
                 continue
-            question = self.next_question
             was_asked = any(each.slot == slot.name for each in self.clarifications[:1]) or (
                 question is not None and question == slot.question
             )
             try:
-                filled = slot.filled(value, types, confirmed=was_asked, source=source, is_canonical=True)
+                return self.with_slot(
+                    slot.filled(
+                        mention.value, types, confirmed=is_answer and was_asked, source=mention.message, is_canonical=True
+                    )
+                )
             except StateError:
                 continue  # the value is not allowed, so it belongs to another slot
-            return self.with_slot(filled)
         return self
 
-    def without_source(self, source: str) -> ConversationLayer:
+    def without_source(self, message: str) -> ConversationLayer:
         """Return the layer without the values that were read from a message."""
-        kept = {name: slot.cleared() if slot.source == source else slot for name, slot in self.slots.items()}
+        kept = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
         return self if kept == self.slots else self.changed(slots=kept)
 
+    def lines(self) -> Iterator[str]:
+        """Yield the lines for the model."""
+        if self.phase is Phase.HANDOFF:
+            yield "The conversation is being handed to a human."
+        if self.intent:
+            yield f"The user's intent: {escape_line(self.intent)}"
+        unsure = {SlotStatus.INFERRED: " (inferred, to be confirmed)"}
+        filled = [slot for slot in self.slots.values() if slot.value is not None]
+        if filled:
+            yield "Known: " + "; ".join(
+                f"{slot.name} = {escape_line(slot.value)}{unsure.get(slot.status, '')}" for slot in filled
+            )
+        missing = [slot for slot in self.missing if slot.value is None]
+        if missing:
+            yield "Missing: " + "; ".join(
+                f"{slot.name} ({escape_line(' / '.join(slot.allowed))})" if slot.allowed else slot.name for slot in missing
+            )
+        if self.next_question:
+            yield f"Ask the user next: {escape_line(self.next_question, 200)}"
 
-class DialogueKeeper(Keeper[ConversationLayer]):
-    """Accessor of the dialogue: phase, intent, slots, questions.
+
+class DialogueState(LayerAccessor[ConversationLayer]):
+    """Dialogue of an agent: phase, intent, slots, questions.
+
+    Each method that changes the layer raises ``CorruptRecordError`` if the stored layer cannot be read; that layer is not
+    overwritten.
 
     Raises:
         ValueError: ``intents`` contains a value that is not a ``DialogueSlot``.
@@ -282,16 +283,20 @@ class DialogueKeeper(Keeper[ConversationLayer]):
             )
             for intent, slots in intents.items()
         }
+        self._mentions: list[Mention] = []
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
         """Set the user's intent and the agent that serves it. Slots that both intents have keep their values.
 
-        Raises:
-            CorruptRecordError: The stored layer cannot be read; it is not overwritten. All methods that change a layer
-                raise this error.
+        The entities of the user's last message fill the new slots as inferred values: in "volume 2 - I want to order it",
+        the intent follows from the whole message, after its entities were extracted.
         """
         with self._changing():
-            layer = self.layer.with_intent(intent, self.intents.get(intent or "", ()))
+            layer = self.layer
+            if intent != layer.intent:
+                layer = layer.with_intent(intent, self.intents.get(intent or "", ()))
+                for mention in self._mentions:
+                    layer = layer.with_mention(mention, self._store.types, is_answer=False)
             self._keep(layer if agent is None else layer.changed(agent=agent))
 
     def set_phase(self, phase: Phase | str) -> None:
@@ -305,7 +310,10 @@ class DialogueKeeper(Keeper[ConversationLayer]):
         except ValueError as error:
             raise StateError(f"phase must be one of {', '.join(Phase)}; got {phase!r:.80}") from error
         with self._changing():
-            self._keep(self.layer.moved(wanted))
+            now = self.layer.phase
+            if wanted is not now and wanted not in MOVES[now]:
+                raise StateError(f"phase cannot go from {now} to {wanted}; allowed are: {', '.join(sorted(MOVES[now]))}")
+            self._keep(self.layer.replaced(phase=wanted))
 
     def add_slot(self, slot: DialogueSlot) -> None:
         """Add a slot, replacing one of the same name and its value."""
@@ -337,7 +345,9 @@ class DialogueKeeper(Keeper[ConversationLayer]):
         return [slot.name for slot in self.layer.missing]
 
     def ask(self, question: str, *, slot: str | None = None) -> None:
-        """Append a question to the queue. With ``slot``, confirming the slot answers it.
+        """Append a question to the queue, unless it is queued already or the queue is full.
+
+        With ``slot``, confirming the slot answers the question.
 
         Raises:
             StateError: The slot does not exist.
@@ -345,7 +355,10 @@ class DialogueKeeper(Keeper[ConversationLayer]):
         with self._changing():
             if slot is not None:
                 self.layer.slot(slot)
-            self._keep(self.layer.asking(Clarification(question=shorten_line(question, 300), slot=slot)))
+            asked = self.layer.clarifications
+            added = Clarification(question=shorten_line(question, 300), slot=slot)
+            if added not in asked and len(asked) < MOST_CLARIFICATIONS:
+                self._keep(self.layer.replaced(clarifications=(*asked, added)))
 
     def next_question(self) -> str | None:
         """Return the next question to the user, or None."""
@@ -354,4 +367,25 @@ class DialogueKeeper(Keeper[ConversationLayer]):
     def answered(self) -> None:
         """Remove the first question from the queue."""
         with self._changing():
-            self._keep(self.layer.answered())
+            self._keep(self.layer.replaced(clarifications=self.layer.clarifications[1:]))
+
+    # Events of a turn; they do not raise
+
+    def take_message(self, phase: Phase, mentions: Iterable[Mention], *, is_new_turn: bool) -> None:
+        """Record a user's message: the phase that it begins, and its entities, which fill slots."""
+        self._mentions = list(mentions)
+        layer = self.layer.advanced(phase)
+        if is_new_turn:
+            layer = layer.replaced(turn_count=layer.turn_count + 1)
+        for mention in self._mentions:
+            layer = layer.with_mention(mention, self._store.types, is_answer=True)
+        self._store.put_if_readable(layer)
+
+    def advance(self, phase: Phase) -> None:
+        """Move the conversation to a phase, if that may follow."""
+        self._store.put_if_readable(self.layer.advanced(phase))
+
+    def remove_source(self, message: str) -> None:
+        """Remove the values that were read from a message."""
+        self._mentions = [each for each in self._mentions if each.message != message]
+        self._store.put_if_readable(self.layer.without_source(message))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
+from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.state_store import Part, SessionState
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
@@ -27,6 +28,7 @@ from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import STATE_DRIFT
 
 _MOST = 50
+_MOST_ITEMS, _MOST_PROMOTIONS = 5, 3
 
 
 class Environment(Part):
@@ -85,6 +87,19 @@ class Environment(Part):
             return self.time_of_day
         hour = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(self.timezone)).hour
         return "night" if hour < 5 or hour >= 22 else "morning" if hour < 11 else "afternoon" if hour < 17 else "evening"
+
+    def lines(self, now: float) -> Iterator[str]:
+        """Yield the lines for the model. ``now`` is in seconds since 1970."""
+        if self.cart:
+            more = f" and {len(self.cart) - _MOST_ITEMS} more" if len(self.cart) > _MOST_ITEMS else ""
+            total = f" (total {escape_line(self.cart_total)})" if self.cart_total else ""
+            yield f"In the cart: {'; '.join(escape_line(item, 60) for item in self.cart[:_MOST_ITEMS])}{more}{total}"
+        time_of_day = self.part_of_day(now)
+        user = {"tier": self.tier, "language": self.language, "locale": self.locale, "time of day": time_of_day}
+        if any(user.values()):
+            yield "The user: " + "; ".join(f"{name} {escape_line(value, 40)}" for name, value in user.items() if value)
+        if self.promotions:
+            yield f"On offer: {'; '.join(escape_line(each, 60) for each in self.promotions[:_MOST_PROMOTIONS])}"
 
 
 def _line(item: Any) -> str:

@@ -20,7 +20,7 @@ from strands_manga_memory.state.active_entities import ActiveEntity
 from strands_manga_memory.state.coordinator import coordinator_of
 from strands_manga_memory.state.dialogue import DialogueSlot
 from strands_manga_memory.state.environment import Environment
-from strands_manga_memory.state.task import StepStatus, TaskStep
+from strands_manga_memory.state.task import TaskStep
 
 _SUMMARY_TOKENS = 200
 _MOST_CHARACTERS = 1_000
@@ -170,9 +170,7 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
     if coordinator is None:
         return {}
     layer, goals = coordinator.dialogue.layer, coordinator.goals.layer
-    failed = [
-        step for step in coordinator.task.layer.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)
-    ]
+    failed = coordinator.task.layer.failed()
     return {
         "to_ask": tuple(each.question for each in layer.clarifications)
         or tuple(slot.question for slot in layer.missing if slot.question),

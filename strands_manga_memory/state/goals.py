@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar
@@ -14,8 +14,9 @@ from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.text_features import normalized
+from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line
-from strands_manga_memory.state.state_store import Keeper, Layer, Part
+from strands_manga_memory.state.state_store import Layer, LayerAccessor, Part
 
 MOST_PATTERNS = 20
 OTHER = "other"
@@ -93,6 +94,8 @@ MOST_RECENT, MOST_FAILED = 20, 5
 MOST_CONTEXT, ARCHIVED_CONTEXT = 2_000, 500
 MOST_SUBTASKS, MOST_TOOLS, MOST_FINDINGS = 50, 30, 10
 OTHER_TOOLS = "(other tools)"
+MOST_LINES = 3
+"""Most items of one kind that the model is shown."""
 
 
 class GoalStatus(StrEnum):
@@ -214,6 +217,19 @@ class Goal(Part):
         """Share of successful calls; 1 without calls."""
         calls = sum(used.calls for used in self.tools.values())
         return 1 - sum(used.failures for used in self.tools.values()) / calls if calls else 1.0
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines for the model."""
+        yield f"Goal: {escape_line(self.text, 200)}"
+        if self.ready:
+            yield "To do next: " + "; ".join(escape_line(each.text, 80) for each in self.ready[:MOST_LINES])
+        failed = [each for each in self.subtasks.values() if each.status is SubtaskStatus.FAILED]
+        if failed:
+            yield "Failed: " + "; ".join(
+                f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed[-MOST_LINES:]
+            )
+        if self.findings:
+            yield "Found so far: " + "; ".join(escape_line(each) for each in self.findings[-MOST_LINES:])
 
     def archived(self, status: GoalStatus, outcome: str) -> GoalArchive:
         """Return the archive record of the goal."""
@@ -368,6 +384,13 @@ class GoalsLayer(Layer):
         """Return the layer with the active goal replaced."""
         return self.replaced(active=goal)
 
+    def lines(self) -> Iterator[str]:
+        """Yield the lines for the model: the active goal, then the last ended ones."""
+        if self.active is not None:
+            yield from self.active.lines()
+        for archived in reversed(self.archive[-MOST_LINES:]):
+            yield f"Earlier goal: {escape_line(archived.line(), 240)}"
+
     @property
     def tokens(self) -> int:
         """Estimated tokens of the layer."""
@@ -377,7 +400,7 @@ class GoalsLayer(Layer):
 logger = logging.getLogger(__name__)
 
 
-class GoalKeeper(Keeper[GoalsLayer]):
+class GoalState(LayerAccessor[GoalsLayer]):
     """Accessor of the goals: the active one with its subtasks, and archived ones.
 
     Raises:

@@ -23,14 +23,14 @@ from strands.types.content import Message
 from strands.types.tools import ToolResult
 
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, small_talk_act
-from strands_manga_memory.language.entities import find_spoken_entities, is_referent, strip_injected_blocks
+from strands_manga_memory.language.entities import find_spoken_entities, strip_injected_blocks
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tool_results import call_key
-from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
-from strands_manga_memory.state.dialogue import ConversationLayer, Phase
+from strands_manga_memory.state.active_entities import EntityLayer, Origin
+from strands_manga_memory.state.dialogue import ConversationLayer, Mention, Phase
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.state_store import SessionState
 from strands_manga_memory.state.task import StepStatus
@@ -118,19 +118,14 @@ class Recorder:
             with self._store.lock:
                 layer = self._parts.dialogue.layer
                 if layer.phase is not Phase.FAREWELL:
-                    self._move(Phase.SLOT_FILLING if layer.next_question and layer.missing else Phase.FOLLOW_UP)
+                    is_asking = layer.next_question and layer.missing
+                    self._parts.dialogue.advance(Phase.SLOT_FILLING if is_asking else Phase.FOLLOW_UP)
         self._last_message = None
         self._store.write()
         self._parts.goals.keep_within_caps()
         self._store.turn_ended()
         if self._session is not None:
             self._session.publish()
-
-    def _move(self, phase: Phase) -> None:
-        layer = self._parts.dialogue.layer
-        followed = _followed(layer, phase)
-        if followed is not layer.phase:
-            self._store.put_if_readable(layer.replaced(phase=followed))
 
     # Messages
 
@@ -150,70 +145,42 @@ class Recorder:
                 self._store.write(ConversationLayer)
             self._store.write(EntityLayer, GoalsLayer)  # phase and turn count are written at the end of the turn
 
-    def _user_message(self, message: Message) -> None:
+    def _user_message(self, message: Message, *, is_redacted: bool = False) -> None:
         identity = message.get("tracking_id") or ""
         text = _text(message)
         self._last_message = message, message["content"]
-        layer = self._parts.dialogue.layer
-        changed: dict[str, Any] = {"phase": _followed(layer, _phase_of(_act(text), layer))}
-        if not identity or identity != self._counted:  # Strands adds a continuation under the same id
-            self._counted = identity
-            changed["turn_count"] = layer.turn_count + 1
-        self._store.put_if_readable(layer.replaced(**changed))
-        if text:
-            self._extract_entities(text, Origin.USER, identity, leaves=changes_subject(text))
+        # Strands adds a continuation under the same id.
+        is_new_turn = not is_redacted and (not identity or identity != self._counted)
+        self._counted = identity
+        found = find_spoken_entities(text, self._types) if text else []
+        dialogue, entities = self._parts.dialogue, self._parts.entities
+        phase = dialogue.layer.phase if is_redacted else _phase_of(_act(text), dialogue.layer)
+        mentions = [Mention(each.type, each.value[:200], identity) for each in found]
+        dialogue.take_message(phase, mentions, is_new_turn=is_new_turn)
+        entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
+        entities.take_mentions(found, Origin.USER, identity)
 
     def _assistant_message(self, message: Message) -> None:
-        if self._parts.dialogue.layer.intent is not None:  # the log stores it with the turn
+        dialogue = self._parts.dialogue
+        if dialogue.layer.intent is not None:  # the log stores it with the turn
             custom = message.setdefault("metadata", {}).setdefault("custom", {})
-            custom["intent"] = self._parts.dialogue.layer.intent
+            custom["intent"] = dialogue.layer.intent
         identity = message.get("tracking_id") or ""
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
-        if uses or self._parts.dialogue.layer.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
-            self._move(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
-        if uses:
-            given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
-            self._extract_entities(encodable(head_and_tail(given)), Origin.TOOL, identity)
-        self._extract_entities(_text(message), Origin.ASSISTANT, identity)
+        if uses or dialogue.layer.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
+            dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
+        given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
+        self._extract_ids(encodable(head_and_tail(given)), Origin.TOOL, identity)
+        self._extract_ids(_text(message), Origin.ASSISTANT, identity)
 
     def _tool_results(self, results: list[ToolResult], identity: str) -> None:
-        self._move(Phase.RESPONSE_GENERATION)
+        self._parts.dialogue.advance(Phase.RESPONSE_GENERATION)
         text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
-        self._extract_entities(head_and_tail(text), Origin.TOOL, identity)
+        self._extract_ids(head_and_tail(text), Origin.TOOL, identity)
 
-    def _extract_entities(self, text: str, origin: Origin, identity: str, *, leaves: bool = False) -> None:
-        if origin is Origin.USER:
-            found = find_spoken_entities(text, self._types)
-        else:
-            found = [each for each in (self._types.find(text) if text else ()) if each.type in self._types_of_tools]
-        if not found and not leaves and origin is not Origin.USER:
-            return
-        turn = self._parts.dialogue.layer.turn_count
-        confidence = Confidence.CONFIRMED if origin is Origin.USER else Confidence.INFERRED
-        entities = [
-            ActiveEntity(
-                type=each.type,
-                value=each.value[:200],
-                text=each.text[:200],
-                confidence=confidence,
-                origin=origin,
-                message=identity,
-                turn=turn,
-            )
-            for each in found
-        ]
-        layer = self._parts.entities.layer
-        if origin is Origin.USER:
-            layer = layer.expired(turn, self._expires_after_turns)
-        if leaves:
-            layer = layer.dropped()
-        referents = [entity for entity, each in zip(entities, found, strict=True) if is_referent(each)]
-        self._store.put_if_readable(layer.with_mentions(referents) if referents else layer)
-        if origin is Origin.USER and entities:
-            conversation = self._parts.dialogue.layer
-            for entity in entities:
-                conversation = conversation.with_mention(entity.type, entity.value, identity, self._types)
-            self._store.put_if_readable(conversation)
+    def _extract_ids(self, text: str, origin: Origin, identity: str) -> None:
+        found = [each for each in (self._types.find(text) if text else ()) if each.type in self._types_of_tools]
+        self._parts.entities.take_mentions(found, origin, identity)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
         """Remove data of a message that a guardrail redacted. Strands edits the message in place without a hook."""
@@ -222,12 +189,10 @@ class Recorder:
         message, content = self._last_message
         if message["content"] is content:
             return
-        identity = message.get("tracking_id") or ""
-        self._last_message = message, message["content"]
         with self._store.lock:
-            self._store.put_if_readable(self._parts.entities.layer.without_source(identity))
-            self._store.put_if_readable(self._parts.dialogue.layer.without_source(identity))
-            self._extract_entities(_text(message), Origin.USER, identity)
+            self._parts.entities.remove_source(message.get("tracking_id") or "")
+            self._parts.dialogue.remove_source(message.get("tracking_id") or "")
+            self._user_message(message, is_redacted=True)
 
     # Tools
 
@@ -262,11 +227,6 @@ def _act(text: str) -> DialogueAct | None:
         return None
     act = small_talk_act(text, "user")
     return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
-
-
-def _followed(layer: ConversationLayer, phase: Phase) -> Phase:
-    """Return the next phase after an event of ``phase``. A conversation with a human keeps its phase."""
-    return phase if layer.phase is not Phase.HANDOFF and layer.can_move(phase) else layer.phase
 
 
 def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:

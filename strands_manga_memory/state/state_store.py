@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Generic, Self, TypedDict, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -29,20 +28,11 @@ from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
-_set = object.__setattr__
-"""Bypass of a frozen model's ``__setattr__``, as in pydantic's own ``__setstate__``."""
-
 
 class Part(BaseModel):
     """Immutable value within a layer. Unknown fields, added by later releases, are preserved."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-
-    @classmethod
-    def made(cls, **fields: Any) -> Self:
-        """Return an instance from valid values, without validation."""
-        made: Self = _blank(cls).replaced(**fields)
-        return made
 
     def changed(self, **fields: Any) -> Self:
         """Return a validated copy with changed fields.
@@ -53,22 +43,8 @@ class Part(BaseModel):
         return type(self).model_validate({**dict(self), **fields})
 
     def replaced(self, **fields: Any) -> Self:
-        """Return a copy with changed fields, without validation.
-
-        It is a faster ``model_copy`` for immutable values without private attributes.
-        """
-        made = type(self).__new__(type(self))
-        _set(made, "__dict__", {**self.__dict__, **fields})
-        _set(made, "__pydantic_extra__", self.__pydantic_extra__)
-        _set(made, "__pydantic_fields_set__", self.__pydantic_fields_set__ | fields.keys())
-        _set(made, "__pydantic_private__", None)
-        return made
-
-
-@lru_cache
-def _blank(part: type[Part]) -> Any:
-    required = (name for name, field in part.model_fields.items() if field.is_required())
-    return part.model_construct(**dict.fromkeys(required))  # in the order of the fields, like a validated instance
+        """Return a copy with changed fields, without validation."""
+        return self.model_copy(update=fields)
 
 
 class Layer(Part):
@@ -516,8 +492,8 @@ class SessionState:
             return False
 
 
-class Keeper(Generic[_Layer]):
-    """Accessor of one stored layer."""
+class LayerAccessor(Generic[_Layer]):
+    """Accessor of one stored layer: reads it, and applies changes under the lock of the store."""
 
     KIND: ClassVar[type[Layer]]
 

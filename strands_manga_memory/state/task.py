@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
+from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import shorten_line
-from strands_manga_memory.state.goals import MOST_PATTERNS, GoalKeeper, added_finding, counted, error_pattern
+from strands_manga_memory.state.goals import MOST_LINES, MOST_PATTERNS, GoalState, added_finding, counted, error_pattern
 from strands_manga_memory.state.state_store import Part, StateStore
 
 MOST_STEPS = 100
 _ERROR_CHARACTERS = 200
+_LOW = 0.25
+"""Remaining share of the time budget below which the model gets a warning."""
 
 
 class StepStatus(StrEnum):
@@ -164,6 +167,26 @@ class TaskLayer(Part):
             dropped += 1
         return self.replaced(steps=steps, dropped=dropped)  # every step is already validated
 
+    def urgency(self, now: float) -> str:
+        """Return the line for the model about a time budget that runs low or is used up; empty before the first step."""
+        left = self.remaining_ms(now)
+        if not self.steps or left >= _LOW * self.budget_ms:
+            return ""
+        if left == 0:
+            return f"The time budget of {self.budget_ms:.0f} ms is used up: call no more tools, answer now with what you have."
+        return f"Of the time budget of {self.budget_ms:.0f} ms, less than {_LOW:.0%} is left: call only what you must."
+
+    def failed(self) -> list[TaskStep]:
+        """Return the failed steps."""
+        return [step for step in self.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the line for the model: the failed steps. The conversation itself shows the successful ones."""
+        if failed := self.failed():
+            yield "Did not work in this request: " + "; ".join(
+                f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})" for step in failed[-MOST_LINES:]
+            )
+
     def completed(self) -> list[TaskStep]:
         """Return the completed steps that were not undone, the last one first."""
         return [step for step in reversed(self.steps.values()) if step.status is StepStatus.COMPLETED and not step.rolled_back]
@@ -226,6 +249,13 @@ class ExecutionLayer(Part):
             changes["plan_changes"] = (*self.plan_changes, step.text)[-MOST_PATTERNS:]
         return self.replaced(**changes)  # the step is already validated
 
+    def lines(self) -> Iterator[str]:
+        """Yield the lines for the model."""
+        if self.findings:
+            yield "Found in this task: " + "; ".join(escape_line(each) for each in self.findings[-MOST_LINES:])
+        if self.plan_changes:
+            yield f"The plan was changed: {escape_line(self.plan_changes[-1])}"
+
     def with_finding(self, text: str) -> ExecutionLayer:
         """Return the layer with a finding added, unless it is known already."""
         found = added_finding(self.findings, text, MOST_FINDINGS)
@@ -235,10 +265,10 @@ class ExecutionLayer(Part):
 _NOTHING_TRIED = ExecutionLayer()
 
 
-class ExecutionKeeper:
+class ExecutionState:
     """Accessor of the execution memory of a task. Findings are also added to the active goal."""
 
-    def __init__(self, store: StateStore, goals: GoalKeeper) -> None:
+    def __init__(self, store: StateStore, goals: GoalState) -> None:
         self._lock = store.lock
         self._goals = goals
         self._layer = _NOTHING_TRIED
@@ -282,13 +312,13 @@ logger = logging.getLogger(__name__)
 _NO_TASK = TaskLayer()
 
 
-class TaskKeeper:
+class TaskState:
     """Accessor of the task of one request, with its steps and time budget.
 
     ``running`` maps ids of running tool calls to ids of steps.
     """
 
-    def __init__(self, store: StateStore, budget_ms: float, execution: ExecutionKeeper) -> None:
+    def __init__(self, store: StateStore, budget_ms: float, execution: ExecutionState) -> None:
         self._lock = store.lock
         self._clock = store.clock
         self._budget_ms = budget_ms

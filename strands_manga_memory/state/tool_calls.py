@@ -17,16 +17,16 @@ from strands_manga_memory.deadline import END, DeadlineError, Pump
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.messages.tool_results import call_key
-from strands_manga_memory.state.active_entities import EntityKeeper
-from strands_manga_memory.state.dialogue import DialogueKeeper
-from strands_manga_memory.state.goals import Execution, GoalKeeper, error_pattern
+from strands_manga_memory.state.active_entities import EntityState
+from strands_manga_memory.state.dialogue import DialogueState
+from strands_manga_memory.state.goals import Execution, GoalState, error_pattern
 from strands_manga_memory.state.state_store import StateStore
 from strands_manga_memory.state.task import (
-    ExecutionKeeper,
     ExecutionKind,
+    ExecutionState,
     ExecutionStep,
     StepStatus,
-    TaskKeeper,
+    TaskState,
     TaskStep,
 )
 from strands_manga_memory.stores.encoding.values import as_json
@@ -78,7 +78,7 @@ class ToolCalls:
     ``timed_out`` holds ids of stopped calls that have not ended yet; ``loops`` is the number of detected loops.
     """
 
-    def __init__(self, store: StateStore, task: TaskKeeper, execution: ExecutionKeeper, goals: GoalKeeper) -> None:
+    def __init__(self, store: StateStore, task: TaskState, execution: ExecutionState, goals: GoalState) -> None:
         self._store = store
         self._lock = store.lock
         self._task = task
@@ -142,14 +142,14 @@ class ToolCalls:
                     )
                 )
             self._execution.tried(
-                ExecutionStep.made(kind=ExecutionKind.TOOL, text=f"{step.name}: {note or status}"[:300], ok=ok),
+                ExecutionStep(kind=ExecutionKind.TOOL, text=f"{step.name}: {note or status}"[:300], ok=ok),
                 step.name if ok else f"{step.name}: {error_pattern(text)}",
             )
             if not retry and self._repeated.is_loop(step.name, given, text):
                 self._noticed_loop(step.name)
             took = ended.duration_ms - step.duration_ms
             self._goals.record(
-                Execution.made(tool=step.name, ok=ok, ms=round(took, 1), note=shorten_line(note, 80)), error=text, size=size
+                Execution(tool=step.name, ok=ok, ms=round(took, 1), note=shorten_line(note, 80)), error=text, size=size
             )
 
     def _noticed_loop(self, name: str) -> None:
@@ -206,9 +206,9 @@ class Parts:
     """Accessors of one agent's state, and their store."""
 
     store: StateStore
-    dialogue: DialogueKeeper
-    entities: EntityKeeper
-    goals: GoalKeeper
-    task: TaskKeeper
-    execution: ExecutionKeeper
+    dialogue: DialogueState
+    entities: EntityState
+    goals: GoalState
+    task: TaskState
+    execution: ExecutionState
     calls: ToolCalls

@@ -627,6 +627,40 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
     assert coordinator.goals.layer.goal().calls == 0
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Volume 2 - I want to order it.",
+        "I want to order volume 2.",
+        "2巻、注文したいです。",
+        "注文したいのは第2巻です。",
+    ],
+)
+def test_entity_named_in_the_message_of_the_intent_fills_its_slot(text: str) -> None:
+    """The model sets the intent after it has read the whole message, so the entity was extracted before."""
+    model = ScriptedModel([[use("update_slots", "t1", intent="reorder")], "Shall I order volume 2?", "One moment.", "Done."])
+    coordinator = StateCoordinator(intents=REORDER)
+    agent = agent_with(coordinator, model)
+    agent(text)
+    slot = coordinator.dialogue.layer.slot("volume")
+    assert (slot.value, slot.status, slot.source) == ("2", SlotStatus.INFERRED, agent.messages[0].get("tracking_id"))
+    agent("And how long does it take?")
+    assert "Known: volume = 2 (inferred, to be confirmed)" in told(model)
+
+    coordinator.dialogue.set_intent(None)
+    coordinator.dialogue.set_intent("reorder")  # the last message named nothing
+    assert coordinator.dialogue.layer.slot("volume").value is None
+
+
+def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
+    coordinator = StateCoordinator(intents=REORDER)
+    agent = agent_with(coordinator)
+    agent("Volume 2 - I want to order it.")
+    assert coordinator.retract(agent.messages[0].get("tracking_id") or "")
+    coordinator.dialogue.set_intent("reorder")
+    assert coordinator.dialogue.layer.slot("volume").value is None
+
+
 def test_only_the_tools_that_are_named_are_offered() -> None:
     assert agent_with(StateCoordinator(offer_tools=False)).tool_names == []
     assert agent_with(StateCoordinator(offer_tools=["update_slots"])).tool_names == ["update_slots"]

@@ -12,7 +12,6 @@ from strands_manga_memory import DialogueSlot, StateError
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.state import (
     ActiveEntity,
-    Clarification,
     Confidence,
     ConversationLayer,
     EntityLayer,
@@ -23,7 +22,7 @@ from strands_manga_memory.state import (
     GoalStatus,
     Origin,
     Phase,
-    SlotStatus,
+    StateCoordinator,
     StepStatus,
     Subtask,
     SubtaskStatus,
@@ -40,14 +39,6 @@ def test_every_phase_is_reached_and_left() -> None:
     assert len(Phase) == 8
     assert set(MOVES) == set(Phase)
     assert set().union(*MOVES.values()) == set(Phase)
-
-
-def test_an_impossible_move_is_refused_and_the_allowed_ones_are_named() -> None:
-    layer = ConversationLayer(phase=Phase.HANDOFF)
-    with pytest.raises(StateError, match="from handoff to tool_execution; allowed are: farewell, follow_up, intent_detection"):
-        layer.moved(Phase.TOOL_EXECUTION)
-    assert layer.moved(Phase.HANDOFF) is layer
-    assert layer.moved(Phase.FAREWELL).phase is Phase.FAREWELL
 
 
 @pytest.mark.parametrize(
@@ -91,46 +82,35 @@ def test_a_value_without_a_status_is_no_slot() -> None:
         DialogueSlot(name="no spaces allowed")
 
 
-def test_another_intent_brings_its_slots_and_keeps_what_both_know() -> None:
+def test_slots_that_both_intents_have_keep_their_values() -> None:
     volume, address = DialogueSlot(name="volume", entity="volume"), DialogueSlot(name="address")
-    layer = ConversationLayer().with_intent("buy", [volume, address])
-    layer = layer.with_slot(layer.slot("volume").filled("4", SHOP, confirmed=True))
-    assert layer.with_intent("buy", []) is layer
-    other = layer.with_intent("reserve", [volume])
-    assert list(other.slots) == ["volume"]
-    assert other.slot("volume").value == "4"
-    assert other.with_intent(None, []).slots == {}
+    dialogue = StateCoordinator(intents={"buy": [volume, address], "reserve": [volume]}).dialogue
+    dialogue.set_intent("buy")
+    dialogue.fill_slot("volume", "4", confirmed=True)
+    dialogue.set_intent("reserve")
+    assert list(dialogue.layer.slots) == ["volume"]
+    assert dialogue.layer.slot("volume").value == "4"
     with pytest.raises(StateError, match="there is no slot 'address'; there are: 'volume'"):
-        other.slot("address")
+        dialogue.fill_slot("address", "x")
+    dialogue.set_intent(None)
+    assert dialogue.layer.slots == {}
 
 
-def test_questions_wait_in_order_and_go_when_their_slot_is_confirmed() -> None:
-    layer = ConversationLayer().with_slot(DialogueSlot(name="volume", question="Which volume?"))
-    assert layer.next_question == "Which volume?"
-    layer = layer.asking(Clarification(question="Paper?", slot="format")).asking(
-        Clarification(question="Paper?", slot="format")
-    )
-    layer = layer.asking(Clarification(question="For whom?"))
-    assert [each.question for each in layer.clarifications] == ["Paper?", "For whom?"]
-    layer = layer.with_slot(DialogueSlot(name="format", value="paper", status=SlotStatus.CONFIRMED))
-    assert layer.next_question == "For whom?"
-    assert layer.answered().next_question == "Which volume?"
+def test_questions_are_asked_in_order_and_removed_when_their_slot_is_confirmed() -> None:
+    dialogue = StateCoordinator().dialogue
+    dialogue.add_slot(DialogueSlot(name="volume", question="Which volume?"))
+    dialogue.add_slot(DialogueSlot(name="format"))
+    assert dialogue.next_question() == "Which volume?"
+    for question, slot in (("Paper?", "format"), ("Paper?", "format"), ("For whom?", None)):
+        dialogue.ask(question, slot=slot)
+    assert [each.question for each in dialogue.layer.clarifications] == ["Paper?", "For whom?"]
+    dialogue.fill_slot("format", "paper", confirmed=True)
+    assert dialogue.next_question() == "For whom?"
+    dialogue.answered()
+    assert dialogue.next_question() == "Which volume?"
     for number in range(30):
-        layer = layer.asking(Clarification(question=f"{number}?"))
-    assert len(layer.clarifications) == 10
-
-
-def test_what_the_user_says_when_asked_is_confirmed_and_otherwise_inferred() -> None:
-    slots = [
-        DialogueSlot(name="order", question="Which order?", entity="order_id"),
-        DialogueSlot(name="volume", entity="volume"),
-    ]
-    layer = ConversationLayer().with_intent("return", slots)
-    layer = layer.with_mention("volume", "3", "m1", SHOP).with_mention("order_id", "ORD-12345", "m1", SHOP)
-    assert layer.slot("volume").status is SlotStatus.INFERRED
-    assert layer.slot("order").status is SlotStatus.CONFIRMED
-    assert layer.with_mention("order_id", "ORD-99999", "m2", SHOP) is layer
-    assert layer.without_source("m1").slot("order").status is SlotStatus.EMPTY
+        dialogue.ask(f"{number}?")
+    assert len(dialogue.layer.clarifications) == 10
 
 
 def test_unknown_fields_of_a_later_release_are_kept() -> None:
@@ -237,15 +217,19 @@ def test_entities_expire_when_nobody_names_them() -> None:
 
 def test_a_change_of_subject_leaves_what_is_the_users() -> None:
     layer = EntityLayer().with_mentions([entity("asin", "B07X1234"), entity("email", "a@b.c"), entity("language", "english")])
-    assert list(layer.dropped().active) == ["email", "language"]
-    assert list(layer.dropped(["email"]).active) == ["asin", "language"]
+    assert list(layer.without().active) == ["email", "language"]
+    assert list(layer.without(["email"]).active) == ["asin", "language"]
 
 
 def test_one_of_several_is_confirmed() -> None:
-    layer = EntityLayer().with_mentions([entity("volume", str(number), origin=Origin.ASSISTANT) for number in (1, 2)])
-    [kept] = layer.confirmed("volume", "2").active["volume"]
+    entities = StateCoordinator().entities
+    entities._store.put(
+        EntityLayer().with_mentions([entity("volume", str(number), origin=Origin.ASSISTANT) for number in (1, 2)])
+    )
+    entities.confirm("volume", "2")
+    entities.confirm("asin")
+    [kept] = entities.active()
     assert (kept.value, kept.confidence) == ("2", Confidence.CONFIRMED)
-    assert layer.confirmed("asin") is layer
 
 
 def test_types_without_end_are_bounded() -> None:
@@ -394,13 +378,18 @@ def test_what_is_stored_is_json_with_its_version() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), list(itertools.product(Phase, Phase)))
-def test_can_move_says_what_moved_does(start: Phase, end: Phase) -> None:
-    layer = ConversationLayer(phase=start)
-    if layer.can_move(end):
-        assert layer.moved(end).phase is end
+def test_events_and_calls_allow_the_same_moves(start: Phase, end: Phase) -> None:
+    dialogue = StateCoordinator().dialogue
+    dialogue._store.put(ConversationLayer(phase=start))
+    if end is start or end in MOVES[start]:
+        dialogue.set_phase(end)
+        assert dialogue.layer.phase is end
     else:
-        with pytest.raises(StateError):
-            layer.moved(end)
+        with pytest.raises(StateError, match=f"phase cannot go from {start} to {end}; allowed are"):
+            dialogue.set_phase(end)
+    # After a handoff, no event moves the conversation on.
+    followed = ConversationLayer(phase=start).advanced(end).phase
+    assert followed is (end if end in MOVES[start] and start is not Phase.HANDOFF else start)
 
 
 @pytest.mark.parametrize("phase", [Phase.GREETING, Phase.FOLLOW_UP])
@@ -415,13 +404,3 @@ def test_replaced_is_a_copy_as_pydantic_makes_it(phase: Phase) -> None:
     assert layer.phase is Phase.GREETING
     with pytest.raises(ValidationError):
         ours.phase = Phase.FAREWELL  # type: ignore[misc]
-
-
-def test_what_is_made_of_known_values_is_stored_as_what_is_validated() -> None:
-    fields = {"tool": "get_stock", "ok": False, "ms": 1.5, "note": "3 left"}
-
-    made, validated = Execution.made(**fields), Execution(**fields)
-
-    assert made == validated
-    assert made.model_dump_json(exclude_defaults=True) == validated.model_dump_json(exclude_defaults=True)
-    assert ExecutionStep.made(kind=ExecutionKind.TOOL, text="x", ok=True) == ExecutionStep(kind="tool", text="x", ok=True)
