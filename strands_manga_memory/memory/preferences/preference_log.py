@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -205,8 +206,7 @@ class PreferenceLog:
             "expires_at": int(at + _NOTE_SECONDS),
         }
         erased = self._partition.erased()
-        is_over = erased is not None and at <= float(erased.get("at") or 0.0)
-        if is_over or not table.transact([Write(item=note), not_erased_since(owner.partition, erased)]):
+        if at <= erased_at(erased) or not table.transact([Write(item=note), not_erased_since(owner.partition, erased)]):
             return removal, CommittedChange()  # the erasure has removed the statements of the message
 
         def removed(state: _State) -> LoggedChanges | None:
@@ -414,6 +414,11 @@ def _revision(logged: str, erased: Item | None) -> str:
     return f"{logged}{'' if erased is None else erased.get('mark') or ''}"
 
 
+def erased_at(marker: Item | None) -> float:
+    """Return the time of an erasure in seconds since 1970; without a marker, before all times."""
+    return -math.inf if marker is None else float(marker.get("at") or 0.0)
+
+
 def note_id(message_id: str) -> str:
     """Return the id of the note on a retracted message."""
     return f"{RETRACTED}{message_digest(message_id)}"
@@ -446,7 +451,7 @@ def _renewed(state: _State) -> LoggedChanges:
 
 def _is_over(statement: Statement, state: _State) -> bool:
     """Return whether a statement is older than an erasure or than the retraction of its message."""
-    if state.erased is not None and statement.at <= float(state.erased.get("at") or 0.0):
+    if statement.at <= erased_at(state.erased):
         return True
     retracted = None if statement.message_id is None else state.notes.get(note_id(statement.message_id))
     return retracted is not None and statement.at <= retracted

@@ -8,9 +8,9 @@ import time
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -20,7 +20,7 @@ from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, erased_at
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner, place_of
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
@@ -68,14 +68,15 @@ class PreferenceSignal:
         """User of the signal."""
         return Owner(self.user_id, self.tenant)
 
+    @property
+    def statement(self) -> Statement:
+        """Preference with the time of its message, and the id of the message or else of the signal."""
+        preference = Preference(self.key, self.value, self.liked, self.adds)
+        return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
-def signals_of(owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
-    """Return the signals of an outbox entry, numbered from ``number``."""
-    with trusted(f"{owner.partition}/{number}"):
-        return [
-            PreferenceSignal(number=number + at, user_id=owner.user_id, tenant=owner.tenant, **body)
-            for at, body in enumerate(bodies)
-        ]
+
+_OF_ENTRY = ("number", "user_id", "tenant")
+"""Attributes of signals that an entry does not repeat, because its key has them."""
 
 
 class PreferenceSink(Protocol):
@@ -121,15 +122,7 @@ class TablePreferenceSink:
         for signal in signals:
             if signal.retracted:
                 log.retract(signal.message_id or signal.id, at)
-        log.learn(
-            [
-                Statement(
-                    Preference(each.key, each.value, each.liked, each.adds), at, each.message_id or each.id, each.session_id
-                )
-                for each in signals
-                if not each.retracted
-            ]
-        )
+        log.learn([replace(each.statement, at=at) for each in signals if not each.retracted])
 
 
 class KinesisPreferenceSink:
@@ -226,7 +219,7 @@ class PreferenceOutbox:
 
     def renew_after_fork(self) -> None:
         """Reset the state, also in the child of a fork: unsaved signals belong to the parent."""
-        self._unstored: dict[Owner, deque[Sequence[Mapping[str, Any]]]] = {}
+        self._unstored: dict[Owner, deque[Sequence[PreferenceSignal]]] = {}
         self._waits: dict[tuple[Owner, str], float] = {}
         self._put_off: set[tuple[Owner, str]] = set()
 
@@ -248,9 +241,8 @@ class PreferenceOutbox:
             session_id: Session of the message.
             at: Time of the message, in seconds since 1970. Default: now.
         """
-        origin = {"at": self._clock() if at is None else at, "message_id": message_id, "session_id": session_id}
-        entries = [{**origin, "id_": uuid.uuid4().hex, "preference": each} for each in preferences]
-        self._writer.submit(("spool", owner), lambda: self._enqueue(owner, entries))
+        at = self._clock() if at is None else at
+        self._submit(owner, [_signal(owner, each, at, message_id, session_id) for each in preferences])
 
     def drop(self, owner: Owner, removal: Removal) -> None:
         """Drop pending signals that a removal voids, in the background."""
@@ -259,57 +251,74 @@ class PreferenceOutbox:
     def retract(self, owner: Owner, message_id: str, *, at: float | None = None) -> None:
         """Drop the pending signals of a message and send a retraction to the sink, in the background."""
         at = self._clock() if at is None else at
-        gone = [{"at": at, "message_id": message_id, "session_id": None, "id_": uuid.uuid4().hex, "preference": None}]
-        self._writer.submit(("spool", owner), lambda: self._enqueue(owner, gone))
+        signal = _signal(owner, Preference("", ""), at, message_id, None)
+        self._submit(owner, [replace(signal, retracted=True)])
 
     # On the writer, one user's work in order
 
-    def _enqueue(self, owner: Owner, entries: Sequence[Mapping[str, Any]]) -> None:
-        self._unstored.setdefault(owner, deque()).append(entries)
-        self._store_unstored(owner)
+    def _submit(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
+        def enqueue() -> None:
+            self._unstored.setdefault(owner, deque()).append(signals)
+            self._run(owner)
 
-    def _store_unstored(self, owner: Owner) -> None:
-        if (owner, "store") in self._put_off:
-            return
-        unstored = self._unstored[owner]
-        while unstored:
-            try:
-                self._store_direct(owner, unstored[0]) if self._is_direct else self._store(owner, unstored[0])
-            except StoreError as error:
-                logger.warning("error=<%s> | failed to store a preference signal, retrying", type(error).__name__)
-                self._later(owner, "store", self._store_unstored)
-                return
-            except BaseException:
-                unstored.popleft()  # otherwise it would block the following ones
-                raise
-            unstored.popleft()
-        del self._unstored[owner]
-        self._waits.pop((owner, "store"), None)
-        if not self._is_direct:
-            self._send(owner)
+        self._writer.submit(("spool", owner), enqueue)
 
-    def _send(self, owner: Owner) -> None:
-        if (owner, "send") in self._put_off:
-            return
-        try:
-            self.drain(owner)
-        except Exception as error:  # noqa: BLE001 - a sink may raise anything; the signals stay
-            logger.warning("error=<%s> | failed to send preference signals, retrying later", type(error).__name__)
-            self._later(owner, "send", self._send)
-        else:
-            self._waits.pop((owner, "send"), None)
+    def _run(self, owner: Owner) -> None:
+        if self._is_done(owner, "store", self._store_unstored) and not self._is_direct:
+            self._is_done(owner, "send", self.drain)
 
-    def _later(self, owner: Owner, what: str, work: Callable[[Owner], None]) -> None:
-        """Run ``work`` after twice the previous delay. Calls before that have no further effect."""
+    def _is_done(self, owner: Owner, what: str, work: Callable[[Owner], object]) -> bool:
+        """Return whether ``work`` succeeded. After a failure it waits for its retry, each time twice as long."""
         task = (owner, what)
+        if task in self._put_off:
+            return False
+        try:
+            work(owner)
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything; the signals stay
+            logger.warning("error=<%s> | failed to %s preference signals, retrying", type(error).__name__, what)
+        else:
+            self._waits.pop(task, None)
+            return True
 
         def again() -> None:
             self._put_off.discard(task)
-            work(owner)
+            self._run(owner)
 
         wait = self._waits[task] = min(_LONGEST_WAIT, 2 * self._waits.get(task, 0.1))
         self._put_off.add(task)
         self._writer.later((self, *task), wait, lambda: self._writer.submit(("spool", owner), again))
+        return False
+
+    def _store_unstored(self, owner: Owner) -> None:
+        unstored = self._unstored.get(owner, deque())
+        while unstored:
+            try:
+                self._accept(owner, unstored[0])
+            except StoreError:
+                raise
+            except BaseException:
+                unstored.popleft()  # otherwise it would block the following ones
+                raise
+            unstored.popleft()
+        self._unstored.pop(owner, None)
+
+    def _accept(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
+        """Store the signals of a message, in the table of the sink itself if that is the table of the outbox."""
+        cleaned = []
+        for signal in signals:
+            try:
+                cleaned.append(self._cleaned(signal))
+            except PersonalDataError as error:
+                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+        if not isinstance(self._sink, TablePreferenceSink) or not self._is_direct:
+            self._store(owner, cleaned)
+        elif cleaned:
+            self._sink.send_together(cleaned)
+            self._drained(owner, any(signal.retracted for signal in cleaned))
+
+    def _cleaned(self, signal: PreferenceSignal) -> PreferenceSignal:
+        key, value = (self._pii.applied(text, place=signal.owner.partition) for text in (signal.key, signal.value))
+        return replace(signal, key=key, value=value)
 
     def store(
         self,
@@ -327,31 +336,19 @@ class PreferenceOutbox:
             StoreUnavailableError: The table is unavailable.
             ConflictError: Other writers keep storing signals of the user.
         """
-        self._clean(owner, preference)
-        origin = {"at": at, "message_id": message_id, "session_id": session_id}
-        return self._store(owner, [{**origin, "id_": uuid.uuid4().hex, "preference": preference}])[0]
+        return self._store(owner, [self._cleaned(_signal(owner, preference, at, message_id, session_id))])[0]
 
-    def _store(self, owner: Owner, entries: Sequence[Mapping[str, Any]]) -> list[PreferenceSignal]:
-        """Store the preferences of a message as one entry, in one write.
+    def _store(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> list[PreferenceSignal]:
+        """Store the signals of a message as one entry, in one write.
 
         Preferences that were deleted since, or stated before the user was erased, are left out.
         """
         log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
-        statements = [each for each in entries if each["preference"] is not None]
-        valid, erased = log.admitted([_statement(each) for each in statements])
-        bodies = []
-        for each in entries:
-            origin = {name: each[name] for name in ("at", "message_id", "session_id")}
-            try:
-                if each["preference"] is None:
-                    if erased is not None and each["at"] <= float(erased.get("at") or 0.0):
-                        continue
-                    self._drop(owner, Removal(each["at"], message=message_digest(each["message_id"])))
-                elif _statement(each) not in valid:
-                    continue
-                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["preference"])})
-            except PersonalDataError as error:
-                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
+        valid, erased = log.admitted([signal.statement for signal in signals if not signal.retracted])
+        kept = [each for each in signals if (each.at > erased_at(erased) if each.retracted else each.statement in valid)]
+        for signal in kept:
+            if signal.retracted:
+                self._drop(owner, Removal(signal.at, message=message_digest(signal.message_id or signal.id)))
 
         def attempt() -> list[PreferenceSignal] | None:
             head = self._table.get(owner.partition, HEAD)
@@ -359,66 +356,48 @@ class PreferenceOutbox:
                 number = 1 if head is None else int(head["next"])
             when = ABSENT if head is None else Condition(equals={"next": number})
             writes = [
-                Write(item={"user_id": owner.partition, "memory_id": HEAD, "next": number + len(bodies)}, when=when),
-                Write(item=self._item(owner, number, bodies)),
+                Write(item={"user_id": owner.partition, "memory_id": HEAD, "next": number + len(kept)}, when=when),
+                Write(item=self._item(owner, number, kept)),
                 Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}),
                 not_erased_since(owner.partition, erased),
             ]
             if self._table.transact(writes):
-                return signals_of(owner, number, bodies)
+                return [replace(signal, number=number + at) for at, signal in enumerate(kept)]
             if self._table.get(owner.partition, ERASED) != erased:
-                return self._store(owner, entries)
+                return self._store(owner, signals)
             return None
 
-        return repeat_until_written(attempt, record=place_of(owner, HEAD)) if bodies else []
+        return repeat_until_written(attempt, record=place_of(owner, HEAD)) if kept else []
 
-    def _store_direct(self, owner: Owner, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Store the preferences of a message in the table of the sink."""
-        assert isinstance(self._sink, TablePreferenceSink)  # noqa: S101 - see _is_direct
-        bodies = []
-        for each in entries:
-            origin = {name: each[name] for name in ("at", "message_id", "session_id")}
-            try:
-                bodies.append({**origin, "id": each["id_"], **self._clean(owner, each["preference"])})
-            except PersonalDataError as error:
-                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
-        signals = signals_of(owner, 0, bodies)
-        if signals:
-            self._sink.send_together(signals)
-            self._drained(owner, any(signal.retracted for signal in signals))
-
-    def _clean(self, owner: Owner, preference: Preference | None) -> dict[str, Any]:
-        if preference is None:
-            return {"key": "", "value": "", "retracted": True}
-        key, value = (self._pii.applied(text, place=owner.partition) for text in (preference.slot, preference.value))
-        return {"key": key, "value": value, "liked": preference.liked, "adds": preference.adds}
-
-    def _item(self, owner: Owner, number: int, bodies: Sequence[Mapping[str, Any]]) -> Item:
+    def _item(self, owner: Owner, number: int, signals: Sequence[PreferenceSignal]) -> Item:
         id_ = f"{ENTRY}{number:012d}"
-        data = self._codec.encode(list(bodies), place_of(owner, id_))
-        return {"user_id": owner.partition, "memory_id": id_, "data": data}
+        bodies = [{name: value for name, value in asdict(each).items() if name not in _OF_ENTRY} for each in signals]
+        return {"user_id": owner.partition, "memory_id": id_, "data": self._codec.encode(bodies, place_of(owner, id_))}
 
     def _drop(self, owner: Owner, removal: Removal) -> None:
         """Remove pending signals that a removal voids. A signal that another worker is sending is retracted by the next one."""
-        for number, bodies in list(self._entries(owner)):
-            kept = [body for body in bodies if body.get("retracted") or not removal.voids(_statement_of(body))]
+        for number, signals in list(self._entries(owner)):
+            kept = [each for each in signals if each.retracted or not removal.voids(each.statement)]
             if not kept:
                 self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
-            elif len(kept) < len(bodies):
+            elif len(kept) < len(signals):
                 self._table.put(self._item(owner, number, kept), when=Condition(equals={"memory_id": f"{ENTRY}{number:012d}"}))
 
-    def _entries(self, owner: Owner) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    def _entries(self, owner: Owner) -> Iterator[tuple[int, list[PreferenceSignal]]]:
         for item in self._table.query(owner.partition, first=ENTRY, last=f"{ENTRY}~"):
             place = place_of(owner, item["memory_id"])
             with trusted(place):
-                bodies = self._codec.decode(item["data"], place)
-                entry = int(item["memory_id"].removeprefix(ENTRY)), [dict(body) for body in bodies]
-            yield entry
+                number, bodies = int(item["memory_id"].removeprefix(ENTRY)), self._codec.decode(item["data"], place)
+                found = [
+                    PreferenceSignal(number=number + at, user_id=owner.user_id, tenant=owner.tenant, **body)
+                    for at, body in enumerate(bodies)
+                ]
+            yield number, found
 
     def waiting(self, owner: Owner) -> Iterator[PreferenceSignal]:
         """Yield the user's pending signals in order."""
-        for number, bodies in self._entries(owner):
-            yield from signals_of(owner, number, bodies)
+        for _, signals in self._entries(owner):
+            yield from signals
 
     def drain(self, owner: Owner) -> int:
         """Send pending signals in order; return the number of accepted ones.
@@ -430,12 +409,10 @@ class PreferenceOutbox:
         sent, is_removal = 0, False
         if self._table.get(owner.partition, HEAD) is None:  # nothing was ever stored, or the user was erased
             return sent
-        with self._leased(owner) as is_ours:
-            if not is_ours:
-                raise StoreUnavailableError("another worker sends this user's signals")
+        with self._leased(owner):
             try:
-                for number, bodies in self._entries(owner):
-                    for signal in signals_of(owner, number, bodies):
+                for number, signals in self._entries(owner):
+                    for signal in signals:
                         self._sink.send(signal)
                         sent += 1
                         is_removal = is_removal or signal.retracted
@@ -453,15 +430,14 @@ class PreferenceOutbox:
             self._table.put({"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids})
 
     @contextmanager
-    def _leased(self, owner: Owner) -> Iterator[bool]:
+    def _leased(self, owner: Owner) -> Iterator[None]:
         now, holder = self._clock(), uuid.uuid4().hex
         item = {"user_id": owner.partition, "memory_id": LEASE, "holder": holder, "until": now + _LEASE_SECONDS}
         item["expires_at"] = int(now + 3600)
         if not self._table.put(item, when=Condition(absent=True, below={"until": now})):
-            yield False
-            return
+            raise StoreUnavailableError("another worker sends this user's signals")
         try:
-            yield True
+            yield
         finally:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
@@ -480,13 +456,23 @@ class PreferenceOutbox:
         return sent
 
 
-def _statement(each: Mapping[str, Any]) -> Statement:
-    return Statement(each["preference"], each["at"], each["message_id"], each["session_id"])
-
-
-def _statement_of(body: Mapping[str, Any]) -> Statement:
-    preference = Preference(body["key"], body["value"], body["liked"], body["adds"])
-    return Statement(preference, float(body["at"]), body["message_id"], body["session_id"])
+def _signal(
+    owner: Owner, preference: Preference, at: float, message_id: str | None, session_id: str | None
+) -> PreferenceSignal:
+    """Return a signal that is not numbered yet."""
+    return PreferenceSignal(
+        id=uuid.uuid4().hex,
+        number=0,
+        user_id=owner.user_id,
+        tenant=owner.tenant,
+        key=preference.slot,
+        value=preference.value,
+        at=at,
+        session_id=session_id,
+        liked=preference.liked,
+        adds=preference.adds,
+        message_id=message_id,
+    )
 
 
 def bucket_of(owner: Owner) -> str:
