@@ -14,6 +14,7 @@ from strands_manga_memory.language.session_summaries import SessionSummarizer, T
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+from strands_manga_memory.memory.preferences.preference_log import CommittedChange
 from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TtlPolicy
@@ -166,7 +167,7 @@ class SessionFinalizer:
         if self._caches is not None:  # the next session starts with the memories of this one
             owner = Owner(transcript.user_id, transcript.tenant)
             profile = HotProfile(self._caches, owner, codec=self._memory_codec)
-            profile.publish(revision=self._keeper.revision(owner), drops_context=True)
+            profile.publish(CommittedChange(revision=self._keeper.revision(owner)), drops_context=True)
         return stored
 
     def disconnected(self, scope: ConversationScope) -> bool:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.language.preferences import Preference, slot_for_key
+from strands_manga_memory.language.preferences import slot_for_key
 from strands_manga_memory.memory.memory_search import checked_importance, checked_type
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import CommittedChange, PreferenceLog, preference_record
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
-from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
+from strands_manga_memory.memory.preferences.statements import Removal, message_digest
 from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, MemoryType, Retention, content_id
 
 _MOST_KEY_CHARACTERS = 200
@@ -90,7 +91,7 @@ class MemoryChanges:
 
         record = self._partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
-        self._publish()
+        self._publish(self._log.renew())
         return self._noted(record)
 
     def prefer(self, key: str, value: str, importance: float | None, metadata: Mapping[str, Any]) -> MemoryRecord:
@@ -101,18 +102,15 @@ class MemoryChanges:
             raise ValueError(f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}")
         rule = self._retention[MemoryType.PREFERENCE]
         shown = _name_of(self._cleaning.text(key))
-        slot, at = slot_for_key(shown), self._clock()
         record = preference_record(
             shown,
             self._cleaning.text(value),
-            memory_id=self._partition.salt.preference_id(slot),
-            now=at,
+            memory_id=self._partition.salt.preference_id(slot_for_key(shown)),
+            now=self._clock(),
             importance=rule.importance if importance is None else checked_importance("importance", importance),
             metadata=self._cleaning.metadata(metadata),
         )
-        preference = Preference(slot, str(record.metadata["value"]))
-        committed = self._log.set(record, slot)
-        self._publish(statements=[Statement(preference, at, is_set=True)], committed=committed)
+        self._publish(committed := self._log.set(record))
         return self._noted(committed.records.get(record.memory_id) or record)
 
     def forget(self, memory_id: str) -> bool:
@@ -129,25 +127,27 @@ class MemoryChanges:
             if there:
                 self._log.note_forgotten(memory_id, now)
             self._delete_derived(memory_id)
-            self._publish(is_removal=True)
+            self._publish(self._log.renew(), is_removal=True)
             return there
-        removal, committed = self._log.forget(record, now)
+        committed = self._log.forget(record, now)
         self._shown(memory_id, None)
-        self._publish(removals=[removal], committed=committed)
+        self._publish(committed)
         if self._outbox is not None:
-            self._outbox.drop(self._partition.owner, removal)
+            self._outbox.drop(self._partition.owner, committed.removals[0])
         return True
 
     def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
         """Delete the preferences of a message, and the memories of its session; return the number of changed memories."""
         at = self._clock() if at is None else at
         if self._profile is not None:
-            self._profile.publish(removals=[Removal(at, message=message_digest(message_id))])
+            self._profile.publish(CommittedChange(removals=[Removal(at, message=message_digest(message_id))]))
+        is_stored = False
         try:
-            removal, committed = self._log.retract(message_id, at)
-        finally:  # the sink gets the retraction even if the table is unavailable
+            committed = self._log.retract(message_id, at)
+            is_stored = True
+        finally:  # the outbox retries if the table is unavailable
             if self._outbox is not None:
-                self._outbox.retract(self._partition.owner, message_id, at=at)
+                self._outbox.retract(self._partition.owner, message_id, at=at, is_stored=is_stored)
         for id_, record in committed.records.items():
             self._shown(id_, record)
         summaries = {} if session_id is None else self._partition.load(MemoryType.SUMMARY).records
@@ -155,7 +155,7 @@ class MemoryChanges:
         for id_ in made:
             self._partition.delete(id_)
             self._delete_derived(id_)
-        self._publish(removals=[removal], committed=None if made else committed)
+        self._publish(replace(committed, revision=self._log.renew().revision) if made else committed)
         return len(committed.records) + len(made)
 
     def _preference(self, memory_id: str) -> MemoryRecord | None:
@@ -166,20 +166,9 @@ class MemoryChanges:
         except CorruptRecordError:  # a damaged record can still be deleted
             return None
 
-    def _publish(
-        self,
-        *,
-        statements: Sequence[Statement] = (),
-        removals: Sequence[Removal] = (),
-        is_removal: bool = False,
-        committed: CommittedChange | None = None,
-    ) -> None:
-        """Publish a change, with the revision of a committed log entry if there is one."""
-        if committed is None:
-            self._log.renew()
+    def _publish(self, committed: CommittedChange, *, is_removal: bool = False) -> None:
         if self._profile is not None:
-            revision = self._log.revision() if committed is None or not committed.revision else committed.revision
-            self._profile.publish(statements=statements, removals=removals, revision=revision, is_removal=is_removal)
+            self._profile.publish(committed, is_removal=is_removal)
 
     def _delete_derived(self, memory_id: str) -> None:
         """Delete the memories derived from a summary."""

@@ -22,7 +22,7 @@ from strands_manga_memory import (
     Table,
 )
 from strands_manga_memory.language.session_summaries import SessionSummary
-from strands_manga_memory.memory import CallablePreferenceSink, PreferenceSignal
+from strands_manga_memory.memory import CallablePreferenceSink, PreferenceSignal, TablePreferenceSink, UserMemoryStore
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
@@ -327,6 +327,33 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     assert "horror" not in str(model.requests[-1].messages)
     assert "horror" not in str(model.requests[-1].system_prompt_content)
     plain.close()
+
+
+class Interrupted:
+    """A table before whose first transaction somebody else changes it."""
+
+    def __init__(self, table: SQLiteTable, change: Callable[[], object]) -> None:
+        self._table = table
+        self._changes = [change]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def transact(self, *args: Any) -> bool:
+        while self._changes:
+            self._changes.pop()()
+        return self._table.transact(*args)
+
+
+def test_statement_whose_message_is_retracted_while_it_is_stored_is_discarded(tmp_path: Path) -> None:
+    """The retraction is found although the log had no statement of the message yet."""
+    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    store = UserMemoryStore(table, user_id=USER)
+    interrupted: Any = Interrupted(table, lambda: store.retract("m1"))
+    signal = PreferenceSignal(id="1", number=1, user_id=USER, key="genre", value="horror", at=1.0, message_id="m1")
+    TablePreferenceSink(interrupted).send(signal)
+    assert store.recall(type="preference") == []
 
 
 # Setting

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import ConflictError, KeyMissingError, StoreError
 from strands_manga_memory.memory.memory_context import AgentContext
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
+from strands_manga_memory.memory.preferences.preference_log import CommittedChange
 from strands_manga_memory.memory.preferences.statements import Removal, Statement, latest_removals, recent, text_of
 from strands_manga_memory.memory.records import Owner, item_of, record_of
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
@@ -198,37 +199,32 @@ class HotProfile:
         return repeat_until_written(attempt, record=self.name)[0]
 
     def publish(
-        self,
-        *,
-        statements: Sequence[Statement] = (),
-        removals: Sequence[Removal] = (),
-        revision: str | None = None,
-        is_removal: bool = False,
-        drops_context: bool = False,
+        self, committed: CommittedChange | None = None, *, is_removal: bool = False, drops_context: bool = False
     ) -> None:
         """Publish a change of the table to new sessions and live agents, and drop cached memories.
 
         If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
-            statements: Preferences that were set; live agents add them to their context.
-            removals: Removals, which also void statements that other devices have not written yet.
-            revision: New revision of the table.
+            committed: Change of the table. Live agents add its statements to their context; its removals also void
+                statements that other devices have not written yet.
             is_removal: Whether data was removed, so that no agent may use its earlier context.
             drops_context: Whether the next session start must read the table.
         """
+        new = committed or CommittedChange()
 
         def changed(state: ProfileState) -> ProfileState | None:
-            if not state.exists and not removals:
+            if not state.exists and not new.removals:
                 return None
-            void = latest_removals([*state.removals, *removals])
+            void = latest_removals([*state.removals, *new.removals])
+            removes = is_removal or bool(new.removals)
             return replace(
                 state,
-                context=None if drops_context or is_removal or removals else state.context,
-                statements=recent([*state.statements, *statements], void),
+                context=None if drops_context or removes else state.context,
+                statements=recent([*state.statements, *new.statements], void),
                 removals=void,
-                revision=state.revision if revision is None else revision,
-                removed=uuid.uuid4().hex if is_removal or removals else state.removed,
+                revision=new.revision or state.revision,
+                removed=uuid.uuid4().hex if removes else state.removed,
             )
 
         self._published(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)

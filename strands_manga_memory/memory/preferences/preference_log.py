@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,9 +43,8 @@ logger = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 15
 _MOST_WRITES = 90
-_NOTE_SECONDS = 30 * DAY
-"""Seconds that a retraction is stored; longer than the time until any session is finalized."""
-_FORGOTTEN_SECONDS = 90 * DAY
+_NOTE_SECONDS = 90 * DAY
+"""Seconds that a retraction or deletion is stored; longer than the time until any session is finalized."""
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
 _SOURCES, _SET = "sources", "set"
 
@@ -63,6 +62,23 @@ class LoggedChanges:
     statements: tuple[Statement, ...] = ()
     removals: tuple[Removal, ...] = ()
     revision: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceChange:
+    """Change of a user's preferences.
+
+    Attributes:
+        statements: New statements of messages.
+        removals: Deleted preferences, or retracted messages.
+        record: Preference that was set directly, or None.
+        dropped: Id of the deleted record, or None.
+    """
+
+    statements: Sequence[Statement] = ()
+    removals: Sequence[Removal] = ()
+    record: MemoryRecord | None = None
+    dropped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,21 +120,47 @@ class _State:
     erased: Item | None
     notes: Mapping[str, float]
 
+    def is_over(self, statement: Statement) -> bool:
+        """Return whether a statement is older than an erasure or than the retraction of its message."""
+        retracted_at = self.notes.get(note_id(statement.message_id or ""), -math.inf)
+        return statement.at <= max(erased_at(self.erased), retracted_at)
+
+    def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
+        """Return the statements that may be stored."""
+        return tuple(each for each in valid(statements, self.logged.removals) if not self.is_over(each))
+
+    def after(self, change: PreferenceChange) -> LoggedChanges | None:
+        """Return the log after a change; None if nothing changes."""
+        logged = self.logged
+        removals = [each for each in change.removals if each.at > erased_at(self.erased)]
+        statements = merged(valid(logged.statements, removals), self.admit(change.statements))
+        is_changed = statements != logged.statements
+        if not (is_changed or removals or change.record or change.dropped):
+            return None
+        deleted = [each for each in removals if not each.message]
+        is_read = change.record or deleted or (removals and is_changed)
+        return LoggedChanges(
+            statements,
+            latest_removals([*logged.removals, *deleted]),
+            uuid.uuid4().hex if is_read else logged.revision,
+        )
+
 
 @dataclass(frozen=True)
 class CommittedChange:
-    """Result of a change.
+    """Result of a change, for the copies of the preferences.
 
     Attributes:
         records: Preference records that changed, by id; None for a record that was deleted.
         revision: Revision of the log after the change; empty if nothing was written.
+        statements: Preferences that were set.
+        removals: Deleted preferences, or retracted messages.
     """
 
     records: Mapping[str, MemoryRecord | None] = field(default_factory=dict)
     revision: str = ""
-
-
-_Change = Callable[[_State], LoggedChanges | None]
+    statements: Sequence[Statement] = ()
+    removals: Sequence[Removal] = ()
 
 
 class PreferenceLog:
@@ -135,10 +177,8 @@ class PreferenceLog:
 
     def revision(self) -> str:
         """Return the current revision, which an erasure changes, too; empty before the first change."""
-        owner = self._partition.owner
-        keys = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
-        found = self._partition.table.batch_get(keys)
-        return _revision(str(found.get(keys[0], {}).get("revision") or ""), found.get(keys[1]))
+        item, erased = self._marks()
+        return _revision("" if item is None else str(item.get("revision") or ""), erased)
 
     def removals(self) -> StoredRemovals:
         """Return deletions and retractions, in one query."""
@@ -161,197 +201,141 @@ class PreferenceLog:
             guard: Erasure guard, as in ``UserPartition.update``.
         """
         for first in range(0, len(statements), _MOST_AT_ONCE):
-            new = statements[first : first + _MOST_AT_ONCE]
-
-            def added(state: _State, new: Sequence[Statement] = new) -> LoggedChanges | None:
-                logged = state.logged
-                kept = [each for each in valid(new, logged.removals) if not _is_over(each, state)]
-                after = merged(logged.statements, kept)
-                return None if after == logged.statements else replace(logged, statements=after)
-
-            self._commit(added, messages=[each.message_id for each in new if each.message_id], guard=guard)
+            self._commit(PreferenceChange(statements=statements[first : first + _MOST_AT_ONCE]), guard=guard)
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
         """Return the statements that may be stored, and the current erasure marker."""
-        state = self._state([each.message_id for each in statements if each.message_id])
-        return tuple(each for each in valid(statements, state.logged.removals) if not _is_over(each, state)), state.erased
+        state = self._state(statements)
+        return state.admit(statements), state.erased
 
-    def set(self, record: MemoryRecord, slot: str) -> CommittedChange:
+    def set(self, record: MemoryRecord) -> CommittedChange:
         """Set the value of a slot, overriding earlier statements."""
-        at, value = record.updated_at, str(record.metadata["value"])
-        extra = {**record.metadata, _SET: {"value": value, "at": at}}
-        statement = Statement(Preference(slot, value), at, is_set=True)
-        return self._commit(_renewed, base=(record.memory_id, replace(record, metadata=extra), statement))
+        given = {"value": record.metadata["value"], "at": record.updated_at}
+        return self._commit(PreferenceChange(record=replace(record, metadata={**record.metadata, _SET: given})))
 
-    def forget(self, record: MemoryRecord, at: float) -> tuple[Removal, CommittedChange]:
+    def forget(self, record: MemoryRecord, at: float) -> CommittedChange:
         """Delete a preference and all its statements up to a time."""
-        slot, value = _slot_and_value(record)
-        removal = Removal.of_preference(slot, value, at)
+        removal = Removal.of_preference(*_slot_and_value(record), at)
+        return self._commit(PreferenceChange(removals=[removal], dropped=record.memory_id))
 
-        def removed(state: _State) -> LoggedChanges:
-            removals = latest_removals([*state.logged.removals, removal])
-            kept = valid(state.logged.statements, [removal])
-            return LoggedChanges(kept, removals, uuid.uuid4().hex)
-
-        return removal, self._commit(removed, dropped=record.memory_id)
-
-    def retract(self, message_id: str, at: float) -> tuple[Removal, CommittedChange]:
+    def retract(self, message_id: str, at: float) -> CommittedChange:
         """Remove the statements of a message up to a time."""
-        removal = Removal(at, message=message_digest(message_id))
-        table, owner = self._partition.table, self._partition.owner
-        note = {
-            "user_id": owner.changes_partition,
-            "memory_id": note_id(message_id),
-            "at": at,
-            "expires_at": int(at + _NOTE_SECONDS),
-        }
-        erased = self._partition.erased()
-        if at <= erased_at(erased) or not table.transact([Write(item=note), not_erased_since(owner.partition, erased)]):
-            return removal, CommittedChange()  # the erasure has removed the statements of the message
+        return self._commit(PreferenceChange(removals=[Removal(at, message=message_digest(message_id))]))
 
-        def removed(state: _State) -> LoggedChanges | None:
-            kept = valid(state.logged.statements, [removal])
-            return None if kept == state.logged.statements else LoggedChanges(kept, state.logged.removals, uuid.uuid4().hex)
+    def renew(self) -> CommittedChange:
+        """Change only the revision, after a change of another record. Needs no key of an encrypted log."""
+        revision = uuid.uuid4().hex
 
-        return removal, self._commit(removed)
+        def attempt() -> CommittedChange | None:
+            item, erased = self._marks()
+            renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": _version(item) + 1}
+            is_written = self._partition.table.put(renewed, when=_unchanged(item))
+            return CommittedChange(revision=_revision(revision, erased)) if is_written else None
+
+        return repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
         """Record the deletion of a derived memory, so that earlier sessions do not create it again."""
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
-            owner, expires_at = self._partition.owner, int(at + _FORGOTTEN_SECONDS)
-            note = {
-                "user_id": owner.changes_partition,
-                "memory_id": forgotten_id(memory_id),
-                "at": at,
-                "expires_at": expires_at,
-            }
-            self._partition.table.put(note)
-
-    def renew(self) -> None:
-        """Change only the revision, after a change of another record."""
-        table, key = self._partition.table, (self._partition.owner.changes_partition, CHANGES)
-
-        def attempt() -> bool | None:
-            item = table.get(*key)
-            base = self._item(LoggedChanges()) if item is None else dict(item)
-            renewed = {**base, "revision": uuid.uuid4().hex, "version": _version(item) + 1}
-            return table.put(renewed, when=_unchanged(item)) or None
-
-        repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
+            self._partition.table.put(self._note(forgotten_id(memory_id), at))
 
     # Inside
 
-    def _commit(
-        self,
-        change: _Change,
-        *,
-        messages: Iterable[str] = (),
-        guard: Item | str | None = "",
-        base: tuple[str, MemoryRecord, Statement] | None = None,
-        dropped: str | None = None,
-    ) -> CommittedChange:
+    def _marks(self) -> tuple[Item | None, Item | None]:
+        """Return the item ``~changes`` and the erasure marker, in one request."""
+        keys = (self._partition.owner.changes_partition, CHANGES), (self._partition.owner.partition, ERASED)
+        found = self._partition.table.batch_get(keys)
+        return found.get(keys[0]), found.get(keys[1])
+
+    def _commit(self, change: PreferenceChange, *, guard: Item | str | None = "") -> CommittedChange:
         """Apply a change by compare-and-set on ``~changes``: a batch read, a query and a transaction."""
         table, owner = self._partition.table, self._partition.owner
-        messages = list(messages)
+        notes = [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
 
         def attempt() -> CommittedChange | None:
-            state = self._state(messages)
-            if not isinstance(guard, str) and state.erased != guard:
-                return CommittedChange()
-            wanted = change(state)
-            if wanted is None:
-                return CommittedChange()
-            writes, changed = self._projection(self._stored(), wanted, base, dropped)
-            logged = self._item(wanted)
-            logged["version"] = _version(state.item) + 1
-            guarded = [Write(item=logged, when=_unchanged(state.item)), not_erased_since(owner.partition, state.erased)]
-            if not table.transact([*guarded, *writes[:_MOST_WRITES]]):
+            state = self._state(change.statements)
+            after = state.after(change)
+            if after is None or not (isinstance(guard, str) or state.erased == guard):
+                return CommittedChange(removals=change.removals)
+            changed: dict[str, MemoryRecord | None] = {}
+            writes: list[Write] = []
+            if change.record or change.dropped or after.statements != state.logged.statements:
+                stored = self._stored()
+                changed = self._changed_records(stored, after.statements, change)
+                writes = [self._write(id_, record, stored) for id_, record in changed.items()]
+            item = {**self._item(after), "version": _version(state.item) + 1}
+            logged = [Write(item=item, when=_unchanged(state.item)), *notes]
+            if not table.transact([*logged, not_erased_since(owner.partition, state.erased), *writes[:_MOST_WRITES]]):
                 return None
-            return CommittedChange(changed, _revision(wanted.revision, state.erased))
+            given = None if change.record is None else self._base(change.record)
+            statements = [] if given is None else [given]
+            return CommittedChange(changed, _revision(after.revision, state.erased), statements, change.removals)
 
         return repeat_until_written(attempt, record=place_of(owner, CHANGES))
 
-    def _state(self, messages: Iterable[str]) -> _State:
+    def _state(self, statements: Iterable[Statement]) -> _State:
         owner = self._partition.owner
         changes, erased = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
-        noted = [(owner.changes_partition, note_id(each)) for each in dict.fromkeys(messages)]
+        messages = dict.fromkeys(each.message_id for each in statements if each.message_id)
+        noted = [(owner.changes_partition, note_id(each)) for each in messages]
         found = self._partition.table.batch_get([changes, erased, *noted])
         notes = {key[1]: float(row.get("at") or 0.0) for key in noted if (row := found.get(key)) is not None}
         item = found.get(changes)
         return _State(item, self._logged(item), found.get(erased), notes)
 
-    def _projection(
-        self,
-        stored: _StoredPreferences,
-        wanted: LoggedChanges,
-        base: tuple[str, MemoryRecord, Statement] | None,
-        dropped: str | None,
-    ) -> tuple[list[Write], dict[str, MemoryRecord | None]]:
-        """Return the writes that update the preference records to the state of the log."""
-        records = {id_: record for id_, record in stored.records.items() if id_ != dropped}
+    def _changed_records(
+        self, stored: _StoredPreferences, statements: Sequence[Statement], change: PreferenceChange
+    ) -> dict[str, MemoryRecord | None]:
+        """Return the records that differ from the state of the log, by id; None for those to delete."""
+        records = {id_: record for id_, record in stored.records.items() if id_ != change.dropped}
+        if (new := change.record) is not None:
+            records[new.memory_id] = _replaced(records.get(new.memory_id), new)
         bases = {id_: each for id_, record in records.items() if (each := self._base(record)) is not None}
-        if base is not None:
-            bases[base[0]] = base[2]
-        after = fold([*bases.values(), *wanted.statements])
-        writes: dict[str, Write] = {}
-        changed: dict[str, MemoryRecord | None] = {}
-        for slot, slot_state in after.items():
-            id_ = self._id(slot, slot_state.value)
-            known = records.get(id_)
-            record = self._record(id_, slot, slot_state, known, wanted.statements)
-            if base is not None and id_ == base[0]:
-                record = self._over(base[1], known, slot_state)
-            if record is not known and record is not None and id_ not in stored.unreadable:
-                writes[id_] = Write(item=self._partition.item_of(record), when=_of_version(id_, stored))
-                changed[id_] = record
-        there = {self._id(slot, each.value) for slot, each in after.items()}
-        gone = [id_ for id_, record in records.items() if id_ not in there and (_SOURCES in record.metadata or id_ in bases)]
-        for id_ in [*gone, *([dropped] if dropped in stored.records else [])]:
-            writes[id_] = Write(key=(self._partition.owner.partition, id_), when=_of_version(id_, stored))
-            changed[id_] = None
-        return list(writes.values()), changed
+        wanted: dict[str, MemoryRecord] = {}
+        for slot, state in fold([*bases.values(), *statements]).items():
+            id_ = self._id(slot, state.value)
+            wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
+        made = {id_ for id_, record in records.items() if _SOURCES in record.metadata} | bases.keys()
+        if change.dropped in stored.records:
+            made.add(change.dropped)
+        gone = dict.fromkeys(sorted(made - wanted.keys()))
+        return gone | {id_: record for id_, record in wanted.items() if self._differs(id_, record, stored)}
+
+    def _differs(self, id_: str, record: MemoryRecord, stored: _StoredPreferences) -> bool:
+        return record is not stored.records.get(id_) and id_ not in stored.unreadable
+
+    def _write(self, id_: str, record: MemoryRecord | None, stored: _StoredPreferences) -> Write:
+        when = Condition(equals={"version": stored.versions[id_]}) if id_ in stored.versions else ABSENT
+        if record is None:
+            return Write(key=(self._partition.owner.partition, id_), when=when)
+        return Write(item=self._partition.item_of(record), when=when)
 
     def _record(
         self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
-    ) -> MemoryRecord | None:
+    ) -> MemoryRecord:
         """Return the record of a slot; the known one if it is equal."""
-        if slot.startswith("~"):
-            if known is not None:
-                return known
-            fields: dict[str, Any] = {"content": state.value}
-            metadata: dict[str, Any] = {_SOURCES: {"": state.by.message_id or ""}}
-        else:
+        has_slot = not slot.startswith("~")
+        if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
+            return known
+        content = state.value
+        metadata: dict[str, Any] = {"session_id": state.by.session_id, _SOURCES: {"": state.by.message_id or ""}}
+        if has_slot:
             shown = slot if known is None else str(known.metadata.get("preference_key") or slot)
-            if known is not None and str(known.metadata.get("value") or "") == state.value:
-                return known
-            fields = {"content": f"{shown}: {state.value}"}
-            metadata = {"preference_key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
-        metadata["session_id"] = state.by.session_id
-        if known is not None and (base := self._base(known)) is not None:
+            content = f"{shown}: {state.value}"
+            metadata |= {"preference_key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
+        if known is None:
+            return MemoryRecord(
+                memory_id=id_,
+                type=MemoryType.PREFERENCE,
+                content=content,
+                importance=self._importance,
+                created_at=state.by.at,
+                updated_at=state.by.at,
+                metadata=metadata,
+            )
+        if (base := self._base(known)) is not None:
             metadata[_SET] = {"value": base.preference.value, "at": base.at}
-        if known is not None:
-            return known.changed(metadata={**known.metadata, **metadata}, updated_at=state.by.at, **fields)
-        return MemoryRecord(
-            memory_id=id_,
-            type=MemoryType.PREFERENCE,
-            importance=self._importance,
-            created_at=state.by.at,
-            updated_at=state.by.at,
-            metadata=metadata,
-            **fields,
-        )
-
-    def _over(self, new: MemoryRecord, known: MemoryRecord | None, state: SlotState) -> MemoryRecord:
-        """Return the record of a value that was just set, based on the known one."""
-        if known is not None:
-            metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
-            fields = {"content": new.content, "importance": new.importance, "updated_at": new.updated_at}
-            new = known.changed(metadata={**metadata, **new.metadata}, **fields)
-        if state.value != new.metadata["value"]:  # a later message overrides it
-            shown = new.metadata["preference_key"]
-            metadata = {**new.metadata, "value": state.value, _SOURCES: {}}
-            return replace(new, content=f"{shown}: {state.value}", updated_at=state.by.at, metadata=metadata)
-        return new
+        return known.changed(content=content, metadata={**known.metadata, **metadata}, updated_at=state.by.at)
 
     def _base(self, record: MemoryRecord) -> Statement | None:
         """Return the value of a record that was set directly and not stated in a message, or None."""
@@ -401,12 +385,13 @@ class PreferenceLog:
 
     def _item(self, logged: LoggedChanges) -> Item:
         owner = self._partition.owner
-        body = {
-            "statements": [each.row for each in logged.statements],
-            "removals": [each.row for each in logged.removals],
-        }
+        body = {"statements": [each.row for each in logged.statements], "removals": [each.row for each in logged.removals]}
         stored = sealed_unless_plain(body, self._partition.codec, place_of(owner, CHANGES))
         return {"user_id": owner.changes_partition, "memory_id": CHANGES, "revision": logged.revision, **stored}
+
+    def _note(self, id_: str, at: float) -> Item:
+        expires_at = int(at + _NOTE_SECONDS)
+        return {"user_id": self._partition.owner.changes_partition, "memory_id": id_, "at": at, "expires_at": expires_at}
 
 
 def _revision(logged: str, erased: Item | None) -> str:
@@ -445,16 +430,17 @@ def preference_record(
     )
 
 
-def _renewed(state: _State) -> LoggedChanges:
-    return replace(state.logged, revision=uuid.uuid4().hex)
-
-
-def _is_over(statement: Statement, state: _State) -> bool:
-    """Return whether a statement is older than an erasure or than the retraction of its message."""
-    if statement.at <= erased_at(state.erased):
-        return True
-    retracted = None if statement.message_id is None else state.notes.get(note_id(statement.message_id))
-    return retracted is not None and statement.at <= retracted
+def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
+    """Return the record of a value that was just set, based on the known one."""
+    if known is None:
+        return new
+    metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
+    return known.changed(
+        content=new.content,
+        importance=new.importance,
+        updated_at=new.updated_at,
+        metadata={**metadata, **new.metadata},
+    )
 
 
 def _slot_and_value(record: MemoryRecord) -> tuple[str, str]:
@@ -477,7 +463,3 @@ def _version(item: Item | None) -> int:
 
 def _unchanged(item: Item | None) -> Condition:
     return ABSENT if item is None else Condition(equals={"version": item.get("version")})
-
-
-def _of_version(id_: str, stored: _StoredPreferences) -> Condition:
-    return Condition(equals={"version": stored.versions[id_]}) if id_ in stored.versions else ABSENT

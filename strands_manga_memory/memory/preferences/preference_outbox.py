@@ -248,8 +248,17 @@ class PreferenceOutbox:
         """Drop pending signals that a removal voids, in the background."""
         self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
 
-    def retract(self, owner: Owner, message_id: str, *, at: float | None = None) -> None:
-        """Drop the pending signals of a message and send a retraction to the sink, in the background."""
+    def retract(self, owner: Owner, message_id: str, *, at: float | None = None, is_stored: bool = False) -> None:
+        """Drop the pending signals of a message and send a retraction to the sink, in the background.
+
+        Args:
+            owner: The user.
+            message_id: ``tracking_id`` of the message.
+            at: Time of the retraction, in seconds since 1970. Default: now.
+            is_stored: Whether the table of the outbox has the retraction already. Default False.
+        """
+        if is_stored and self._is_direct:
+            return
         at = self._clock() if at is None else at
         signal = _signal(owner, Preference("", ""), at, message_id, None)
         self._submit(owner, [replace(signal, retracted=True)])
