@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     )
     from strands_manga_memory.exceptions import (
         ConflictError,
-        ContextBudgetError,
         CorruptRecordError,
         KeyMissingError,
         MangaMemoryError,
@@ -62,7 +61,7 @@ _NAMES = {
         "VerifiedSummarizingConversationManager as_strategy"
     ),
     "exceptions": (
-        "ConflictError ContextBudgetError CorruptRecordError KeyMissingError MangaMemoryError PersonalDataError "
+        "ConflictError CorruptRecordError KeyMissingError MangaMemoryError PersonalDataError "
         "StateError StoreError StoreRefusedError StoreUnavailableError"
     ),
     "assembly.facade": "MangaMemory",
@@ -87,7 +86,6 @@ __all__ = [
     "BreakerPolicy",
     "Codec",
     "ConflictError",
-    "ContextBudgetError",
     "ConversationScope",
     "CorruptRecordError",
     "DialogueSlot",

@@ -10,7 +10,6 @@
     │   ├── ConflictError           another writer changed the record, and the changes cannot be merged
     │   └── CorruptRecordError      a record fails its checksum, or has a newer version
     │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
-    ├── ContextBudgetError          messages that must stay in the window exceed its budget
     ├── PersonalDataError           a policy refuses to store a text with personal data
     └── StateError                  a change of the state is not allowed now; also a ValueError
 
@@ -80,10 +79,6 @@ class KeyMissingError(CorruptRecordError):
     Attributes:
         record: Name of the record.
     """
-
-
-class ContextBudgetError(MangaMemoryError):
-    """Messages that must stay in the window exceed the budget."""
 
 
 class PersonalDataError(MangaMemoryError):

@@ -33,7 +33,7 @@ PAGES = (
     *(
         f"strands_manga_memory/guide/{name}.md"
         for name in (
-            *("choosing", "comparison", "concepts", "contributing", "evidence", "glossary", "migration"),
+            *("api", "choosing", "comparison", "concepts", "contributing", "evidence", "glossary", "migration"),
             *("operations", "promises", "quickstart", "security", "sessions", "settings", "troubleshooting"),
         )
     ),
