@@ -18,6 +18,10 @@ Constructors and functions raise plain ``ValueError`` or ``TypeError`` for bad a
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from strands.types.exceptions import SessionException
 
 
@@ -87,3 +91,20 @@ class PersonalDataError(MangaMemoryError):
 
 class StateError(MangaMemoryError, ValueError):
     """A change of the state is not allowed now. The message lists the allowed changes."""
+
+
+@contextmanager
+def logged_errors(logger: logging.Logger, consequence: str) -> Iterator[None]:
+    """Log an error of the block, and go on behind the block.
+
+    The text of the error may hold personal data: a warning names its class alone, a debug record has the traceback.
+
+    Args:
+        logger: Logger of the module.
+        consequence: What failed, and what happens instead.
+    """
+    try:
+        yield
+    except Exception as error:
+        logger.warning("error=<%s> | %s", type(error).__name__, consequence)
+        logger.debug(consequence, exc_info=True)

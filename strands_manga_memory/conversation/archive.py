@@ -16,6 +16,7 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.conversation.message_truncation import is_truncated, result_text, results_of
 from strands_manga_memory.conversation.summary_record import is_synthesized
+from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.search import Embed, LexicalIndex, dot, embed_texts, without_field_names
@@ -102,19 +103,6 @@ class Retriever(Protocol):
 # --- Retrievers ---------------------------------------------------------------------------------------------------------------
 
 
-class TextIndex(Protocol):
-    """Index of numbered texts, each with the text of its neighbours."""
-
-    def put(self, texts: Iterable[tuple[int, str, str]]) -> None:
-        """Add or replace texts: number, text, text of the neighbours."""
-
-    def remove(self, numbers: Iterable[int], /) -> None:
-        """Remove texts."""
-
-    def search(self, query: str, *, limit: int | None = None) -> dict[int, float]:
-        """Return the texts that fit a query, the best first; the score of the best is 1."""
-
-
 class MessageIndex:
     """The last messages of a conversation, numbered in their order from 1, and an index of them. Thread-safe.
 
@@ -127,7 +115,7 @@ class MessageIndex:
         ValueError: ``most`` is not a positive whole number.
     """
 
-    def __init__(self, most: int, index: Callable[[], TextIndex], *, by_words: bool) -> None:
+    def __init__(self, most: int, index: Callable[[], LexicalIndex[int] | _VectorIndex], *, by_words: bool) -> None:
         self._most = positive("most", most)
         self._make = index
         self._by_words = by_words
@@ -275,45 +263,37 @@ class _VectorIndex:
         return {number: (similar[number] - average) / best for number in found[:limit]}
 
 
-class FusedRetriever:
+class FusedRetriever(Bm25Retriever):
     """BM25 and another retriever; the score of a message is that of BM25 plus a quarter of the other's."""
 
-    def __init__(self, words: Bm25Retriever, other: Retriever) -> None:
-        self._words = words
+    def __init__(self, other: Retriever) -> None:
         self._other = other
+        super().__init__()
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
         """Add messages in the order of speech; a message with a known id replaces the earlier one."""
         added = list(messages)
-        self._words.add(added)
+        super().add(added)
         self._other.add(added)
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
         """Return up to ``limit`` messages that either retriever finds, the best first."""
-        found = {hit.number: hit for hit in self._words.search(question, limit)}
+        found = {hit.number: hit for hit in super().search(question, limit)}
         for hit in self._other.search(question, limit):
-            number = self._words.number_of(hit.message.id)
+            number = self.number_of(hit.message.id)
             if number is not None:
                 before = found[number].score if number in found else 0.0
                 found[number] = RecallHit(number, hit.message, before + _OTHER_WEIGHT * hit.score)
         return sorted(found.values(), key=lambda hit: (-hit.score, -hit.number))[:limit]
 
-    def number_of(self, id_: str) -> int | None:
-        """Return the number of a message in the order of speech; None if the message is not known."""
-        return self._words.number_of(id_)
-
-    def around(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return the two messages before and the two after a message, by number."""
-        return self._words.around(number)
-
     def forget(self, id_: str) -> None:
         """Remove a message from both retrievers."""
-        self._words.forget(id_)
+        super().forget(id_)
         self._other.forget(id_)
 
     def clear(self) -> None:
         """Remove all messages from both retrievers."""
-        self._words.clear()
+        super().clear()
         self._other.clear()
 
 
@@ -400,15 +380,9 @@ class ArchiveIndexer:
         if self._source is None or not self._reads_left:
             return
         self._reads_left -= 1
-        try:
+        with logged_errors(logger, "the earlier history could not be read, recalling only what this process has seen"):
             added = self._add(each for each in archived_messages(map(_timed, self._source())) if each.id not in open_ids)
             self._reads_left = 0 if added or not self._lacks_times else _MOST_SOURCE_READS
-        except Exception as error:
-            logger.warning(
-                "error=<%s> | the earlier history could not be read, recalling only what this process has seen",
-                type(error).__name__,
-            )
-            logger.debug("the earlier history could not be read", exc_info=True)
 
 
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:

@@ -15,7 +15,6 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.copying import Template
-from strands_manga_memory.conversation.exchanges import exchanges
 from strands_manga_memory.conversation.features import same_objects
 from strands_manga_memory.conversation.full_texts import TOOL_NAME, FullTextArchive, result_keys
 from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager, history_manager_of
@@ -29,7 +28,7 @@ from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
 from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.conversation.truncation import truncate_text
-from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids
+from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids, turns
 from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:
@@ -108,23 +107,21 @@ class ToolResultCap:
 
 
 class Snip:
-    """Drops the oldest exchanges that are not essential: greetings, thanks, and others of low importance."""
+    """Drops the oldest turns that are not essential: greetings, thanks, and others of low importance."""
 
     name = "snip"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Drop exchanges, the oldest first, until the goal is reached."""
+        """Drop turns, the oldest first, until the goal is reached."""
         older = compaction.messages[: compaction.touchable]
         excess = compaction.excess
         gone: set[int] = set()
-        for exchange in exchanges(older)[1:]:  # the first one holds the original intent
-            positions = list(exchange.positions())
-            own = [older[at] for at in positions]
-            ends = max(positions) + 1
-            if excess <= 0 or (ends == len(older) and not _is_whole(compaction.messages, ends)):
+        for turn in turns(older)[1:]:  # the first one holds the original intent
+            own = older[turn.start : turn.stop]
+            if excess <= 0 or (turn.stop == len(older) and not _is_whole(compaction.messages, turn.stop)):
                 break
             if all(_is_low(message, compaction) for message in own):
-                gone.update(positions)
+                gone.update(turn)
                 excess -= compaction.tokens_of(own)
         return [message for at, message in enumerate(compaction.messages) if at not in gone] if gone else None
 
@@ -203,7 +200,7 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
 
 
 def _is_whole(messages: Sequence[Message], end: int) -> bool:
-    """Return whether an exchange ends at ``end``: the next message begins a turn."""
+    """Return whether a turn ends at ``end``: the next message begins another."""
     return end >= len(messages) or (is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1]))
 
 

@@ -62,7 +62,6 @@ class MessageFeatures:
         new: Number of its words that the conversation had not used before.
         referenced: Number of its words that the next messages take up.
         takes_back: Whether it ends an instruction that stood until then.
-        worth: Sum of the signals that do not change; None until it is needed.
         condensed: A message of tool results in short form, and the tokens of that; None until it is needed.
     """
 
@@ -74,7 +73,6 @@ class MessageFeatures:
     new: int = 0
     referenced: int = 0
     takes_back: bool = False
-    worth: float | None = None
     condensed: tuple[Message, int] | None = None
 
     @property
@@ -95,21 +93,8 @@ def text_signals(features: MessageFeatures, *, service: float, age: float, weigh
         age: Number of turns that began after its own.
         weights: The weights.
     """
-    found = fixed_signals(features, weights)
-    if features.referenced:
-        found["referenced"] = weights.referenced * math.log1p(features.referenced)
-    fresh = 0.5 ** (age / weights.half_life)
-    found["recency"] = weights.recency * fresh
-    if service:
-        found["service"] = weights.service * service
-        found["fresh_service"] = weights.fresh_service * service * fresh
-    return {name: value for name, value in found.items() if value}
-
-
-def fixed_signals(features: MessageFeatures, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals that later messages of the conversation do not change."""
-    shown = features.traits
-    return {
+    shown, fresh = features.traits, 0.5 ** (age / weights.half_life)
+    found = {
         "act": weights.act * (features.score - _NEUTRAL_SCORE),
         "instruction": weights.instruction * (features.act == DialogueAct.INSTRUCTION),
         "constraint": weights.constraint * (features.act == DialogueAct.CONSTRAINT),
@@ -122,13 +107,18 @@ def fixed_signals(features: MessageFeatures, weights: SignalWeights) -> dict[str
         "tells": weights.tells * shown.tells,
         "new": weights.new * math.log1p(features.new),
         "size": weights.size * math.log(features.tokens + 2),
+        "referenced": weights.referenced * math.log1p(features.referenced),
+        "recency": weights.recency * fresh,
+        "service": weights.service * service,
+        "fresh_service": weights.fresh_service * service * fresh,
     }
+    return {name: value for name, value in found.items() if value}
 
 
-def tool_signals(features: MessageFeatures, *, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a tool call or result, without those that are 0."""
+def tool_signals(score: float, *, age: float, weights: SignalWeights) -> dict[str, float]:
+    """Return the weighted signals of a tool call or result with a score, without those that are 0."""
     found = {
-        "act": weights.act * (features.score - _NEUTRAL_SCORE),
+        "act": weights.act * (score - _NEUTRAL_SCORE),
         "tool": weights.tool,
         "fresh_tool": weights.fresh_tool * 0.5 ** (age / weights.half_life),
     }
@@ -370,7 +360,7 @@ class FeatureCache:
         stands = are_instructions_active([(features.act, text) for features, text in said])
         for (features, _), still in zip(said, stands, strict=True):
             if features.act == DialogueAct.INSTRUCTION and not still:
-                features.act, features.score, features.worth = "unmatched", WEIGHTS.unmatched, None
+                features.act, features.score = "unmatched", WEIGHTS.unmatched
 
     def _score_again(self, messages: Sequence[Message]) -> None:
         """Score messages again if the scorer has new answers."""
@@ -380,7 +370,7 @@ class FeatureCache:
         self._revision = revision
         for message in messages:
             if (features := self._features.get(message)) is not None:
-                features.score, features.worth = self._score(message, features.act), None
+                features.score = self._score(message, features.act)
 
     def _measure(self, message: Message) -> MessageFeatures:
         act = message_act(message)

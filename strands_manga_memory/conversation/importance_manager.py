@@ -33,7 +33,7 @@ from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, R
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.conversation.window_layout import Layout, MessageLog, check_manager, ensure_ids, identify
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.messages import for_model, tool_use_ids
 from strands_manga_memory.messages.tool_results import ToolResultSeparator
 from strands_manga_memory.messages.turn_context import with_added, without_added
@@ -284,21 +284,15 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         """Trim the messages of one request, which may hold more than the history: continuations come after the hooks."""
-        try:
+        with logged_errors(logger, "the history could not be trimmed for this call, sending it as it is"):
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
             history, tokens = await self._trimmer.off_loop(messages, lambda: self._trimmer.fit_request(messages))
             self._requests.sending(context, tokens, injected)
-            if history is context.messages:
-                return context
-            sent = History(with_added(history, added))
-            return context.replace(messages=sent, dynamic_trailing_blocks=len(added.after))
-        except Exception as error:
-            logger.warning(
-                "error=<%s> | the history could not be trimmed for this call, sending it as it is", type(error).__name__
-            )
-            logger.debug("the history could not be trimmed for this call", exc_info=True)
-            return context
+            if history is not context.messages:
+                sent = History(with_added(history, added))
+                return context.replace(messages=sent, dynamic_trailing_blocks=len(added.after))
+        return context
 
     # --- The contract of a conversation manager ---------------------------------------------------
 

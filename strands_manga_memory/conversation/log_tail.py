@@ -8,7 +8,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.window_layout import logged_fingerprint
-from strands_manga_memory.messages import id_of, is_turn_start
+from strands_manga_memory.messages import id_of, turns
 
 _TIMES_WINDOW, _MOST_TOKENS = 3, 32_768
 """Messages outside of the window take at most so many times its budget, and at most so many tokens."""
@@ -127,7 +127,7 @@ class LogTail:
         self._said = 0
         ids = {*self._window}
         found = list(self if len(ids) == len(history) and ids <= self._messages.keys() else history)
-        most = self._most(budget) + total(found[_last_turn(found) :])
+        most = self._most(budget) + total([found[at] for turn in turns(found)[-1:] for at in turn])
         if total(found) <= most + most // _SLACK:
             return found
         return self._hold(narrowed(found, most))
@@ -161,7 +161,3 @@ class LogTail:
     def _hold(self, kept: Sequence[Message]) -> list[Message]:
         self._messages = {id_of(message): message for message in kept}
         return list(kept)
-
-
-def _last_turn(messages: Sequence[Message]) -> int:
-    return next((at for at in reversed(range(len(messages))) if is_turn_start(messages[at])), 0)

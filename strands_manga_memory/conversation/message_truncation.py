@@ -18,7 +18,7 @@ from strands_manga_memory.conversation.truncation import (
     kept_texts,
     truncate_text,
 )
-from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.search import split_passages
 from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages import blocks_of, result_texts, spoken_text
@@ -226,18 +226,10 @@ def _without_media(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(content: Any) -> Iterable[str]:
-    if type(content) is list:
-        texts = [block.get("text") for block in content if type(block) is dict and len(block) == 1]
-        if len(texts) == len(content) and {*map(type, texts)} == {str}:
-            return texts  # type: ignore[return-value]  # as most messages have it, without three generators
-    return _texts_within(content)
-
-
-def _texts_within(content: Any) -> Iterable[str]:
     for block in blocks_of(content):
         for kind, value in block.items():
             if kind == "toolResult" and isinstance(value, dict):
-                yield from _texts_within(value.get("content"))
+                yield from _texts(value.get("content"))
             elif kind in _TOLD:
                 yield from _strings(value)
 
@@ -266,8 +258,6 @@ _MOST_PASSAGES = 400
 
 _LONGEST_IDLE = 200
 """A text with more characters is not idle."""
-
-_SMALL_TALK = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 
 def condensed_message(message: Message) -> Message | None:
@@ -310,7 +300,7 @@ def _is_idle(text: str) -> bool:
     if len(text) > _LONGEST_IDLE:
         return False
     act = dialogue_act(text, "user")
-    return act in _SMALL_TALK or (act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures())
+    return act in SMALL_TALK_ACTS or (act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures())
 
 
 def _telling_passages(text: str, name: str) -> str:
@@ -320,7 +310,7 @@ def _telling_passages(text: str, name: str) -> str:
     passages = split_passages(text)
     first = max(0, len(passages) - _MOST_PASSAGES)
     acts = {at: dialogue_act(passages[at], "user") for at in range(first, len(passages))}
-    telling = [at for at, act in acts.items() if act != DialogueAct.UNMATCHED and act not in _SMALL_TALK]
+    telling = [at for at, act in acts.items() if act != DialogueAct.UNMATCHED and act not in SMALL_TALK_ACTS]
     kept: list[int] = []
     room = _MOST_CONDENSED
     for at in sorted(telling, key=lambda at: (getattr(WEIGHTS, acts[at]), at), reverse=True):

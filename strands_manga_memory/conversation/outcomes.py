@@ -125,7 +125,7 @@ class OutcomeLog:
     def _outcome(self, message: Message, age: int, outcome: str, reason: str) -> MessageOutcome:
         features = self._features(message)
         if features.act in ("tool_use", "tool_result"):
-            signals = tool_signals(features, age=age, weights=self._weights)
+            signals = tool_signals(features.score, age=age, weights=self._weights)
         else:
             service = self._features.vocabulary.service if message["role"] == "assistant" else 0.0
             signals = text_signals(features, service=service, age=age, weights=self._weights)

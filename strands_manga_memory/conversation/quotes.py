@@ -107,12 +107,12 @@ class QuoteFormatter:
         """Return the best hits that fit into ``left`` tokens, with the text to quote of each."""
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
-        known = ShownText(*shown, *quoted.values())
+        known = "\n".join([*shown, *quoted.values()])
         misses = 0
         for hit in hits:
             if left < self.max_tokens // _LEAST_ROOM or misses > _MOST_MISSES:
                 break
-            omitted = functools.partial(_is_known, hit, known, latest)
+            omitted = functools.partial(_is_omitted, hit, known, latest)
             if all(map(omitted, split_passages(hit.message.text))):
                 continue
             day = _day(hit.message)
@@ -123,7 +123,7 @@ class QuoteFormatter:
                 continue
             left = room - size
             days.add(day)
-            known.add(text)
+            known += f"\n{text}"
             chosen[hit] = text
         return chosen
 
@@ -194,8 +194,10 @@ class LatestPassages:
         return hit.message.speaker != "user" and self._latest.get(_without_numbers(passage), 0) > hit.number
 
 
-def _is_known(hit: RecallHit, known: ShownText, latest: LatestPassages, passage: str) -> bool:
-    return known.contains(passage) or latest.replace(hit, passage)
+def _is_omitted(hit: RecallHit, known: str, latest: LatestPassages, passage: str) -> bool:
+    """Return whether a passage is shown already, unless it is short, or a later one replaces it."""
+    plain = passage.strip()
+    return (_is_long(plain) and plain in known) or latest.replace(hit, passage)
 
 
 def _is_long(passage: str) -> bool:
@@ -212,22 +214,6 @@ def _without_numbers(passage: str) -> str:
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""
-
-
-class ShownText:
-    """Texts that the request contains already."""
-
-    def __init__(self, *texts: str) -> None:
-        self._text = "\n".join(texts)
-
-    def add(self, text: str) -> None:
-        """Add a text."""
-        self._text += f"\n{text}"
-
-    def contains(self, passage: str) -> bool:
-        """Return whether a passage is in the texts; False for a short one."""
-        plain = passage.strip()
-        return _is_long(plain) and plain in self._text
 
 
 def _day(message: ArchivedMessage) -> int:

@@ -34,6 +34,7 @@ from strands_manga_memory.conversation.importance_manager import history_manager
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
+from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.search import Days, content_terms, evidence_terms, parse_days, query_terms
 from strands_manga_memory.language.text_features import split_sentences
@@ -138,10 +139,10 @@ class HistoryRecall(Plugin):
         if history is not None:
             function("history", history, "a function that returns messages")
         self.counter = counter if counter is not None else default_counter()
-        words = Bm25Retriever()
-        self.retriever: Retriever = (
-            words if retriever is None else retriever if standalone else FusedRetriever(words, retriever)
-        )
+        if retriever is None:
+            self.retriever: Retriever = Bm25Retriever()
+        else:
+            self.retriever = retriever if standalone else FusedRetriever(retriever)
         self._search = RecallSearch(self.retriever, clock)
         self._follows_window = max_tokens is None
         tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
@@ -202,19 +203,11 @@ class HistoryRecall(Plugin):
         if begins_turn(context.messages):
             asked = without_added(context)[0][at]  # blocks of other plugins are no part of the question
             self._turn, self._text = turn, ""
-            self._text = await self._in_thread(message_text(asked), context.agent)
+            with logged_errors(logger, "recall failed, sending the request without it"):
+                self._text = await asyncio.to_thread(self._recall, message_text(asked), context.agent)
         elif self._turn != turn:
             self._turn, self._text = "", ""
         return with_section(context, self._text)
-
-    async def _in_thread(self, question: str, agent: Any) -> str:
-        """Return the quotes for a question; an empty text if there are none, or the search fails."""
-        try:
-            return await asyncio.to_thread(self._recall, question, agent)
-        except Exception as error:
-            logger.warning("error=<%s> | recall failed, sending the request without it", type(error).__name__)
-            logger.debug("recall failed", exc_info=True)
-            return ""
 
     @tool
     def search_history(self, query: str) -> str:

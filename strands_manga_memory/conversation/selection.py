@@ -8,7 +8,6 @@ that stay in any case leave no room, they are truncated in the order of :func:`_
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.features import MessageFeatures, fixed_signals, priority
+from strands_manga_memory.conversation.features import MessageFeatures, priority, text_signals, tool_signals
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
 from strands_manga_memory.conversation.scoring import HIGH, LOW, MIDDLE, Band, Bands, SignalWeights
 from strands_manga_memory.messages import is_of_tools, is_tool_pair, is_turn_start, tool_use_ids, turns
@@ -369,12 +368,12 @@ def _items(
     items: list[_Item] = []
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
-        fresh: float = 0.5 ** ((last_turn - unit.turn + budget.lasting_turns) / weights.half_life)
+        age = last_turn - unit.turn + budget.lasting_turns
         if unit.is_cycle:
             score = max(features[first].score, features[last].score)
-            worth = weights.act * (score - 0.5) + weights.tool + weights.fresh_tool * fresh
+            worth = sum(tool_signals(score, age=age, weights=weights).values())
         else:
-            worth = max(_worth(messages[at], features[at], budget, fresh) for at in unit.positions)
+            worth = max(_worth(messages[at], features[at], budget, age) for at in unit.positions)
         tokens, band = unit.tokens(features), unit.band(features, budget.bands)
         condensed = _condensed(messages[last], features[last], count) if budget.may_truncate else None
         if condensed is None:
@@ -389,17 +388,9 @@ def _items(
     return items
 
 
-def _worth(message: Message, features: MessageFeatures, budget: SelectionBudget, fresh: float) -> float:
-    """Return the worth of a message: its fixed signals, those of later messages, and those of its age."""
-    weights = budget.weights
-    if features.worth is None:
-        features.worth = sum(fixed_signals(features, weights).values())
-    worth = features.worth + weights.recency * fresh
-    if features.referenced:
-        worth += weights.referenced * math.log1p(features.referenced)
-    if message["role"] == "assistant":
-        worth += budget.service * (weights.service + weights.fresh_service * fresh)
-    return worth
+def _worth(message: Message, features: MessageFeatures, budget: SelectionBudget, age: int) -> float:
+    service = budget.service if message["role"] == "assistant" else 0.0
+    return sum(text_signals(features, service=service, age=age, weights=budget.weights).values())
 
 
 def _condensed(message: Message, features: MessageFeatures, count: Callable[[Message], int]) -> tuple[Message, int] | None:

@@ -16,7 +16,6 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, whole
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import Run
-from strands_manga_memory.conversation.exchanges import exchanges
 from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized, record_of
@@ -175,22 +174,18 @@ def select_kept(
 ) -> list[Message]:
     """Return the covered messages that stay in the history: pinned ones, and as many of the given bands as have room.
 
-    They stay as whole exchanges, the higher band and then the newer first, so that the history remains valid. ``outdated``
-    messages, which a later message corrected, do not stay: behind the facts they would seem current.
+    They stay as whole turns, the higher band and then the newer first. Turns with ``outdated`` messages, which a later
+    message corrected, do not stay: behind the facts they would seem current.
     """
-    groups = [sorted(exchange.positions()) for exchange in exchanges(messages)] if messages else []
-    kept: set[int] = set()
-    for positions in groups:
-        if any(is_pinned(messages[at]) for at in positions):
-            kept.update(positions)
+    found = [(turn, messages[turn.start : turn.stop]) for turn in turns(messages)]
+    kept = {at for turn, own in found if any(map(is_pinned, own)) for at in turn}
     room -= tokens_of([messages[at] for at in kept])
     for band in bands:
-        for positions in reversed(groups):
-            own = [messages[at] for at in positions]
-            if any(messages[at].get("tracking_id") in outdated for at in positions):
+        for turn, own in reversed(found):
+            if any(message.get("tracking_id") in outdated for message in own):
                 continue
-            if kept.isdisjoint(positions) and max(map(band_of, own)) is band and (tokens := tokens_of(own)) <= room:
-                kept.update(positions)
+            if kept.isdisjoint(turn) and max(map(band_of, own)) is band and (tokens := tokens_of(own)) <= room:
+                kept.update(turn)
                 room -= tokens
     return [messages[at] for at in sorted(kept)]
 

@@ -44,7 +44,7 @@ from strands_manga_memory.conversation.summary_writing import (
     resolve_history_summarizer,
 )
 from strands_manga_memory.conversation.token_counter import tokens_of
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.session_summaries import Summarizer
@@ -140,14 +140,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._asked, self._is_bound = trigger, False
         self._trigger = Trigger(tokens, trigger.turns, trigger.on_warning)
         self._prefix = SummaryPrefix(trimmer, types, sizes)
-        stats = SummaryStats()
+        self._stats = SummaryStats()
+        self._latest: FinishedSummary | None = None
         self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
         summarizer = None if model is None else resolve_history_summarizer(model)
         self._breaker = summarizer_breaker(schedule.rest_seconds, clock)
-        self._jobs = SummaryJobs(self._writer, summarizer, self._breaker, stats, self._prefix.prepare)
-        self._installer = SummaryInstaller(
-            trimmer, self._prefix, self._jobs, self._trigger, stats, keep_recent_turns=trigger.keep_recent_turns
-        )
+        self._jobs = SummaryJobs(self._writer, summarizer, self._breaker, self._stats, self._prefix.prepare)
 
     def __repr__(self) -> str:
         return (
@@ -211,23 +209,20 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Install a finished summary; wait for one if the history with the coming messages is over the hard limit."""
         await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
-        try:
+        with logged_errors(logger, "the summary could not be waited for, going on without it"):
             if self.schedule.strategy == "async" or self._is_full(agent, coming):
                 await self._jobs.wait(self.schedule.wait_seconds)
-        except Exception as error:
-            logger.warning("error=<%s> | the summary could not be waited for, going on without it", type(error).__name__)
-            logger.debug("the summary could not be waited for", exc_info=True)
-        await self.trimmer.off_loop(agent.messages, lambda: self._installer.swap_in(agent))
+        await self.trimmer.off_loop(agent.messages, lambda: self._swap_in(agent))
         if self._is_full(agent, coming):
             # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
-            await asyncio.to_thread(self._installer.fold_at_once, agent, self.trimmer.max_tokens, only_fresh=True)
+            await asyncio.to_thread(self._fold, agent, self.trimmer.max_tokens, only_fresh=True)
 
     def _begin_if_full(self, agent: Agent, coming: Sequence[Message]) -> None:
-        self._installer.swap_in(agent)
+        self._swap_in(agent)
         if self._is_full(agent, coming):
-            self._installer.begin(agent)
+            self._begin(agent)
         elif self._jobs.is_overdue(self.schedule.wait_seconds):
-            self._installer.begin(agent, patience=self.schedule.wait_seconds)
+            self._begin(agent, patience=self.schedule.wait_seconds)
 
     def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
         messages = [*agent.messages, *coming]
@@ -237,8 +232,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _manage(self, agent: Agent) -> None:
         """Start a summary if one is due, then trim."""
-        self._installer.swap_in(agent)
-        self._installer.begin(agent, patience=self.schedule.wait_seconds)
+        self._swap_in(agent)
+        self._begin(agent, patience=self.schedule.wait_seconds)
         if self.schedule.strategy == "inline":
             self.finish(agent, self.schedule.wait_seconds)
         super()._manage(agent)
@@ -279,9 +274,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             ContextWindowOverflowException: ``e`` is given, and nothing could be freed.
         """
         before = self.trimmer.tokens(agent.messages)
-        self._installer.swap_in(agent)
+        self._swap_in(agent)
         if self.trimmer.tokens(agent.messages) == before:
-            self._installer.fold_at_once(agent, before // 2)
+            self._fold(agent, before // 2)
         freed = before - self.trimmer.tokens(agent.messages)
         if freed * 2 >= before or (e is None and freed > 0):
             return
@@ -291,6 +286,83 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             if freed <= 0:
                 raise
             logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
+
+    # --- Installation of summaries ------------------------------------------------------------------------------------------
+
+    def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
+        """Start a run if one is due and none is active.
+
+        A run that another process began is begun again, for the same messages, after so many seconds of ``patience``: by then
+        the drafts of the other process are in the cache.
+        """
+        self._jobs.resume(agent)
+        if self._jobs.is_writing:
+            return
+        with logged_errors(logger, "no summary could be begun, leaving the history unchanged"):
+            span = split_history(agent.messages[:], self.keep_recent_turns)
+            begun = self._jobs.covered and span.until(self._jobs.covered.last)
+            if begun:
+                if self._jobs.is_overdue(patience):
+                    self._jobs.begin(begun, agent)
+                return
+            self._jobs.forget()
+            tokens = self.trimmer.tokens(agent.messages[:])
+            self._trigger.watch(tokens)
+            counted = self._trigger.tokens if is_wanted else tokens
+            if self._trigger.is_due(span, counted, fresh_tokens=lambda: self.trimmer.tokens(span.fresh)):
+                self._jobs.begin(span, agent)
+
+    def _swap_in(self, agent: Agent) -> None:
+        """Replace the covered turns by a finished summary in one step, if they are still the same.
+
+        The latest summary is installed again if its turns are back, because another process saved its window first.
+        """
+        self._jobs.resume(agent)
+        with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
+            if not self._jobs.is_done:
+                if self._latest is not None and self._fits(self._latest, agent):
+                    self._put_in(agent, self._latest)
+            elif (replacement := self._jobs.take()) is not None:
+                if self._fits(replacement, agent):
+                    before = self.trimmer.tokens(agent.messages)
+                    self._put_in(agent, replacement)
+                    after = self.trimmer.tokens(agent.messages)
+                    self._stats.swapped += 1
+                    self._stats.tokens_freed += before - after
+                    self._stats.enough += after < self._trigger.tokens
+                else:
+                    self._stats.discarded += 1
+                    logger.debug("the history has changed meanwhile | the summary is not used")
+
+    def _fits(self, replacement: FinishedSummary, agent: Agent) -> bool:
+        """Whether the history begins with the turns of a summary, followed by the recent turns."""
+        history = agent.messages[:]
+        return (
+            replacement.fits(history) and len(replacement.marks) <= split_history(history, self.keep_recent_turns).before_recent
+        )
+
+    def _put_in(self, agent: Agent, replacement: FinishedSummary) -> None:
+        history, summary = agent.messages[:], replacement.summary
+        room = min(self.trimmer.max_tokens, self._trigger.tokens * 7 // 8)
+        head, gone = self._prefix.of(summary, history, len(replacement.marks), room=room)
+        agent.messages[: len(replacement.marks)] = head
+        self._latest = replacement
+        self._trigger.reset()
+        self.trimmer.report_evicted(gone)
+        logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
+
+    def _fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
+        """Replace everything before the recent turns by facts, without a model; with ``only_fresh`` only given raw turns."""
+        with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
+            history = agent.messages[:]
+            span = split_history(history, self.keep_recent_turns)
+            if not span.fresh and (only_fresh or not span.shown):
+                return
+            summary = self._jobs.at_once(span)
+            head, gone = self._prefix.of(summary, history, span.before_recent, room=budget, is_tight=True)
+            if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: span.before_recent]):
+                agent.messages[: span.before_recent] = head
+                self.trimmer.report_evicted(gone)
 
     # --- Inspection -----------------------------------------------------------------------------------------------------
 
@@ -323,7 +395,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             Whether no run is active any more.
         """
         is_finished = self._jobs.finish(seconds)
-        self._installer.swap_in(agent)
+        self._swap_in(agent)
         return is_finished
 
     # --- For callers that decide when a summary is due ------------------------------------------------------------------
@@ -337,8 +409,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def begin(self, agent: Agent) -> None:
         """Start a summary of the older turns unless one is active; install a finished one."""
-        self._installer.swap_in(agent)
-        self._installer.begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
+        self._swap_in(agent)
+        self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
 
     def fold_at_once(self, agent: Agent, budget: int) -> int:
         """Replace everything before the recent turns by facts, without a model; return the tokens freed.
@@ -348,7 +420,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             budget: Tokens the history should have then.
         """
         before = self.trimmer.tokens(agent.messages)
-        self._installer.fold_at_once(agent, budget)
+        self._fold(agent, budget)
         return before - self.trimmer.tokens(agent.messages)
 
 
@@ -430,125 +502,3 @@ class SummaryPrefix:
         if summary.model == RULES:
             return (Band.HIGH, Band.MIDDLE, Band.LOW)
         return (Band.HIGH,) if self.sizes.keep_important else ()
-
-
-# --- Installation of summaries ------------------------------------------------------------------------------------------------
-
-
-class SummaryInstaller:
-    """Starts summaries and installs them in a history; a failure leaves the history unchanged."""
-
-    def __init__(
-        self,
-        trimmer: ImportanceWeightedConversationManager,
-        prefix: SummaryPrefix,
-        runs: SummaryJobs,
-        trigger: Trigger,
-        stats: SummaryStats,
-        *,
-        keep_recent_turns: int,
-    ) -> None:
-        self._trimmer = trimmer
-        self._prefix = prefix
-        self._jobs = runs
-        self._trigger = trigger
-        self._stats = stats
-        self._keep_recent_turns = keep_recent_turns
-        self._latest: FinishedSummary | None = None
-
-    def begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
-        """Start a run if one is due and none is active.
-
-        A run that another process began is begun again, for the same messages, after so many seconds of ``patience``: by then
-        the drafts of the other process are in the cache.
-        """
-        self._jobs.resume(agent)
-        if self._jobs.is_writing:
-            return
-        try:
-            span = split_history(agent.messages[:], self._keep_recent_turns)
-            begun = self._jobs.covered and span.until(self._jobs.covered.last)
-            if begun:
-                if self._jobs.is_overdue(patience):
-                    self._jobs.begin(begun, agent)
-                return
-            self._jobs.forget()
-            tokens = self._trimmer.tokens(agent.messages[:])
-            self._trigger.watch(tokens)
-            counted = self._trigger.tokens if is_wanted else tokens
-            if self._trigger.is_due(span, counted, fresh_tokens=lambda: self._trimmer.tokens(span.fresh)):
-                self._jobs.begin(span, agent)
-        except Exception as error:
-            logger.warning("error=<%s> | no summary could be begun, leaving the history unchanged", type(error).__name__)
-            logger.debug("no summary could be begun", exc_info=True)
-
-    def swap_in(self, agent: Agent) -> None:
-        """Replace the covered turns by a finished summary in one step, if they are still the same."""
-        self._jobs.resume(agent)
-        if not self._jobs.is_done:
-            self._swap_in_again(agent)
-        elif (replacement := self._jobs.take()) is not None:
-            try:
-                if self._fits(replacement, agent):
-                    before = self._trimmer.tokens(agent.messages)
-                    self._put_in(agent, replacement)
-                    after = self._trimmer.tokens(agent.messages)
-                    self._stats.swapped += 1
-                    self._stats.tokens_freed += before - after
-                    self._stats.enough += after < self._trigger.tokens
-                else:
-                    self._stats.discarded += 1
-                    logger.debug("the history has changed meanwhile | the summary is not used")
-            except Exception as error:
-                logger.warning(
-                    "error=<%s> | the summary could not be used, leaving the history unchanged", type(error).__name__
-                )
-                logger.debug("the summary could not be used", exc_info=True)
-
-    def _swap_in_again(self, agent: Agent) -> None:
-        """Install the latest summary again if its turns are back, because another process saved its window first."""
-        latest = self._latest
-        try:
-            if latest is not None and self._fits(latest, agent):
-                self._put_in(agent, latest)
-        except Exception as error:
-            logger.warning(
-                "error=<%s> | the summary could not be used again, leaving the history unchanged", type(error).__name__
-            )
-            logger.debug("the summary could not be used again", exc_info=True)
-
-    def _fits(self, replacement: FinishedSummary, agent: Agent) -> bool:
-        """Whether the history begins with the turns of a summary, followed by the recent turns."""
-        history = agent.messages[:]
-        return (
-            replacement.fits(history)
-            and len(replacement.marks) <= split_history(history, self._keep_recent_turns).before_recent
-        )
-
-    def _put_in(self, agent: Agent, replacement: FinishedSummary) -> None:
-        history, summary = agent.messages[:], replacement.summary
-        room = min(self._trimmer.max_tokens, self._trigger.tokens * 7 // 8)
-        head, gone = self._prefix.of(summary, history, len(replacement.marks), room=room)
-        agent.messages[: len(replacement.marks)] = head
-        self._latest = replacement
-        self._trigger.reset()
-        self._trimmer.report_evicted(gone)
-        logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
-
-    def fold_at_once(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace everything before the recent turns by facts, without a model; with ``only_fresh`` only given raw turns."""
-        try:
-            history = agent.messages[:]
-            span = split_history(history, self._keep_recent_turns)
-            if not span.fresh and (only_fresh or not span.shown):
-                return
-            summary = self._jobs.at_once(span)
-            head, gone = self._prefix.of(summary, history, span.before_recent, room=budget, is_tight=True)
-            if only_fresh or self._trimmer.tokens(head) < self._trimmer.tokens(history[: span.before_recent]):
-                agent.messages[: span.before_recent] = head
-                self._trimmer.report_evicted(gone)
-        except CorruptRecordError:
-            logger.warning("the record of the summary cannot be read | it is left as it is")
-        except Exception as error:
-            logger.warning("error=<%s> | the facts could not be written, leaving the history unchanged", type(error).__name__)
-            logger.debug("the facts could not be written", exc_info=True)

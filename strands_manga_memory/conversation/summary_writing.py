@@ -18,7 +18,7 @@ from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.message_truncation import result_text
 from strands_manga_memory.conversation.summary_record import RULES, Segment, Summary
 from strands_manga_memory.conversation.token_counter import TokenCounter, tokens_of
-from strands_manga_memory.exceptions import MangaMemoryError
+from strands_manga_memory.exceptions import MangaMemoryError, logged_errors
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.session_summaries import Draft, Prompt, Summarizer
@@ -396,13 +396,10 @@ class SummaryWriter:
         return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _extracted(self, messages: Sequence[Message]) -> list[Fact]:
-        try:
+        with logged_errors(logger, "the slot extractor failed, using the rules"):  # it may be the user's own code
             found = self._extractor.extract(messages)
             return [replace(slot, text=redact_identifiers(slot.text), key=redact_identifiers(slot.key)) for slot in found]
-        except Exception as error:  # an extractor may be the user's own code; the rules always work
-            logger.warning("error=<%s> | the slot extractor failed, using the rules", type(error).__name__)
-            logger.debug("the slot extractor failed", exc_info=True)
-            return RuleFactExtractor(self._types).extract(messages)
+        return RuleFactExtractor(self._types).extract(messages)
 
     def _logged(self, ids: Collection[str]) -> list[Message]:
         """Return the logged messages from the first to the last of some ids; empty if the log lacks one of them.

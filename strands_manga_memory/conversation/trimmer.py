@@ -13,7 +13,6 @@ from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.budget import NO_HEADROOM, Headroom, HistoryLimits
-from strands_manga_memory.conversation.exchanges import ids_of_first_turn, results_of_last_turn
 from strands_manga_memory.conversation.features import FeatureCache, same_objects, size_of
 from strands_manga_memory.conversation.full_texts import FullTextArchive
 from strands_manga_memory.conversation.log_tail import LogTail
@@ -22,7 +21,8 @@ from strands_manga_memory.conversation.scoring import Bands, SignalWeights
 from strands_manga_memory.conversation.selection import Selection, SelectionBudget, select
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.window_layout import ensure_ids
-from strands_manga_memory.messages import content_fingerprint, for_model, is_turn_start
+from strands_manga_memory.exceptions import logged_errors
+from strands_manga_memory.messages import calls_tools, content_fingerprint, for_model, is_turn_start, tool_result_ids, turns
 from strands_manga_memory.telemetry import TRIM, note
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Trimmer:
             and tokens > limits.calibration.budget(limits.lowest - limits.large_results)
             and is_turn_start(messages[-1])
         ):
-            results = self.features.total(results_of_last_turn(messages[:-1]))
+            before = [message for turn in turns(messages[:-1])[-1:] for message in messages[turn.start : turn.stop]]
+            results = self.features.total(list(filter(tool_result_ids, before)))
             if results >= limits.calibration.budget(limits.large_results):
                 return True
         return limits.max_turns is not None and sum(map(is_turn_start, messages)) > limits.max_turns
@@ -202,7 +203,7 @@ class Trimmer:
     def _select(self, messages: Sequence[Message], tokens: int, room: Headroom = NO_HEADROOM, **changes: Any) -> Selection:
         """Select. The first turn is known by its ids once it is over: found again in a trimmed history it might grow."""
         if self._first_turn.isdisjoint(message.get("tracking_id") for message in messages):
-            self._first_turn = ids_of_first_turn(messages)
+            self._first_turn = _ids_of_first_turn(messages)
         measured = self.features.of(messages)
         budget = SelectionBudget(
             tokens + room.tokens,
@@ -286,32 +287,25 @@ class Trimmer:
     def report_evicted(self, messages: Sequence[Message]) -> None:
         """Call ``on_evict`` with messages that left the history, without parts of summaries."""
         if self.on_evict is not None and (said := [message for message in messages if not is_synthesized(message)]):
-            try:
+            with logged_errors(logger, "on_evict failed, the messages have left the history"):
                 self.on_evict(said)
-            except Exception as error:
-                logger.warning("error=<%s> | on_evict failed, the messages have left the history", type(error).__name__)
-                logger.debug("on_evict failed", exc_info=True)
 
     def _trim(self, agent: Agent, coming: Sequence[Message], room: int = 0) -> None:
         """Evict and truncate messages until they are within the budget, with those ``coming`` and some room."""
-        try:
-            with self._lock:
-                ensure_ids(history := agent.messages[:])
-                messages = [*history, *coming]
-                is_within = True
-                if self.is_over(messages, self.features.total(messages) + room):
-                    selection, candidates = self._select_from_tail(history, coming, room)
-                    self._commit(agent, history, selection, candidates)
-                    stay = [message for at, message in selection.kept.items() if at >= len(candidates)]
-                    is_within = same_objects(stay, coming)
-                self._within = [*agent.messages, *coming] if is_within else []
-                if len(self.features) > 2 * max(len(agent.messages), len(self._tail)) + 128:
-                    known = [*self._tail, *agent.messages]
-                    self.features.forget_all_but(known)
-                    self._outcomes.forget_all_but(known)
-        except Exception as error:
-            logger.warning("error=<%s> | the history could not be trimmed, leaving it as it is", type(error).__name__)
-            logger.debug("the history could not be trimmed", exc_info=True)
+        with logged_errors(logger, "the history could not be trimmed, leaving it as it is"), self._lock:
+            ensure_ids(history := agent.messages[:])
+            messages = [*history, *coming]
+            is_within = True
+            if self.is_over(messages, self.features.total(messages) + room):
+                selection, candidates = self._select_from_tail(history, coming, room)
+                self._commit(agent, history, selection, candidates)
+                stay = [message for at, message in selection.kept.items() if at >= len(candidates)]
+                is_within = same_objects(stay, coming)
+            self._within = [*agent.messages, *coming] if is_within else []
+            if len(self.features) > 2 * max(len(agent.messages), len(self._tail)) + 128:
+                known = [*self._tail, *agent.messages]
+                self.features.forget_all_but(known)
+                self._outcomes.forget_all_but(known)
 
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], beside: int
@@ -336,11 +330,8 @@ class Trimmer:
         read, self.recent_log = self.recent_log, None
         if read is None or any(map(is_synthesized, self._tail)):  # a summary stands for what left the history
             return
-        try:
+        with logged_errors(logger, "the log could not be read, no evicted message comes back"):
             self._tail.restore(list(read(self._tail.most_messages(self.limits.max_tokens))))
-        except Exception as error:
-            logger.warning("error=<%s> | the log could not be read, no evicted message comes back", type(error).__name__)
-            logger.debug("the log could not be read", exc_info=True)
 
     def _commit(self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]) -> None:
         """Make a selection the agent's history, in one step; messages that were added to it meanwhile stay."""
@@ -397,3 +388,17 @@ def _window(
                 left.append(before)
         window.append(after)
     return window, left, gone
+
+
+def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
+    """Return the tracking ids of the first turn's messages, to its answer; none as long as there is no second turn.
+
+    In a history that was trimmed later answers may follow that of the first turn.
+    """
+    found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
+    ids: list[str] = []
+    for at in found[0] if len(found) > 1 else ():
+        ids += [id_] if (id_ := messages[at].get("tracking_id")) else []
+        if messages[at]["role"] == "assistant" and not calls_tools(messages[at]):
+            break
+    return frozenset(ids)

@@ -344,7 +344,8 @@ class _JsonText:
         try:
             for part in self._parts:
                 if isinstance(part, str):
-                    shown.append(_shorten_string(part, max(80, detail.characters)))
+                    shorter = _shorten_string(part, max(80, detail.characters))
+                    shown.append(f"{shorter}\n" if part.endswith("\n") and not shorter.endswith("\n") else shorter)
                 elif len(part) == 1:
                     shown.append(write_json(pruning.value(part[0], own)))
                 else:

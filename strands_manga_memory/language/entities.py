@@ -9,7 +9,6 @@ from functools import lru_cache
 
 from strands_manga_memory.language.packs import EN, JA
 from strands_manga_memory.language.pii import CONTACT, find_personal_data, half_width
-from strands_manga_memory.messages.injection import BLOCKS
 from strands_manga_memory.messages.text_excerpts import find_matches
 
 _REMEMBERED, _SHORT = 4_096, 400
@@ -177,7 +176,6 @@ def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
 _WORD_EDGE, _WORD_END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 
 
-_OWN_BEGIN = re.compile(rf"<(?P<name>{'|'.join(BLOCKS)})\b")
 _PASTED = re.compile(
     r"```[\s\S]{0,400}?(?:```|\Z)|`[^`\n]{1,200}`|https?://[^\s<>「」、。]{1,400}"  # code, URL
     r"|[\"'][\w .-]{1,60}[\"']\s?:\s?(?:[\"'][^\"'\n]{0,300}[\"']|[-\w.]{1,40})"  # a field of JSON
@@ -188,21 +186,6 @@ _AROUND = 60
 _THING = frozenset({"asin", "isbn", "order_id", "price", "series", "title", "volume", "date", "language"})
 _COUNTS = frozenset({"price", "quantity"})
 """Types that say how much: a budget is no price of an item, and a number of volumes no number to order."""
-
-
-def strip_injected_blocks(text: str) -> str:
-    """Return a text without the blocks that this package adds to messages, such as a handoff."""
-    if "<" not in text:
-        return text
-    parts, end = list[str](), 0
-    for match in find_matches(_OWN_BEGIN, text):
-        if match.start() < end:
-            continue
-        closing = f"</{match['name']}>"
-        at = text.find(closing, match.end())
-        parts.append(text[end : match.start()])
-        end = len(text) if at < 0 else at + len(closing)
-    return "".join([*parts, text[end:]])
 
 
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:

@@ -446,11 +446,6 @@ class LexicalIndex(Generic[_Name]):
             best = max((-rank for _, rank in rows), default=0.0)
             return {self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6 for row, rank in rows}
 
-    def frequency(self, term: str) -> int:
-        """Return the number of texts that contain a term, or whose neighbours do."""
-        with self._lock:
-            return self._frequency[term]
-
     def _rarest(self, asked: Iterable[str]) -> list[str]:
         """Return the terms to look up, the rarest first."""
         known = sorted((self._frequency[term], term) for term in asked if term in self._frequency)

@@ -19,7 +19,7 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.packs import EN, JA, any_language, canonical_words
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import content_words, term_overlap
@@ -270,8 +270,7 @@ def _is_question(text: str) -> bool:
 
 
 def _says_something(text: str, role: str = "user") -> bool:
-    acts = (DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT)
-    return bool(text.strip()) and dialogue_act(text, role) not in acts
+    return bool(text.strip()) and dialogue_act(text, role) not in SMALL_TALK_ACTS
 
 
 logger = logging.getLogger(__name__)

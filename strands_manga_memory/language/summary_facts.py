@@ -14,6 +14,7 @@ from strands.types.content import Message
 from strands_manga_memory.language.dialogue_acts import (
     CONTINUES,
     DECLINES,
+    SMALL_TALK_ACTS,
     DialogueAct,
     are_instructions_active,
     dialogue_act,
@@ -262,7 +263,6 @@ _ASKS = any_language("facts.asks")
 POSTPONED = any_language("answers.postponed")
 _INSTEAD = any_language("facts.instead")
 _CONFIRMS = any_language("facts.confirms")
-_SET_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.FAREWELL, DialogueAct.ACKNOWLEDGEMENT})
 
 _LONGEST = 220
 """Most characters of the text of a fact: a longer sentence keeps its beginning and its end."""
@@ -327,7 +327,7 @@ class RuleFactExtractor:
         for sentence in split_sentences(text):
             act = dialogue_act(sentence, "user")
             lower = sentence.lower()
-            if act in _SET_ACTS:
+            if act in SMALL_TALK_ACTS:
                 corrects = corrects or (bool(understood) and _INSTEAD.search(lower) is not None)
                 continue
             corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(lower) is not None
@@ -377,7 +377,7 @@ class RuleFactExtractor:
         if (
             kind is FactKind.FINDING
             and not names_something
-            and (worth <= _ENOUGH or dialogue_act(sentence, "assistant") in _SET_ACTS)
+            and (worth <= _ENOUGH or dialogue_act(sentence, "assistant") in SMALL_TALK_ACTS)
         ):
             return None
         if _OFFER.search(lower):

@@ -7,7 +7,6 @@ that an unlisted form is recognized.
 
 from __future__ import annotations
 
-import functools
 import re
 import time
 import unicodedata
@@ -281,12 +280,6 @@ class TextFeatures:
     tells: bool = False
 
 
-@functools.lru_cache(4_096)
-def cached_features(number: bool, names: int, time: bool, wants: bool, asks: bool, tells: bool) -> TextFeatures:  # noqa: FBT001 - a cache's key
-    """Return one object for all texts with equal features, to save memory."""
-    return TextFeatures(number, names, time, wants, asks, tells)
-
-
 _shared: dict[str, str] = {}
 
 
@@ -317,7 +310,7 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     text = text[:_READ].strip()
     low = _lowered(text)
     if not text.isascii() and JA.features.text.search(text):
-        found = cached_features(
+        found = TextFeatures(
             number=JA.features.number.search(text) is not None,
             names=len(JA.features.name.findall(text)),
             time=JA.features.time.search(text) is not None,
@@ -329,7 +322,7 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     said = _words(low)
     speaks_of_self = not _SELF.isdisjoint(said)
     has_digit = any(map(low.__contains__, _DIGITS))
-    found = cached_features(
+    found = TextFeatures(
         number=has_digit or not _NUMBERS.isdisjoint(said),
         names=len(_NAME.findall(text)),
         time=not _TIMES.isdisjoint(said) or (has_digit and EN.features.clock.search(low) is not None),
@@ -338,14 +331,6 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
         tells=speaks_of_self and EN.features.tells.search(low) is not None and not EN.features.serves.search(low),
     )
     return found, said - STOP_WORDS
-
-
-def content_word_set(text: str) -> frozenset[str]:
-    """Return the words that :func:`text_features` returns."""
-    low = _lowered(text := text[:_READ].strip())
-    if not text.isascii() and JA.features.text.search(text):
-        return frozenset(JA.features.word.findall(low)) - STOP_WORDS
-    return _words(low) - STOP_WORDS
 
 
 def _lowered(text: str) -> str:

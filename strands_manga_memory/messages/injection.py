@@ -43,7 +43,7 @@ _SLASH = "/\uff0f\u2044\u2215"
 # Brackets of Japanese titles; they stay, unless something follows that makes them look like a tag.
 _TITLE_AS_TAG = re.compile(rf"[\u3008\u300a](?=\s*(?:[{_SLASH}!?]|(?:{'|'.join(BLOCKS)})(?![a-z_])))", re.IGNORECASE)
 _OWN_TAG = re.compile(rf"([{_LIKE_OPEN}\u3008\u300a])(?=[\s{_SLASH}]*(?:{'|'.join(BLOCKS)})(?![a-z_]))", re.IGNORECASE)
-_OWN_BLOCK = re.compile(rf"<({'|'.join(BLOCKS)})>")
+_OWN_BLOCK = re.compile(rf"<({'|'.join(BLOCKS)})(?: [^<>]{{0,200}})?>")
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"

@@ -23,10 +23,10 @@ from strands.types.content import Message
 from strands.types.tools import ToolResult
 
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, small_talk_act
-from strands_manga_memory.language.entities import find_spoken_entities, strip_injected_blocks
+from strands_manga_memory.language.entities import find_spoken_entities
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages import result_texts
-from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.injection import message_text, strip_own_blocks
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tool_results import call_key
 from strands_manga_memory.state.active_entities import EntityLayer, Origin
@@ -239,7 +239,7 @@ def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
 
 
 def _text(message: Message) -> str:
-    return encodable(head_and_tail(strip_injected_blocks(message_text(message))))
+    return encodable(head_and_tail(strip_own_blocks(message_text(message))))
 
 
 def _result_text(result: ToolResult) -> str:

@@ -492,7 +492,7 @@ def test_a_forked_child_begins_anew() -> None:
         with contextlib.suppress(BaseException):
             held.go.set()
             manager = agent.conversation_manager
-            manager._installer.begin(agent)
+            manager._begin(agent)
             assert manager._jobs.finish(20)
             manager.finish(agent)
             os._exit(0 if PROSE in view(agent) else 3)
@@ -528,7 +528,7 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
     agent("Series number 5 is for my friend Name5x.")
     before = plain(agent.messages)
     assert manager._jobs.finish(30)
-    swap_in = manager._installer.swap_in
+    swap_in = manager._swap_in
 
     def crash(*_: Any) -> None:
         raise CrashError
@@ -538,9 +538,9 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
         raise CrashError
 
     if point == "before the swap":
-        manager._installer.swap_in = crash
+        manager._swap_in = crash
     elif point == "after the swap":
-        manager._installer.swap_in = swap_in_and_crash
+        manager._swap_in = swap_in_and_crash
     elif point == "at a message":
         agent.add_hook(crash, MessageAddedEvent)
     else:

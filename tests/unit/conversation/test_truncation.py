@@ -170,3 +170,19 @@ def test_truncation_takes_linear_time(part: str) -> None:
             best = min(best, time.process_time() - start)
         seconds.append(best)
     assert seconds[1] < 8 * seconds[0] + 0.05
+
+
+@pytest.mark.parametrize("most", [150, 200, 300, 400])
+def test_prose_and_json_of_a_result_stay_on_lines_of_their_own(most: int) -> None:
+    """A failed tool writes what went wrong, and its details as JSON on the next line."""
+    prose = "Error: the order system refused the connection. If it says what is wrong, correct that; else go on without it."
+    details = json.dumps(
+        {"code": "tool_error", "request_id": "call_5", "tool": "order_status", "alternatives": ["a" * 300] * 9}
+    )
+    first, second, *_ = truncate_text(f"{prose}\n{details}", most, len).split("\n")
+    assert first.startswith("Error: the order system refused the connection.")
+    assert first.endswith("[...]")
+    assert second.startswith('{"code": "tool_error"')
+    first, second, *_ = truncate_text(f"{details}\n{prose}", most, len).split("\n")
+    assert first.startswith('{"code": "tool_error"')
+    assert second.startswith("Error: the order system refused the connection.")
