@@ -20,7 +20,7 @@ from strands.types.session import decode_bytes_values, encode_bytes_values
 
 from strands_manga_memory.conversation.features import size_of
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.messages import content_fingerprint, fingerprint, tool_result_ids
+from strands_manga_memory.messages import content_fingerprint, fingerprint, is_repair, tool_result_ids
 
 VERSION = 1
 
@@ -32,7 +32,6 @@ LARGEST_BODY = 16_000
 
 _BODY = "#"
 
-_INTERRUPTED = "Tool was interrupted."
 """Text that Strands writes as the result of a tool call that never got one."""
 
 
@@ -159,7 +158,7 @@ class MessageLog:
     def add_restored(self, messages: Sequence[Message]) -> None:
         """Add the messages of a restore, except results that Strands may have written itself: they are no records."""
         for message in messages:
-            if not _may_be_a_repair(message):
+            if not is_repair(message):
                 self.add(message)
 
     def forget_all_but(self, messages: Sequence[Message]) -> None:
@@ -261,10 +260,3 @@ def ensure_ids(messages: list[Message]) -> None:
     for message in messages:
         if not message.get("tracking_id"):
             message["tracking_id"] = str(uuid.uuid4())
-
-
-def _may_be_a_repair(message: Message) -> bool:
-    """Return whether every block is a result that Strands writes for a call without result: the log may lack the message."""
-    return bool(message["content"]) and all(
-        "toolResult" in block and block["toolResult"]["content"] == [{"text": _INTERRUPTED}] for block in message["content"]
-    )

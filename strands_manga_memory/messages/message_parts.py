@@ -13,6 +13,9 @@ from strands.types.content import Message
 PLACEHOLDER = "[\u2026]"
 """Placeholder in a request for a missing message of the other role; one token in common vocabularies."""
 
+INTERRUPTED_TEXT = "Tool was interrupted."
+"""Text of the result that Strands adds for a tool call without one when the agent is invoked again."""
+
 CUT_TEXT = "[This turn was interrupted before it was finished.]"
 """Text of an interrupted turn's answer, and of a tool call's missing result."""
 
@@ -108,6 +111,13 @@ def calls_tools(message: Message) -> bool:
         if "toolUse" in block:
             return True
     return False
+
+
+def is_repair(message: Message) -> bool:
+    """Return whether Strands wrote a message for tool calls without results, instead of their tools."""
+    return bool(message["content"]) and all(
+        "toolResult" in block and block["toolResult"]["content"] == [{"text": INTERRUPTED_TEXT}] for block in message["content"]
+    )
 
 
 def is_turn_start(message: Message) -> bool:

@@ -19,7 +19,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.announcements import announced
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.messages import for_model, is_message
+from strands_manga_memory.messages import calls_tools, for_model, is_message, is_repair
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import (
     CHECKPOINT,
@@ -148,7 +148,15 @@ class SessionAgent:
             conversation.tiers.returned(away, now)
 
     def append(self, message: Message, agent: Agent) -> None:
-        """Record a message, without I/O."""
+        """Record a message, without I/O.
+
+        The results that Strands adds for the calls of a turn that was cut are removed from the agent's history: a request
+        completes such a turn, and another process may still be in it.
+        """
+        if not self.in_turn and is_repair(message):
+            if agent.messages and agent.messages[-1] is message:
+                agent.messages.pop()
+            return
         conversation = self.conversation
         with conversation.lock:
             conversation.saver.is_closing = False
@@ -160,7 +168,7 @@ class SessionAgent:
                 conversation.revise(message)
             else:
                 conversation.add(message)
-            if not self.in_turn:
+            if not self.in_turn and message["role"] == "assistant" and not calls_tools(message):
                 conversation.local.end_turn()
         conversation.saver.request_soon(_PENDING_SECONDS)
 

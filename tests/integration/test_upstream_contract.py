@@ -307,7 +307,7 @@ def test_a_checkpoint_is_kept_where_the_process_dies_after_it(both: Stores) -> N
     assert texts(restored.messages)[-1] == "toolResult"
 
 
-def test_a_new_prompt_after_a_checkpoint_goes_on_as_strands_does(both: Stores) -> None:
+def test_a_new_prompt_after_a_checkpoint_leaves_its_tool_call_without_a_result(both: Stores) -> None:
     @tool
     def get_time() -> str:
         """Return the time."""
@@ -316,7 +316,7 @@ def test_a_new_prompt_after_a_checkpoint_goes_on_as_strands_does(both: Stores) -
     both.agent(Reader("get_time"), tools=[get_time], checkpointing=True)("What is the time?")
     restored = both.agent(tools=[get_time])
     restored("never mind")
-    assert texts(restored.messages) == ["What is the time?", "toolUse", "toolResult", "never mind", "ok"]
+    assert texts(restored.messages) == ["What is the time?", "toolUse", "never mind", "ok"]
 
 
 # The messages of the log, as AG-UI corrects the results of tools that ran in a browser
