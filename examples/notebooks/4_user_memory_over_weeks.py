@@ -39,7 +39,9 @@ logging.getLogger("strands_manga_memory").setLevel(logging.ERROR)
 DAY = 86_400.0
 START = 1_767_312_000.0  # 2 January 2026
 clock = FakeClock(START)
-memory = MangaMemory.open(durable=f"sqlite:///{tempfile.mkdtemp()}/shop.sqlite3", memories=True, clock=clock)
+memory = MangaMemory.open(
+    durable=f"sqlite:///{tempfile.mkdtemp()}/shop.sqlite3", memories=True, clock=clock
+)
 
 # %% [markdown]
 # ## The visits
@@ -48,7 +50,10 @@ memory = MangaMemory.open(durable=f"sqlite:///{tempfile.mkdtemp()}/shop.sqlite3"
 
 # %%
 VISITS = {
-    0: ["Hello! My favorite genre is horror, and please answer in English.", "Is volume 3 of 『Uzumaki』 in stock?"],
+    0: [
+        "Hello! My favorite genre is horror, and please answer in English.",
+        "Is volume 3 of 『Uzumaki』 in stock?",
+    ],
     4: ["Do you have more horror like 『Uzumaki』?", "I prefer hardcover editions."],
     9: ["Where is my order ORD-48213?", "Great service, thank you!"],
     16: ["Any new horror this week?", "My budget is 3000 yen."],
@@ -59,24 +64,35 @@ VISITS = {
     58: ["Can I return 『Tomie』? It arrived damaged.", "That is disappointing."],
     72: ["My favorite genre is mystery now.", "What do you recommend?"],
     80: ["More mystery, please. Is 『Monster』 in stock?"],
-    93: ["I would like mystery with a detective.", "Please reserve volume 1 of 『Monster』."],
+    93: [
+        "I would like mystery with a detective.",
+        "Please reserve volume 1 of 『Monster』.",
+    ],
     107: ["Is volume 2 of 『Monster』 in stock?"],
     112: ["Where is my order ORD-51002?"],
 }
 
 
 def visit(day):
-    """Hold one session and finalize it; return what its model was told about the user with the first message."""
+    """Hold a session and finalize it; return the text about the user in it."""
     scope = ConversationScope("hanako", f"day-{day}")
-    model = ScriptedModel(lambda _: "Let me look. Yes, that can be done, and I have noted it.")
-    agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="hanako", session_id=scope.session_id))
+    model = ScriptedModel(
+        lambda _: "Let me look. Yes, that can be done, and I have noted it."
+    )
+    agent = Agent(
+        model=model,
+        callback_handler=None,
+        **memory.agent_kwargs(user_id="hanako", session_id=scope.session_id),
+    )
     for text in VISITS[day]:
         clock.advance(60)
         agent(text)
     clock.advance(2 * 3_600)
     memory.finalize(scope)
     first = model.requests[0]
-    return f"{first.system_prompt_content}\n{first.messages[-1]['content']}".replace("\\n", "\n")
+    return f"{first.system_prompt_content}\n{first.messages[-1]['content']}".replace(
+        "\\n", "\n"
+    )
 
 
 # %% [markdown]
@@ -85,7 +101,17 @@ def visit(day):
 # Each evening we count what is kept, by type, and how much the next session would be told.
 
 # %%
-TYPES = ("preference", "interaction_summary", "episode", "behavioral_pattern", "weekly_rollup", "monthly_rollup")
+# Picture: Two charts over 215 days: preferences stay, summaries, episodes and
+# patterns end one after another; the text for the next session stays below 800
+# tokens.
+TYPES = (
+    "preference",
+    "interaction_summary",
+    "episode",
+    "behavioral_pattern",
+    "weekly_rollup",
+    "monthly_rollup",
+)
 days = list(range(215))
 counts = {type_: [] for type_ in TYPES}
 told, sizes = {}, []
@@ -96,23 +122,42 @@ for day in days:
     user = memory.user("hanako")
     for type_ in TYPES:
         counts[type_].append(len(user.recall(type=type_, limit=100)))
-    sizes.append(default_counter().count({"role": "user", "content": [{"text": user.build_agent_context()}]}))
+    sizes.append(
+        default_counter().count(
+            {"role": "user", "content": [{"text": user.build_agent_context()}]}
+        )
+    )
     clock.advance(0.5 * DAY)
 
-figure, (above, below) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
+figure, (above, below) = plt.subplots(
+    2, 1, figsize=(9, 6), sharex=True, layout="constrained"
+)
 for type_, values in counts.items():
-    above.step(days, values, where="post", label=type_, linestyle="--" if type_ == "episode" else "-")  # one for each summary
+    above.step(
+        days,
+        values,
+        where="post",
+        label=type_,
+        linestyle="--" if type_ == "episode" else "-",
+    )  # one for each summary
 above.plot(list(VISITS), [-0.7] * len(VISITS), "k^", markersize=5, label="a visit")
 above.set(ylabel="memories", title="What is kept: each type has its own time")
 above.legend(fontsize=8, loc="upper right")
 below.plot(days, sizes)
 below.axhline(800, color="grey", linestyle=":", linewidth=1)
-below.set(xlabel="day", ylabel="tokens", ylim=(0, 850), title="What the next session would be told: never more than 800 tokens")
+below.set(
+    xlabel="day",
+    ylabel="tokens",
+    ylim=(0, 850),
+    title="What the next session would be told: never more than 800 tokens",
+)
 plt.show()
 
 assert max(sizes) <= 800
 assert counts["preference"][-1] == max(counts["preference"]) > 0, "preferences stay"
-assert counts["interaction_summary"][112] > counts["interaction_summary"][-1] == 0, "summaries end after 90 days"
+assert counts["interaction_summary"][112] > counts["interaction_summary"][-1] == 0, (
+    "summaries end after 90 days"
+)
 
 # %% [markdown]
 # ## What the second and the last session were told
@@ -123,8 +168,15 @@ assert counts["interaction_summary"][112] > counts["interaction_summary"][-1] ==
 for day in (4, 112):
     print(f"--- day {day}\n{told[day][:1_000]}\n")
 genres = {day: re.search(r"genre: (\w+)", text) for day, text in told.items()}
-assert genres[0] is None, "nothing is known of a stranger, and what is said in the turn stands in it"
-assert [genres[day][1] for day in (4, 58, 80, 112)] == ["horror", "horror", "mystery", "mystery"]
+assert genres[0] is None, (
+    "nothing is known of a stranger, and what is said in the turn stands in it"
+)
+assert [genres[day][1] for day in (4, 58, 80, 112)] == [
+    "horror",
+    "horror",
+    "mystery",
+    "mystery",
+]
 assert "Uzumaki" in told[4]
 
 # %% [markdown]
@@ -133,7 +185,11 @@ assert "Uzumaki" in told[4]
 # A topic of three sessions within 30 days becomes a pattern, and ends 30 days after it was last seen.
 
 # %%
-pattern_days = [day for day, number in zip(days, counts["behavioral_pattern"], strict=True) if number]
+pattern_days = [
+    day
+    for day, number in zip(days, counts["behavioral_pattern"], strict=True)
+    if number
+]
 print(f"there was a pattern from day {pattern_days[0]} to day {pattern_days[-1]}")
 assert pattern_days[0] <= 23
 assert pattern_days[-1] < max(VISITS) + 31
@@ -145,8 +201,16 @@ assert pattern_days[-1] < max(VISITS) + 31
 # not fade. The others lose half of their recency with each half-life, until their time is over.
 
 # %%
+# Picture: Line chart of the value of a memory by its age: preferences keep theirs;
+# patterns end after 30 days, summaries and episodes after 90, feedback after 180.
 figure, axes = plt.subplots(figsize=(8, 3.8), layout="constrained")
-for type_ in (MemoryType.PREFERENCE, MemoryType.FEEDBACK, MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN):
+for type_ in (
+    MemoryType.PREFERENCE,
+    MemoryType.FEEDBACK,
+    MemoryType.SUMMARY,
+    MemoryType.EPISODE,
+    MemoryType.PATTERN,
+):
     rule = RETENTION[type_]
     record = MemoryRecord(
         memory_id="m",
@@ -158,12 +222,18 @@ for type_ in (MemoryType.PREFERENCE, MemoryType.FEEDBACK, MemoryType.SUMMARY, Me
         expires_at=rule.expires_at(0.0),
     )
     ages = [age for age in range(200) if not record.expired(age * DAY)]
-    worth = [score(record, now=age * DAY, half_life=rule.half_life, weights=RankingWeights()) for age in ages]
+    worth = [
+        score(record, now=age * DAY, half_life=rule.half_life, weights=RankingWeights())
+        for age in ages
+    ]
     [line] = axes.plot(ages, worth, label=str(type_))
     if ages[-1] < 199:
         axes.plot(ages[-1], worth[-1], "x", color=line.get_color())
 axes.set(
-    xlabel="days since it was learned", ylabel="worth", ylim=(0, 1), title="What a memory is worth, until its time is over (x)"
+    xlabel="days since it was learned",
+    ylabel="worth",
+    ylim=(0, 1),
+    title="What a memory is worth, until its time is over (x)",
 )
 axes.legend(fontsize=8)
 plt.show()

@@ -48,7 +48,7 @@ TIMEOUT, EVERY, UNTIL = 2.0, 2.0, 300.0
 
 
 def play(**settings):
-    """Return the calls as (second, outcome), and the seconds that users had waited in vain until then."""
+    """Return the calls as (second, outcome, seconds waited in vain until then)."""
     clock = FakeClock(0.0)
     breaker = CircuitBreaker(**settings, clock=clock) if settings else None
     calls, waited = [], 0.0
@@ -76,31 +76,54 @@ plays = {
 }
 
 # %%
-COLOURS = {"answered": "tab:green", "timed out": "tab:red", "rejected at once": "lightgrey"}
-figure, (above, below) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained", height_ratios=[1, 1.2])
+# Picture: Two charts of an outage of two minutes: without a breaker users wait two
+# minutes in total, with a breaker less than half a minute.
+COLOURS = {
+    "answered": "tab:green",
+    "timed out": "tab:red",
+    "rejected at once": "lightgrey",
+}
+figure, (above, below) = plt.subplots(
+    2, 1, figsize=(9, 6), sharex=True, layout="constrained", height_ratios=[1, 1.2]
+)
 for name, calls in plays.items():
     for came, colour in COLOURS.items():
         seconds = [at for at, what, _ in calls if what == came]
-        above.scatter(seconds, [name] * len(seconds), color=colour, s=14, label=came if name == "no breaker" else None)
-    below.plot([at for at, _, _ in calls], [waited for _, _, waited in calls], label=name)
+        above.scatter(
+            seconds,
+            [name] * len(seconds),
+            color=colour,
+            s=14,
+            label=came if name == "no breaker" else None,
+        )
+    below.plot(
+        [at for at, _, _ in calls], [waited for _, _, waited in calls], label=name
+    )
 for axes in (above, below):
     axes.axvspan(*OUTAGE, color="tab:red", alpha=0.08)
 above.invert_yaxis()
 above.set_title(
-    "Each dot is a call: answered (green), timed out (red), rejected at once (grey); the tool is down in the middle"
+    "Each dot is a call: answered (green), timed out (red), "
+    "rejected at once (grey); the tool is down in the middle"
 )
-below.set(xlabel="seconds", ylabel="seconds", title="What users have waited for nothing")
+below.set(
+    xlabel="seconds", ylabel="seconds", title="What users have waited for nothing"
+)
 below.legend()
 plt.show()
 
 # %%
 waits = {name: calls[-1][2] for name, calls in plays.items()}
 back = {
-    name: min(at for at, what, _ in calls if what == "answered" and at >= OUTAGE[1]) - OUTAGE[1]
+    name: min(at for at, what, _ in calls if what == "answered" and at >= OUTAGE[1])
+    - OUTAGE[1]
     for name, calls in plays.items()
 }
 for name in plays:
-    print(f"{name:<32} waited {waits[name]:>4.0f} s in vain, used the tool again {back[name]:>3.0f} s after it was back")
+    print(
+        f"{name:<32} waited {waits[name]:>4.0f} s in vain, "
+        f"used the tool again {back[name]:>3.0f} s after it was back"
+    )
 assert waits["5 failures, 30 s (the defaults)"] < waits["no breaker"] / 5
 assert back["5 failures, 30 s (the defaults)"] <= 30
 
@@ -138,6 +161,9 @@ assert breaker.state == "closed"
 told = guarded_tools.story()
 
 # %%
+# Picture: Timeline of two tools: the breaker of the stock tool opens after five
+# errors, answers with a stale result, and closes after a successful probe; the price
+# tool is not affected.
 guarded_tools.plot(told)
 
 # %%
@@ -146,9 +172,20 @@ print(came)
 assert came["tool_error"] >= 5
 assert came["stale"] >= 1
 assert came["circuit_open"] >= 1
-assert all(what == "success" for _, tool, what in told.calls if tool == "price"), "one breaker a tool: the other never notices"
-assert [state for _, state in told.states] == ["closed", "open", "half_open", "open", "half_open", "closed"]
-assert not any("hunter2" in text for text in told.results), "what the server blurts out is cut before the model reads it"
+assert all(what == "success" for _, tool, what in told.calls if tool == "price"), (
+    "one breaker a tool: the other never notices"
+)
+assert [state for _, state in told.states] == [
+    "closed",
+    "open",
+    "half_open",
+    "open",
+    "half_open",
+    "closed",
+]
+assert not any("hunter2" in text for text in told.results), (
+    "what the server blurts out is cut before the model reads it"
+)
 
 # %% [markdown]
 # Next: [6. In a team: Agent Squad](6_agent_squad.ipynb)

@@ -73,7 +73,15 @@ memory = MangaMemory.open(durable=f"sqlite:///{folder}/shop.sqlite3", memories=T
 shop = Shop(memory)
 answers += [await shop.ask(user, text) for user, text in SECOND_VISIT]
 
-assert [agent for agent, _ in answers] == ["products", "products", "orders", "orders", "escalation", "orders", "products"]
+assert [agent for agent, _ in answers] == [
+    "products",
+    "products",
+    "orders",
+    "orders",
+    "escalation",
+    "orders",
+    "products",
+]
 assert answers[4][1].startswith("I have read it: Order 17 is three weeks late")
 assert answers[5][1] == "Order 17 is not yours."
 assert answers[6][1] == "Some more horror, perhaps."
@@ -89,7 +97,11 @@ for user in ("hanako", "taro"):
     print(user)
     for agent_id in ("products", "orders", "escalation"):
         manager = memory.session(ConversationScope(user, SESSION, agent_id))
-        blocks = [next(iter(block)) for message in manager.history() for block in message["content"]]
+        blocks = [
+            next(iter(block))
+            for message in manager.history()
+            for block in message["content"]
+        ]
         print(f"  {agent_id:<11} {' '.join(blocks) or 'has never spoken to this user'}")
 log = str(list(memory.session(ConversationScope("taro", SESSION, "orders")).history()))
 assert "three weeks" not in log
@@ -107,6 +119,8 @@ assert [message.role for message in seen] == ["user", "assistant"] * 5
 # side by side. To be sure that they do, each user's first turn waits here until the other one's has begun.
 
 # %%
+# Picture: Bar chart: the two turns of each user follow one another, the turns of the
+# two users overlap.
 spans, begun, both = [], {}, asyncio.Event()
 
 
@@ -120,26 +134,62 @@ def slow(scope):
         await asyncio.wait_for(both.wait(), 20)
 
     def reply(messages):
-        spans.append((scope.user_id, messages[-1]["content"][0]["text"], begun[scope.user_id], time.perf_counter()))
+        spans.append(
+            (
+                scope.user_id,
+                messages[-1]["content"][0]["text"],
+                begun[scope.user_id],
+                time.perf_counter(),
+            )
+        )
         return "Noted."
 
-    agent = Agent(model=ScriptedModel(reply, delay=0.3), callback_handler=None, **memory.agent_kwargs(**vars(scope)))
+    agent = Agent(
+        model=ScriptedModel(reply, delay=0.3),
+        callback_handler=None,
+        **memory.agent_kwargs(**vars(scope)),
+    )
     agent.add_hook(begin_turn, BeforeModelCallEvent)
     return agent
 
 
 squad = AgentSquad(storage=SessionChatStorage(memory), classifier=KeywordClassifier())
-squad.add_agent(SessionStrandsAgent(AgentOptions(name="Products", description="titles"), slow, hot=memory.hot))
+squad.add_agent(
+    SessionStrandsAgent(
+        AgentOptions(name="Products", description="titles"), slow, hot=memory.hot
+    )
+)
 begin = time.perf_counter()
 await asyncio.gather(
-    *(squad.route_request(f"message {number}", user, "all-at-once") for number in (1, 2) for user in ("hanako", "taro"))
+    *(
+        squad.route_request(f"message {number}", user, "all-at-once")
+        for number in (1, 2)
+        for user in ("hanako", "taro")
+    )
 )
 
 figure, axes = plt.subplots(figsize=(8, 2.4), layout="constrained")
 for user, text, start, end in spans:
-    axes.barh(user, end - start, left=start - begin, edgecolor="white", color="tab:blue" if "1" in text else "tab:cyan")
-    axes.text((start + end) / 2 - begin, user, text, ha="center", va="center", color="white", fontsize=8)
-axes.set(xlabel="seconds", title="Turns of one conversation follow one another, those of two users overlap")
+    axes.barh(
+        user,
+        end - start,
+        left=start - begin,
+        edgecolor="white",
+        color="tab:blue" if "1" in text else "tab:cyan",
+    )
+    axes.text(
+        (start + end) / 2 - begin,
+        user,
+        text,
+        ha="center",
+        va="center",
+        color="white",
+        fontsize=8,
+    )
+axes.set(
+    xlabel="seconds",
+    title="Turns of one conversation follow one another, those of two users overlap",
+)
 plt.show()
 
 # %%
@@ -147,11 +197,20 @@ for user in ("hanako", "taro"):
     first, second = (span for span in spans if span[0] == user)
     assert first[3] <= second[2], "never two turns of one conversation at a time"
     assert {first[1], second[1]} == {"message 1", "message 2"}
-    log = list(memory.session(ConversationScope(user, "all-at-once", "products")).history())
-    assert [message["role"] for message in log] == ["user", "assistant"] * 2, "their messages do not mix"
-    assert [message["content"][0]["text"] for message in log[::2]] == [first[1], second[1]]
+    log = list(
+        memory.session(ConversationScope(user, "all-at-once", "products")).history()
+    )
+    assert [message["role"] for message in log] == ["user", "assistant"] * 2, (
+        "their messages do not mix"
+    )
+    assert [message["content"][0]["text"] for message in log[::2]] == [
+        first[1],
+        second[1],
+    ]
 (_, _, begun_a, ended_a), (_, _, begun_b, ended_b) = spans[:2]
-assert max(begun_a, begun_b) < min(ended_a, ended_b), "different conversations run side by side"
+assert max(begun_a, begun_b) < min(ended_a, ended_b), (
+    "different conversations run side by side"
+)
 memory.close()
 
 # %% [markdown]

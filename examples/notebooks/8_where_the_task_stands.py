@@ -56,7 +56,9 @@ memory = MangaMemory.open(
 
 # %%
 REORDER = [
-    DialogueSlot(name="volume", question="Which volume would you like?", entity="volume"),
+    DialogueSlot(
+        name="volume", question="Which volume would you like?", entity="volume"
+    ),
     DialogueSlot(name="order", question="Which order was it?", entity="order_id"),
 ]
 
@@ -103,9 +105,13 @@ state.goals.set("reorder a volume for a friend")
 
 # %%
 def received(model):
-    blocks = [block for message in model.requests[-1].messages for block in message["content"]]
+    blocks = [
+        block for message in model.requests[-1].messages for block in message["content"]
+    ]
     states = [b["text"] for b in blocks if "<conversation_state>" in b.get("text", "")]
-    return states[-1].split("<conversation_state>\n")[1].split("</conversation_state>")[0]
+    return (
+        states[-1].split("<conversation_state>\n")[1].split("</conversation_state>")[0]
+    )
 
 
 turns = [
@@ -121,7 +127,9 @@ for text in turns:
     agent(text)
     layer = state.dialogue.layer
     phases.append(str(layer.phase))
-    filled.append([name for name, slot in layer.slots.items() if slot.value is not None])
+    filled.append(
+        [name for name, slot in layer.slots.items() if slot.value is not None]
+    )
     texts.append(received(model))
     known = {name: slot.value for name, slot in layer.slots.items()}
     print(f"{text:<52} {layer.phase:<17} {known}")
@@ -135,12 +143,21 @@ assert filled[-1] == ["volume", "order"]
 assert "Goal: reorder a volume for a friend" in texts[3]
 
 # %%
+# Picture: Step chart: the phases of six turns go from greeting through slot filling
+# and follow-up to farewell; both slots are filled from turn 4 on.
 ORDER = ["greeting", "intent_detection", "slot_filling", "follow_up", "farewell"]
 figure, axes = plt.subplots(figsize=(9, 3), layout="constrained")
-axes.step(range(1, 7), [ORDER.index(phase) for phase in phases], where="mid", marker="o")
+axes.step(
+    range(1, 7), [ORDER.index(phase) for phase in phases], where="mid", marker="o"
+)
 for number, names in enumerate(filled, 1):
     label = f"{len(names)} of 2 slots" if number > 1 else ""
-    axes.annotate(label, (number, ORDER.index(phases[number - 1])), (0, 8), textcoords="offset points")
+    axes.annotate(
+        label,
+        (number, ORDER.index(phases[number - 1])),
+        (0, 8),
+        textcoords="offset points",
+    )
 axes.set(
     xlabel="turn",
     yticks=range(5),
@@ -166,7 +183,9 @@ def slow_stock(title: str) -> str:
     return "3 copies"
 
 
-hurried = ScriptedModel([call(1, "slow_stock", title="Monster"), "Three copies are left."])
+hurried = ScriptedModel(
+    [call(1, "slow_stock", title="Monster"), "Three copies are left."]
+)
 agent = memory.agent(
     hurried,
     user_id="keiko",

@@ -53,7 +53,14 @@ logging.disable(logging.WARNING)
 @tool
 def stock(warehouse: str) -> str:
     """Return the stock of a warehouse."""
-    rows = [{"asin": f"B07X{number:04}", "copies": number % 7, "shelf": f"{warehouse}-{number}"} for number in range(40)]
+    rows = [
+        {
+            "asin": f"B07X{number:04}",
+            "copies": number % 7,
+            "shelf": f"{warehouse}-{number}",
+        }
+        for number in range(40)
+    ]
     return json.dumps(rows)
 
 
@@ -73,9 +80,15 @@ def reply(messages):
     if "Thank you" in last[-1]["text"]:
         return "You're welcome!"
     if "warehouse" not in last[-1]["text"]:
-        return "I have noted the series of this reader, and will look for its next volume."
+        return (
+            "I have noted the series of this reader, and will look for its next volume."
+        )
     name = last[-1]["text"].split()[-1].rstrip("?")
-    use = {"toolUseId": f"call-{len(messages)}", "name": "stock", "input": {"warehouse": name}}
+    use = {
+        "toolUseId": f"call-{len(messages)}",
+        "name": "stock",
+        "input": {"warehouse": name},
+    }
     return [{"toolUse": use}]
 
 
@@ -103,7 +116,11 @@ for number in range(60):
         freed.setdefault(name, []).append(stage.freed)
 
 # %%
-figure, (above, below) = plt.subplots(2, 1, figsize=(9, 5), sharex=True, layout="constrained")
+# Picture: Two charts: requests of 60 turns stay below the window, because stages
+# start at two thirds of it; micro-compaction freed most tokens, summaries some.
+figure, (above, below) = plt.subplots(
+    2, 1, figsize=(9, 5), sharex=True, layout="constrained"
+)
 turns = range(1, 61)
 above.plot(turns, tokens, marker=".")
 above.axhline(8_000, color="tab:red", linestyle="--")
@@ -111,17 +128,23 @@ above.axhline(manager.thresholds(agent).trigger, color="tab:orange", linestyle="
 above.set(
     ylabel="tokens",
     ylim=(0, 8_800),
-    title="Size of each turn's last request; the window (red), and the size that starts the stages (orange)",
+    title="Size of each turn's last request; the window (red), "
+    "and the size that starts the stages (orange)",
 )
 for name, values in freed.items():
     below.step(turns, values, where="mid", label=name)
-below.set(xlabel="turn", ylabel="tokens", title="Tokens that each stage has freed so far")
+below.set(
+    xlabel="turn", ylabel="tokens", title="Tokens that each stage has freed so far"
+)
 below.legend(fontsize=8)
 plt.show()
 
 # %%
 for name, stage in manager.stats().stages.items():
-    print(f"{name:<24} tried {stage.runs:>2} times, enough {stage.enough:>2}, freed {stage.freed:>6,}")
+    print(
+        f"{name:<24} tried {stage.runs:>2} times, enough {stage.enough:>2}, "
+        f"freed {stage.freed:>6,}"
+    )
 assert max(tokens) < 8_000
 assert sum(stage.freed for stage in manager.stats().stages.values()) > 0
 
@@ -131,7 +154,12 @@ assert sum(stage.freed for stage in manager.stats().stages.values()) > 0
 # A truncated result keeps its keys and identifiers, and names the tool that returns the rest.
 
 # %%
-results = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+results = [
+    block["toolResult"]
+    for message in agent.messages
+    for block in message["content"]
+    if "toolResult" in block
+]
 shortest = min(results, key=lambda result: len(str(result["content"])))
 print(str(shortest["content"])[:300])
 again = agent.tool.read_tool_result(tool_use_id=shortest["toolUseId"])
@@ -146,7 +174,9 @@ assert len(str(again["content"])) > len(str(shortest["content"]))
 
 # %%
 folder = Path(tempfile.mkdtemp())
-(folder / "AGENT.md").write_text("Answer in at most two sentences.\nPrices include tax.\n")
+(folder / "AGENT.md").write_text(
+    "Answer in at most two sentences.\nPrices include tax.\n"
+)
 (folder / "MEMORY.md").write_text("The shop is closed on Wednesdays.\n")
 
 greeter = ScriptedModel(["We are closed on Wednesdays."])

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "examples/notebooks").glob("*.py"))
 NOTEBOOKS = [source.with_suffix(".ipynb") for source in SOURCES]
 MOST_BYTES = 150_000
+MOST_COLUMNS = 88
 
 
 def read(notebook: Path) -> Any:
@@ -58,3 +59,16 @@ def test_it_shows_pictures_and_texts_and_is_small(notebook: Path) -> None:
     texts = "".join(output.get("text", "") for output in outputs)
     assert texts
     assert not re.search(r"/(?:tmp|root|home|var)/", texts), "a path of the machine that ran it"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_its_code_fits_on_a_page_and_its_pictures_have_alternative_texts(notebook: Path) -> None:
+    cells = [cell for cell in read(notebook).cells if cell.cell_type == "code"]
+    assert [line for cell in cells for line in cell.source.splitlines() if len(line) > MOST_COLUMNS] == []
+    for cell in cells:
+        for output in cell.outputs:
+            if "image/png" in output.get("data", {}):
+                text = output.metadata["image/png"]["alt"]
+                assert len(text) > 50
+                assert cell.source.startswith("# Picture: " + text[:60])
+                assert cell.metadata["mystnb"]["image"]["alt"] == text
