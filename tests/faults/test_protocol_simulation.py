@@ -25,6 +25,7 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("restored", 1493),
         ("restored", 5034),
         ("restored", 100249),
+        ("restored", 105857),
         ("redacts", 2003),
         ("everything", 2030),
         ("everything", 2109),

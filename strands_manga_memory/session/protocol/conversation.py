@@ -136,6 +136,9 @@ class Conversation:
                 found = durable.with_unlisted_turns(found)
             self._take_in(found)
             self.local.note_head(found)
+            if unproven := self.local.unproven:
+                incarnation = self.local.base.incarnation
+                self.local.cut_lost(unproven, durable.get_turns(incarnation, unproven), incarnation)
             return found
 
     def complete(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -356,6 +356,38 @@ class LocalCopy:
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
+
+    @property
+    def unproven(self) -> dict[TurnKey, int]:
+        """Turns of the window with messages that neither the head lists nor this process holds, with the number of the others."""
+        with self.lock:
+            base, head = self.base, self.head_copy
+            listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
+            held = {key: len(base.turns[key].messages) if key in base.turns else 0 for key in base.lacking - self.own.keys()}
+            known = {key: max(length, listed.get(key, 0)) for key, length in held.items()}
+            return {key: length for key, length in known.items() if length < base.seen.get(key, 0)}
+
+    def cut_lost(self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int) -> None:
+        """Cut messages from the window that a restored table has lost. A join brings them back if another holder has them.
+
+        Args:
+            unproven: The turns that were looked for in the log.
+            found: The turns that the log has.
+            incarnation: The incarnation of the log.
+        """
+        with self.lock:
+            self.add_turns(found, incarnation)
+            lengths = {key: length for key, length in self.unproven.items() if key in unproven}
+            if self.base.incarnation != incarnation:
+                return
+            slots = {*self.window, *self.base.window}
+            lost = {slot for slot in slots if slot.key in lengths and slot.number >= lengths[slot.key]}
+            seen = {key: length for key, length in {**self.base.seen, **lengths}.items() if length}
+            window = tuple(slot for slot in self.base.window if slot not in lost)
+            self.base = replace(self.base, seen=seen, window=window).normalize()
+            self.window = tuple(slot for slot in self.window if slot not in lost)
+            if not lost.isdisjoint(self.view):
+                self.has_news = self.is_overruled = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
         """Take messages of the window that were read from the log."""
