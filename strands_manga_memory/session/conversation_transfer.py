@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from strands.types.content import Message
 
-from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, OvertakenError, StoreUnavailableError
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import ORCHESTRATOR
 from strands_manga_memory.session.places import Place
-from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, TRIES, Conversation
+from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
+from strands_manga_memory.session.protocol.durable_tier import next_attempt
 from strands_manga_memory.session.protocol.record import CLOSED, CONTINUES, SEEN_TURNS, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.tiers import Tiers, connect, hot_seconds
 from strands_manga_memory.stores.encoding.codec import dump, load
@@ -234,29 +235,29 @@ def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: 
         tiers: The stores.
         replaces: Whether a present incarnation is ended, as by a deletion.
     """
-    for _ in range(TRIES):
+    attempt = 0
+    while True:
         found = [hold.read_hot(touch=False)] if hold.hot is not None else []
         found += [hold.read_head()] if hold.durable is not None else []
         base = hold.local.base
         if not replaces and not base.is_empty:
             return False
         incarnation = hold.local.next_incarnation(base.incarnation, None)
-        record = replace(
-            content, version=hold.local.next_version(*found), incarnation=incarnation, carries_from=incarnation
-        ).normalize()
-        if not _put(hold, record, tiers):
-            continue
-        with hold.local.lock:
-            hold.local.begin_after(Record(version=record.version, incarnation=incarnation, carries_from=incarnation))
-            hold.local.take_in(record, {})
-        try:
-            hold.close()
-            hold.purge_ended()
-        except StoreUnavailableError:
-            if replaces:  # the hot tier may still show what was there before
-                raise
-        return True
-    raise OvertakenError(f"the conversation was written {TRIES} times by others; try again")
+        version = hold.local.next_version(*found)
+        record = replace(content, version=version, incarnation=incarnation, carries_from=incarnation).normalize()
+        if _put(hold, record, tiers):
+            break
+        attempt = next_attempt(attempt, "hot" if hold.durable is None else "durable")
+    with hold.local.lock:
+        hold.local.begin_after(Record(version=record.version, incarnation=incarnation, carries_from=incarnation))
+        hold.local.take_in(record, {})
+    try:
+        hold.close()
+        hold.purge_ended()
+    except StoreUnavailableError:
+        if replaces:  # the hot tier may still show what was there before
+            raise
+    return True
 
 
 def _put(hold: Conversation, record: Record, tiers: Tiers) -> bool:

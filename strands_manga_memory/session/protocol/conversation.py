@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
-from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record
+from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record, next_attempt
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
 from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, begins_log, ended_turns, missing_turns
-from strands_manga_memory.telemetry import COLLISION, FLUSH, note
-
-TRIES = 8
-"""Attempts of a compare-and-set before a save gives up. The changes are kept for the next save."""
+from strands_manga_memory.telemetry import FLUSH, note
 
 OPEN_SECONDS = 600.0
 """Seconds after its last message at which a turn that was not ended is moved to the log."""
@@ -193,14 +189,11 @@ class Conversation:
             return
         self._revalidate()
         with self._durable_io:
-            before = self.local.base.incarnation
-            for attempt in range(TRIES):
-                if self._flush_once(writes_hot=writes_hot):
-                    if before < self.local.base.carries_from:  # deleted meanwhile, perhaps before the last put of a turn
-                        self.durable.purge(self.local.base.carries_from)
-                    return
-                self._pause(attempt)
-        raise OvertakenError(f"the durable head was replaced {TRIES} times by others; the turns are kept")
+            before, attempt = self.local.base.incarnation, 0
+            while not self._flush_once(writes_hot=writes_hot):
+                attempt = next_attempt(attempt, "durable")
+            if before < self.local.base.carries_from:  # deleted meanwhile, perhaps before the last put of a turn
+                self.durable.purge(self.local.base.carries_from)
 
     def save_hot(self) -> bool:
         """Store the changes with one compare-and-set in the hot tier.
@@ -212,27 +205,30 @@ class Conversation:
             StoreUnavailableError: The hot tier does not answer.
         """
         self._revalidate()
-        hot = self._hot()
+        hot, attempt = self._hot(), 0
         with self._hot_io:
-            for attempt in range(TRIES):
-                begins = self.durable is not None and (hot.record is None or hot.record.is_empty)
-                if not hot.is_known or (begins and not attempt):
+            while True:
+                if not hot.is_known or (self._begins_durably and not attempt):
                     self.read_hot()  # others may have begun since it was read
-                if self.durable is not None and (hot.record is None or hot.record.is_empty):
+                if self._begins_durably:
                     return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
                 draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
                 if not draft.incarnation or (hot.record and hot.record.version[:2] == draft.version[:2]):
                     return True  # it may lack the mark that turns are logged, which the next change brings
                 if self._write_hot(draft):
                     return True
-                self._pause(attempt, "hot")
-        raise OvertakenError(f"the hot record was replaced {TRIES} times by others; the changes are kept")
+                attempt = next_attempt(attempt, "hot")
 
     def catch_up_hot(self) -> None:
         """Bring the hot tier up to date after an outage, also if there is no change to save."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
+
+    @property
+    def _begins_durably(self) -> bool:
+        record = None if self.hot is None else self.hot.record
+        return self.durable is not None and (record is None or record.is_empty)
 
     def _try_hot(self) -> bool:
         """Save in the hot tier; return False if that is away, or has no record that it could replace."""
@@ -290,7 +286,8 @@ class Conversation:
             )
             if not durable.is_known or (known is not None and writes_log):
                 self.read_head()  # a table that was restored may have no head, without which nothing may enter the log
-            for attempt in range(TRIES):
+            attempt = 0
+            while True:
                 if durable.record is None and not self.local.base.incarnation and durable.unlisted_keys(Record(incarnation=1)):
                     # A log that no head lists is left of a conversation that was lost or deleted: nothing of it may come back.
                     self.local.first_incarnation = self.local.next_incarnation(1, None)
@@ -304,19 +301,18 @@ class Conversation:
                         missing = self._put_turns(draft, missing)
                 if self._put_head(draft, head_record(draft, missing, durable.record)):
                     return
-                self._pause(attempt)
-        raise OvertakenError(f"the durable head was replaced {TRIES} times by others; the changes are kept")
+                attempt = next_attempt(attempt, "durable")
 
     def _put_head(self, draft: Record, head: Record) -> bool:
         if not self.local.note_offer(draft):
             return False
-        if self._durable().put_head(head):
-            self.local.head_copy = head
-            self.local.note_stored(replace(draft, unlogged=head.unlogged))
-            return True
-        self.local.note_refusal(draft)
-        self.read_head()
-        return False
+        if not self._durable().put_head(head):
+            self.local.note_refusal(draft)
+            self.read_head()
+            return False
+        self.local.head_copy = head
+        self.local.note_stored(replace(draft, unlogged=head.unlogged))
+        return True
 
     def _begin_in_hot(self) -> bool:
         """Begin a conversation in the hot tier; return whether that was possible.
@@ -334,11 +330,10 @@ class Conversation:
         if self.hot is None:
             return
         with self._hot_io:
-            if not self.hot.is_known or (self.hot.record is not None and not self.hot.record.is_empty):
-                return
             with self.local.lock:
                 record, head = self.local.base, self.local.head_copy
-            if record.incarnation and head is not None and head.version == record.version:
+            is_stored = record.incarnation and head is not None and head.version == record.version
+            if self.hot.is_known and self._begins_durably and is_stored:
                 self._attempt(lambda: self._write_hot(record))
 
     def _flush_once(self, *, writes_hot: bool) -> bool:
@@ -435,9 +430,9 @@ class Conversation:
             self.local.begin_after(tombstone)
 
     def _put_tombstone_durably(self, known: int) -> Record:
-        durable = self._durable()
+        durable, attempt = self._durable(), 0
         with self._durable_io:
-            for attempt in range(TRIES):
+            while True:
                 if not durable.is_known or attempt:
                     durable.read_head_to_delete()
                 if durable.record is None:  # none, or a damaged one: the log tells which incarnation ends
@@ -448,25 +443,21 @@ class Conversation:
                         self.local.head_copy = tombstone
                         self.local.begin_after(tombstone)
                     return tombstone
-                self._pause(attempt)
-        raise OvertakenError(f"the durable head was replaced {TRIES} times by others; delete again")
+                attempt = next_attempt(attempt, "durable")
 
     def _put_tombstone_in_hot(self, tombstone: Record | None, known: int) -> Record:
-        hot = self._hot()
+        hot, attempt = self._hot(), 0
         with self._hot_io:
-            for attempt in range(TRIES):
+            while True:
                 if not hot.is_known or attempt:
                     hot.read_to_delete(ttl=self._ttl(Record()))
                 found = hot.record
                 if tombstone is None or (attempt and self.durable is None):
                     tombstone = self.local.next_tombstone(known, found)
-                if found is not None and found.incarnation >= tombstone.incarnation:
+                is_there = found is not None and found.incarnation >= tombstone.incarnation
+                if is_there or self._write_tombstone(tombstone):
                     return tombstone
-                if hot.write(tombstone, ttl=self._ttl(tombstone)):
-                    self.local.hot_copy = tombstone
-                    return tombstone
-                self._pause(attempt)
-        raise OvertakenError(f"the hot record was replaced {TRIES} times by others; delete again")
+                attempt = next_attempt(attempt, "hot")
 
     def expire(self, *, unused_since: float) -> bool:
         """End the incarnation by age, if nobody has used it since; unlogged turns continue in the next one.
@@ -506,11 +497,10 @@ class Conversation:
                 self.local.head_copy = after
         if self.hot is not None:
             with self._hot_io:
-                if self.durable is None:
-                    if not self.hot.record or self.hot.record.version != base.version or not self._write_tombstone(after):
-                        return False
-                else:
+                if self.durable is not None:
                     self._attempt(lambda: self._write_tombstone(after))
+                elif not self.hot.record or self.hot.record.version != base.version or not self._write_tombstone(after):
+                    return False
         with self.local.lock:
             self.local.begin_after(after)
         return True
@@ -565,13 +555,13 @@ class Conversation:
         hot, hot_error = self._attempt(self.read_hot) if self.hot is not None else (None, None)
         head, head_error = self._attempt(self.read_head) if self.durable is not None else (None, None)
         error = hot_error or head_error
+        if any(copy and copy.incarnation for copy in (hot, head)):
+            return  # the conversation is in one tier, so it goes on
         if error is not None:
-            if any(copy and copy.incarnation for copy in (hot, head)):
-                return  # the conversation is in one tier, so it goes on
             raise error
         with self.local.lock:
             self.local.answered_at = self._clock()
-            if was_stored and base.incarnation and not any(copy and copy.incarnation for copy in (hot, head)):
+            if was_stored and base.incarnation:
                 self.local.dropped += self.local.unsaved_messages
                 self.local.begin_after(Record())
 
@@ -592,11 +582,3 @@ class Conversation:
             return call(), None
         except StoreUnavailableError as error:
             return None, error
-
-    @staticmethod
-    def _pause(attempt: int, tier: str = "durable") -> None:
-        note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
-        sleep(random.uniform(0.0, min(0.05, 0.001 * 2**attempt)))  # noqa: S311 - jitter
-
-
-sleep = time.sleep

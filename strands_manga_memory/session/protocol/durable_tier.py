@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,10 +37,13 @@ from strands_manga_memory.session.protocol.split import is_part, put_split, whol
 from strands_manga_memory.stores.encoding.codec import Codec, load, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
+from strands_manga_memory.telemetry import COLLISION, note
 
 logger = logging.getLogger(__name__)
 
-_PUT_TRIES = 8
+TRIES = 8
+"""Attempts of a compare-and-set before a save gives up. The changes are kept for the next save."""
+
 _MOST_CALLS = 20  # names of tools in a readable attribute
 
 
@@ -244,18 +248,14 @@ class DurableTier:
             StoreUnavailableError: The outcome is unknown; the put may be repeated.
         """
         found: Item | None = None
-        merged = turn
-        for _ in range(_PUT_TRIES):
-            if self._put_turn_once(incarnation, key, merged, before=found):
-                return
+        merged, attempt = turn, 0
+        while not self._put_turn_once(incarnation, key, merged, before=found):
             found = self._table.get(*self._turn_key(incarnation, key))
-            if found is None:
-                continue
-            read = self._turn_in(found)
+            read = None if found is None else self._turn_in(found)
             merged = turn if read is None else read.merge(turn)
             if read == merged:
                 return
-        raise OvertakenError(f"a turn of the log was replaced {_PUT_TRIES} times by others")
+            attempt = next_attempt(attempt, "durable")
 
     def _put_turn_once(self, incarnation: int, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
         where = self._turn_key(incarnation, key)
@@ -392,6 +392,22 @@ class DurableTier:
 
     def _turn_key(self, incarnation: int, key: TurnKey) -> Key:
         return self._session, f"{self._prefix(incarnation)}{key}"
+
+
+def next_attempt(attempt: int, tier: str) -> int:
+    """Wait a moment after a refused compare-and-set, and return the number of the next attempt.
+
+    Raises:
+        OvertakenError: It was the last one.
+    """
+    if attempt + 1 >= TRIES:
+        raise OvertakenError(f"the {tier} record was replaced {TRIES} times by others; changes are kept, try again")
+    note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
+    sleep(random.uniform(0.0, min(0.05, 0.001 * 2**attempt)))  # noqa: S311 - jitter
+    return attempt + 1
+
+
+sleep = time.sleep
 
 
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:

@@ -359,7 +359,7 @@ class LocalCopy:
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns of the window with messages that neither the head lists nor this process holds, with the number of the others."""
+        """Turns of the window with messages that the head does not list and this process lacks, each with the number it has."""
         with self.lock:
             base, head = self.base, self.head_copy
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}

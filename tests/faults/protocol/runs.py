@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-from strands_manga_memory.session.protocol import conversation, local_copy
+from strands_manga_memory.session.protocol import conversation, durable_tier, local_copy
 from strands_manga_memory.session.protocol.local_copy import LocalCopy
 from strands_manga_memory.session.protocol.record import TurnKey
 from tests.faults.protocol.world import Op, TaskLock, World
@@ -59,7 +59,7 @@ def simulated(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (conversation, local_copy):
             stack.enter_context(mock.patch.object(module, "new_lock", side_effect=lambda: TaskLock(world)))
-        stack.enter_context(mock.patch.object(conversation, "sleep", side_effect=lambda seconds: world.pause()))
+        stack.enter_context(mock.patch.object(durable_tier, "sleep", side_effect=lambda seconds: world.pause()))
         stack.enter_context(
             mock.patch.object(secrets, "token_hex", lambda size: f"{numbers.getrandbits(8 * size):0{2 * size}x}")
         )
