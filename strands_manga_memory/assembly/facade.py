@@ -335,9 +335,9 @@ class MangaMemory:
     def _profile_cache(self, user_id: str, tenant: str | None) -> memory.ProfileCache:
         # With a hot tier of this process alone, a local table has other processes' changes at each model call.
         # A table over the network is not read on the way to a model.
-        is_shared = self.hot.survives_process or not isinstance(self.memories, SQLiteTable)
-        view = self.user(user_id, tenant=tenant).table_view(shared=is_shared)
-        return memory.ProfileCache(self._stores["hot"], user_id=user_id, tenant=tenant, table=view, **self._memory_options)
+        reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
+        options = {**self._memory_options, "log": self.user(user_id, tenant=tenant).preference_log}
+        return memory.ProfileCache(self._stores["hot"], user_id=user_id, tenant=tenant, reads_revision=reads, **options)
 
     def _memory_table(self) -> Table:
         if self.memories is None:

@@ -23,7 +23,6 @@ from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile, MemoryCache
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
-from strands_manga_memory.memory.preferences.profile_cache import TableView
 from strands_manga_memory.memory.profiles import ProfileReader, ProfileSource
 from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
 from strands_manga_memory.messages.tokens import estimate_tokens
@@ -326,15 +325,10 @@ class UserMemoryStore(MemoryStore):
         """
         return self._changes.retract(message_id, session_id, at)
 
-    def table_view(self, *, shared: bool) -> TableView:
-        """Return the table reads for a ``ProfileCache`` of this user. ``shared``: other processes use the same hot tier."""
-        log = PreferenceLog(self.partition)
-
-        def erased_at() -> float:
-            marker = self.partition.erased()
-            return 0.0 if marker is None else float(marker.get("at") or 0.0)
-
-        return TableView(None if shared else log.revision, lambda: log.removals().all, erased_at, self.partition.clock)
+    @property
+    def preference_log(self) -> PreferenceLog:
+        """Log of the user's statements in the table, for a ``ProfileCache``."""
+        return PreferenceLog(self.partition)
 
     def drop_snapshot(self) -> None:
         """Drop the snapshot after a change elsewhere, so that the next search reads the memories."""

@@ -20,6 +20,7 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummarySizes, SummaryTrigger
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.messages.injection import BLOCKS, escape_line, escape_own_tags, escape_tags
 from strands_manga_memory.squad.handoff import Handoff
 from strands_manga_memory.state import DialogueSlot
@@ -107,7 +108,7 @@ def test_preferences_overrides_and_earlier_sessions(memory: MangaMemory, tag: st
     agent = agent_of(memory, model)
     cache = memory._profile_cache("u1", None)
     for attack in attacks(tag):
-        cache.prefer(f"genre {attack[:40]}", attack)
+        cache.hear([Preference(f"genre {attack[:40]}", attack)])
     agent("hello")
     block = told(model, tag)
     assert ORDER[:20] in block  # it is told, as data

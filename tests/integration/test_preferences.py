@@ -37,6 +37,7 @@ from strands_manga_memory.memory import (
     TableProfileSource,
 )
 from strands_manga_memory.memory.memory_context import AgentContext
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.stores.writer import shared_writer
@@ -342,6 +343,10 @@ def cache(hot: Any, **named: Any) -> ProfileCache:
     return ProfileCache(hot, user_id="u1", **named)
 
 
+def say(device: ProfileCache, slot: str, value: str) -> None:
+    device.hear([Preference(slot, value)])
+
+
 def test_a_context_is_read_once_and_then_comes_from_the_hot_tier(hot: Any) -> None:
     reads: list[int] = []
 
@@ -352,7 +357,7 @@ def test_a_context_is_read_once_and_then_comes_from_the_hot_tier(hot: Any) -> No
     assert cache(hot).load(read).context == AgentContext("- genre: horror", "history")
     assert cache(hot).load(read).context == AgentContext("- genre: horror", "history")
     assert len(reads) == 1
-    cache(hot).invalidate()
+    HotProfile(hot, OWNER).publish(drops_context=True)
     cache(hot).load(read)
     assert len(reads) == 2
 
@@ -361,11 +366,11 @@ def test_another_device_sees_a_preference_at_once(hot: Any) -> None:
     here, there = cache(hot), cache(hot)
     for device in (here, there):
         device.load(lambda: AgentContext("- genre: horror", ""))
-    here.prefer("genre", "romance")
+    say(here, "genre", "romance")
     assert there.refresh()
     assert there.cached.overrides == {"genre": "romance"}
     assert there.cached.context.preferences == "- genre: horror"
-    there.prefer("genre", "comedy")
+    say(there, "genre", "comedy")
     assert here.refresh()
     assert not here.refresh()
     assert here.cached.overrides == {"genre": "comedy"}
@@ -373,7 +378,7 @@ def test_another_device_sees_a_preference_at_once(hot: Any) -> None:
 
 def test_devices_that_write_at_once_lose_nothing(hot: Any) -> None:
     devices = [cache(hot) for _ in range(8)]
-    threads = [threading.Thread(target=device.prefer, args=(f"key {n}", "x")) for n, device in enumerate(devices)]
+    threads = [threading.Thread(target=say, args=(device, f"key {n}", "x")) for n, device in enumerate(devices)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -389,7 +394,7 @@ def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_la
     here = cache(faulty, clock=clock)
     faulty.down = True
     assert here.load(lambda: AgentContext("- a: b", "")).context.preferences == "- a: b"
-    here.prefer("genre", "romance")
+    say(here, "genre", "romance")
     assert here.cached.overrides == {"genre": "romance"}
     faulty.down = False
     clock.advance(10)
@@ -399,10 +404,10 @@ def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_la
 
 def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any) -> None:
     here = cache(hot)
-    here.prefer("genre", "romance")
-    cache(hot).put_tombstone(ttl=1000)
+    say(here, "genre", "romance")
+    HotProfile(hot, OWNER).put_tombstone(ttl=1000)
     assert cache(hot).peek().overrides == {}
-    here.prefer("size", "large")
+    say(here, "size", "large")
     assert cache(hot).peek().overrides == {"size": "large"}
 
 

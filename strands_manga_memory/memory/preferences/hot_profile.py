@@ -32,11 +32,6 @@ def cache_name(owner: Owner) -> str:
     return f"profile/{owner.partition}/cache"
 
 
-def is_cache(name: str) -> bool:
-    """Return whether a key in the hot tier is that of a user's cache."""
-    return name.startswith("profile/") and name.endswith("/cache") and name.count("/") == 2
-
-
 @dataclass(frozen=True)
 class CacheLookup:
     """Result of a look-up in the hot tier: the memories, or None, and epoch and version of the record."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.language.preferences import Preference, canonical_value, slot_for_key, split_values
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
 from strands_manga_memory.memory.preferences.statements import (
+    LoggedChanges,
+    PreferenceChange,
     Removal,
     SlotState,
     Statement,
+    VoidedTimes,
     fold,
     latest_removals,
-    merged,
     message_digest,
-    valid,
 )
 from strands_manga_memory.memory.records import (
     CHANGES,
@@ -47,38 +48,6 @@ _NOTE_SECONDS = 90 * DAY
 """Seconds that a retraction or deletion is stored; longer than the time until any session is finalized."""
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
 _SOURCES, _SET = "sources", "set"
-
-
-@dataclass(frozen=True)
-class LoggedChanges:
-    """Content of the item ``~changes``.
-
-    Attributes:
-        statements: Statements of messages, in the order of their times.
-        removals: Deleted preferences.
-        revision: Changed by each change that live agents must read.
-    """
-
-    statements: tuple[Statement, ...] = ()
-    removals: tuple[Removal, ...] = ()
-    revision: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreferenceChange:
-    """Change of a user's preferences.
-
-    Attributes:
-        statements: New statements of messages.
-        removals: Deleted preferences, or retracted messages.
-        record: Preference that was set directly, or None.
-        dropped: Id of the deleted record, or None.
-    """
-
-    statements: Sequence[Statement] = ()
-    removals: Sequence[Removal] = ()
-    record: MemoryRecord | None = None
-    dropped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,32 +87,7 @@ class _State:
     item: Item | None
     logged: LoggedChanges
     erased: Item | None
-    notes: Mapping[str, float]
-
-    def is_over(self, statement: Statement) -> bool:
-        """Return whether a statement is older than an erasure or than the retraction of its message."""
-        retracted_at = self.notes.get(note_id(statement.message_id or ""), -math.inf)
-        return statement.at <= max(erased_at(self.erased), retracted_at)
-
-    def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the statements that may be stored."""
-        return tuple(each for each in valid(statements, self.logged.removals) if not self.is_over(each))
-
-    def after(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the log after a change; None if nothing changes."""
-        logged = self.logged
-        removals = [each for each in change.removals if each.at > erased_at(self.erased)]
-        statements = merged(valid(logged.statements, removals), self.admit(change.statements))
-        is_changed = statements != logged.statements
-        if not (is_changed or removals or change.record or change.dropped):
-            return None
-        deleted = [each for each in removals if not each.message]
-        is_read = change.record or deleted or (removals and is_changed)
-        return LoggedChanges(
-            statements,
-            latest_removals([*logged.removals, *deleted]),
-            uuid.uuid4().hex if is_read else logged.revision,
-        )
+    voided: VoidedTimes
 
 
 @dataclass(frozen=True)
@@ -174,6 +118,15 @@ class PreferenceLog:
     def __init__(self, partition: UserPartition, *, importance: float = RETENTION[MemoryType.PREFERENCE].importance) -> None:
         self._partition = partition
         self._importance = importance
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds since 1970."""
+        return self._partition.clock
+
+    def erased_at(self) -> float:
+        """Return the time of the user's last erasure, in seconds since 1970; before all times if there was none."""
+        return erased_at(self._partition.erased())
 
     def revision(self) -> str:
         """Return the current revision, which an erasure changes, too; empty before the first change."""
@@ -206,7 +159,7 @@ class PreferenceLog:
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
         """Return the statements that may be stored, and the current erasure marker."""
         state = self._state(statements)
-        return state.admit(statements), state.erased
+        return state.logged.admit(statements, state.voided), state.erased
 
     def set(self, record: MemoryRecord) -> CommittedChange:
         """Set the value of a slot, overriding earlier statements."""
@@ -254,7 +207,7 @@ class PreferenceLog:
 
         def attempt() -> CommittedChange | None:
             state = self._state(change.statements)
-            after = state.after(change)
+            after = state.logged.after(change, state.voided)
             if after is None or not (isinstance(guard, str) or state.erased == guard):
                 return CommittedChange(removals=change.removals)
             changed: dict[str, MemoryRecord | None] = {}
@@ -276,12 +229,11 @@ class PreferenceLog:
     def _state(self, statements: Iterable[Statement]) -> _State:
         owner = self._partition.owner
         changes, erased = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
-        messages = dict.fromkeys(each.message_id for each in statements if each.message_id)
-        noted = [(owner.changes_partition, note_id(each)) for each in messages]
-        found = self._partition.table.batch_get([changes, erased, *noted])
-        notes = {key[1]: float(row.get("at") or 0.0) for key in noted if (row := found.get(key)) is not None}
-        item = found.get(changes)
-        return _State(item, self._logged(item), found.get(erased), notes)
+        noted = {each.message_id: (owner.changes_partition, note_id(each.message_id)) for each in statements if each.message_id}
+        found = self._partition.table.batch_get([changes, erased, *noted.values()])
+        retracted = {id_: float(found[key].get("at") or 0.0) for id_, key in noted.items() if key in found}
+        item, marker = found.get(changes), found.get(erased)
+        return _State(item, self._logged(item), marker, VoidedTimes(erased_at(marker), retracted))
 
     def _changed_records(
         self, stored: _StoredPreferences, statements: Sequence[Statement], change: PreferenceChange

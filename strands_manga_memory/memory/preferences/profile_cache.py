@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.preferences import Preference, slot_for_key
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.memory_context import AgentContext
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import TTL, HotProfile, ProfileState
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.preferences.statements import (
     Removal,
@@ -46,23 +47,6 @@ class CachedContext:
     overrides: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TableView:
-    """Reads of the memory table that a cache needs.
-
-    Attributes:
-        revision: Returns the revision of the user's memories; None if other processes publish changes in the hot tier.
-        removals: Returns the removals of preferences and messages.
-        erased_at: Returns the time of the user's last erasure, in seconds since 1970; 0.0: never.
-        clock: Seconds since 1970.
-    """
-
-    revision: Callable[[], str] | None = None
-    removals: Callable[[], tuple[Removal, ...]] = tuple
-    erased_at: Callable[[], float] = float
-    clock: Callable[[], float] = time.time
-
-
 class ProfileCache:
     """Context of one user in the hot tier, shared by all devices and workers.
 
@@ -79,7 +63,9 @@ class ProfileCache:
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
         codec: Codec of the fields in the hot tier.
         clock: Monotonic seconds, for the health of the tier.
-        table: Reads of the memory table. Default: none.
+        log: Log of the user's statements in the memory table; None: there is none.
+        reads_revision: Whether to compare the log's revision at each refresh, because other processes that change the table
+            use another hot tier. Default False.
 
     Attributes:
         writer: Runs the background work of the cache under the key ``lane``. All caches of the user in the process share the
@@ -100,7 +86,8 @@ class ProfileCache:
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.monotonic,
-        table: TableView | None = None,
+        log: PreferenceLog | None = None,
+        reads_revision: bool = False,
     ) -> None:
         if not ttl > 0:
             raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
@@ -109,14 +96,16 @@ class ProfileCache:
         self._outbox = outbox
         self._ttl = ttl
         self._pii = pii or PiiPolicy()
-        self._table = table or TableView()
+        self._log = log
+        self._reads_revision = reads_revision and log is not None
+        self._clock = time.time if log is None else log.clock
         self.writer = shared_writer(hot, None)
         self.lane = ("profile", self._owner)
         self._health = TierHealth(clock=clock)
         self._lock = threading.Lock()
         self._read_context: Callable[[], AgentContext] | None = None
         self._memories_changed: Callable[..., None] = lambda **_: None
-        self._void_before = 0.0
+        self._void_before = -math.inf
         self._unsaved: list[Statement] = []
         self._take(ProfileState(), AgentContext())
 
@@ -148,18 +137,6 @@ class ProfileCache:
             self._load(state)
         return self.cached
 
-    def prefer(self, key: str, value: str, *, session_id: str | None = None) -> None:
-        """Store a preference that is stated now; see ``hear``.
-
-        Raises:
-            ValueError: Key or value are empty.
-            PersonalDataError: The policy refuses the preference.
-        """
-        filled("key", key)
-        filled("value", value)
-        self._clean(value)
-        self.hear([Preference(slot_for_key(key), value)], session_id=session_id)
-
     def hear(
         self,
         preferences: Sequence[Preference],
@@ -178,7 +155,7 @@ class ProfileCache:
             session_id: Session of the message.
             at: Time of the message, in seconds since 1970. Default: now.
         """
-        at = self._table.clock() if at is None else at
+        at = self._clock() if at is None else at
         kept = []
         for each in preferences:
             try:
@@ -231,17 +208,6 @@ class ProfileCache:
         state = self._read() or ProfileState()
         return CachedContext(state.context or AgentContext(), _values(recent(state.statements, state.removals)))
 
-    def invalidate(self) -> None:
-        """Make the next session start read the memories from the table. Overrides stay."""
-        self._profile.publish(drops_context=True)
-
-    def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the cache by a tombstone that exists for ``ttl`` seconds; return its epoch."""
-        with self._lock:
-            self._unsaved = []
-            self._take(ProfileState(), AgentContext())
-        return self._profile.put_tombstone(ttl=ttl)
-
     # Inside
 
     def _clean(self, text: str) -> str:
@@ -264,14 +230,14 @@ class ProfileCache:
         """Return whether a context of the hot tier may be used. Its age bounds the effect of an unpublished removal."""
         if context is None:
             return False
-        return context.read_at is None or self._table.clock() - context.read_at < self._ttl
+        return context.read_at is None or self._clock() - context.read_at < self._ttl
 
     def _followed(self, state: ProfileState) -> ProfileState:
         """Return the record after changes that other processes made only in the table, because they share no hot tier."""
-        if self._table.revision is None or not state.exists or (revision := self._table.revision()) == state.revision:
+        log = self._log if self._reads_revision and state.exists else None
+        if log is None or (revision := log.revision()) == state.revision:
             return state
-
-        known, erased_at = self._table.removals(), self._table.erased_at()
+        known, erased_at = log.removals().all, log.erased_at()
 
         def changed(state: ProfileState) -> ProfileState | None:
             if not state.exists:
@@ -284,7 +250,7 @@ class ProfileCache:
 
     def _reload(self, state: ProfileState) -> None:
         """Drop the context and read a new one. After an erasure, drop earlier statements, too."""
-        is_erased = self._table.revision is not None or state.is_erased or state.epoch > max(1, self._state.epoch)
+        is_erased = self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
         with self._lock:
             self._take(replace(state, removed=""), AgentContext())
         if is_erased:
@@ -302,7 +268,7 @@ class ProfileCache:
     def _load(self, state: ProfileState | None) -> None:
         """Read the context from the table, and store it in the hot tier unless the record changed meanwhile."""
         assert self._read_context is not None  # noqa: S101 - load has set it
-        revision = self._table.revision() if self._table.revision is not None else ""
+        revision = self._log.revision() if self._log is not None and self._reads_revision else ""
         context = self._read_context()
         with self._lock:
             self._take(replace(state or ProfileState(), removed=""), context)
@@ -352,7 +318,7 @@ class ProfileCache:
             self._take(stored if is_same else replace(known, statements=stored.statements), self._context)
 
     def _drop_erased(self) -> None:
-        erased_at = self._table.erased_at()
+        erased_at = -math.inf if self._log is None else self._log.erased_at()
         with self._lock:
             self._void_before = max(self._void_before, erased_at)
             self._unsaved = [each for each in self._unsaved if each.at > self._void_before]

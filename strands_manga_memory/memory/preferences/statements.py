@@ -1,10 +1,12 @@
-"""Statements of preferences with the times of their messages, and removals that void them. Pure."""
+"""Statements of preferences with the times of their messages, removals that void them, and changes of the log. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.language.preferences import (
@@ -15,7 +17,7 @@ from strands_manga_memory.language.preferences import (
     canonical_value,
     split_values,
 )
-from strands_manga_memory.memory.records import content_key
+from strands_manga_memory.memory.records import MemoryRecord, content_key
 
 MOST_RECENT = 30
 """Most recent statements that the hot tier stores."""
@@ -203,6 +205,71 @@ def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statem
     latest = sorted(of_slot, key=lambda slot: of_slot[slot][-1].at)[-MOST_SLOTS:]
     kept = {id(each) for slot in latest for each in of_slot[slot][-_MOST_OF_A_SLOT:]}
     return tuple(each for each in rows if id(each) in kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceChange:
+    """Change of a user's preferences.
+
+    Attributes:
+        statements: New statements of messages.
+        removals: Deleted preferences, or retracted messages.
+        record: Preference that was set directly, or None.
+        dropped: Id of the deleted record, or None.
+    """
+
+    statements: Sequence[Statement] = ()
+    removals: Sequence[Removal] = ()
+    record: MemoryRecord | None = None
+    dropped: str | None = None
+
+
+@dataclass(frozen=True)
+class VoidedTimes:
+    """Times, in seconds since 1970, up to which statements do not count.
+
+    Attributes:
+        erased_at: Time of the user's last erasure; before all times if there was none.
+        retracted_at: Times of retractions, by message id.
+    """
+
+    erased_at: float = -math.inf
+    retracted_at: Mapping[str, float] = field(default_factory=dict)
+
+    def voids(self, statement: Statement) -> bool:
+        """Return whether a statement does not count."""
+        return statement.at <= max(self.erased_at, self.retracted_at.get(statement.message_id or "", -math.inf))
+
+
+@dataclass(frozen=True)
+class LoggedChanges:
+    """Statements and deletions of a user. The order in which changes arrive does not matter, only the times of messages.
+
+    Attributes:
+        statements: Statements of messages, in the order of their times.
+        removals: Deleted preferences.
+        revision: Changed by each change that live agents must read.
+    """
+
+    statements: tuple[Statement, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    revision: str = ""
+
+    def admit(self, statements: Iterable[Statement], voided: VoidedTimes) -> tuple[Statement, ...]:
+        """Return the statements that were not deleted, retracted or made before an erasure."""
+        return tuple(each for each in valid(statements, self.removals) if not voided.voids(each))
+
+    def after(self, change: PreferenceChange, voided: VoidedTimes) -> LoggedChanges | None:
+        """Return the log after a change; None if nothing changes."""
+        removals = [each for each in change.removals if each.at > voided.erased_at]
+        statements = merged(valid(self.statements, removals), self.admit(change.statements, voided))
+        is_changed = statements != self.statements
+        if not (is_changed or removals or change.record or change.dropped):
+            return None
+        deleted = [each for each in removals if not each.message]
+        is_read = change.record or deleted or (removals and is_changed)
+        revision = uuid.uuid4().hex if is_read else self.revision
+        return LoggedChanges(statements, latest_removals([*self.removals, *deleted]), revision)
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
