@@ -162,7 +162,8 @@ results = [
 ]
 shortest = min(results, key=lambda result: len(str(result["content"])))
 print(str(shortest["content"])[:300])
-again = agent.tool.read_tool_result(tool_use_id=shortest["toolUseId"])
+name = shortest["content"][0]["text"].partition("read_cut_message('")[2][:8]
+again = agent.tool.read_cut_message(name=name)
 print(len(str(again["content"])), "characters were read again")
 assert len(str(again["content"])) > len(str(shortest["content"]))
 

@@ -16,9 +16,9 @@ from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.copying import Template
 from strands_manga_memory.conversation.features import same_objects
-from strands_manga_memory.conversation.full_texts import TOOL_NAME, FullTextArchive, result_keys
+from strands_manga_memory.conversation.full_texts import FullTextArchive
 from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager, history_manager_of
-from strands_manga_memory.conversation.message_truncation import cap_of, media_of, result_text, results_of
+from strands_manga_memory.conversation.message_truncation import cap_of, name_of, result_text, results_of, truncate_result
 from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.stacked_manager import StackedConversationManager
@@ -27,7 +27,7 @@ from strands_manga_memory.conversation.summarizing import VerifiedSummarizingCon
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
 from strands_manga_memory.conversation.token_counter import tokens_of
-from strands_manga_memory.conversation.truncation import truncate_text
+from strands_manga_memory.conversation.truncation import LEAST_WITH_NAME
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids, turns
 from strands_manga_memory.stores.encoding.values import as_json
 
@@ -87,7 +87,7 @@ class Stage(Protocol):
 class ToolResultCap:
     """Truncates the tool results of each message, recent ones too, to a number of characters that they share.
 
-    They are truncated by their form; the full text can be read with the tool ``read_tool_result``.
+    They are truncated by their form; the full text can be read with the tool ``read_cut_message``.
 
     Args:
         characters: Most characters of all results in a message. Default 10,000.
@@ -208,37 +208,28 @@ def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
     """Truncate the tool results before a position; return None if none was over its limit."""
-    history = list(compaction.messages)
-    excess, found = compaction.excess, False
-    for at, message in enumerate(history[:until]):
+    excess, cut = compaction.excess, dict[int, Message]()
+    for at, message in enumerate(compaction.messages[:until]):
         if until_enough and excess <= 0:
             break
         if tool_result_ids(message) and not is_pinned(message):
-            smaller = _capped(message, most(message), compaction.archive)
+            smaller = _capped(message, most(message))
             if smaller is not message:
                 excess -= compaction.tokens_of([message]) - compaction.tokens_of([smaller])
-                history[at], found = smaller, True
-    return history if found else None
+                cut[at] = smaller
+    compaction.archive.keep_cut(compaction.agent, compaction.messages, cut)
+    return [cut.get(at, message) for at, message in enumerate(compaction.messages)] if cut else None
 
 
-def _capped(message: Message, characters: int, archive: FullTextArchive) -> Message:
+def _capped(message: Message, characters: int) -> Message:
     """Return a message whose results have at most ``characters`` characters together; itself if it is within the limit."""
     sizes = [len(result_text(result)) for result in results_of(message)]
     if sum(sizes) <= characters:
         return message
-    cap = cap_of(sizes, sum(sizes) - characters, _FLOOR // 2)
+    cap, name = cap_of(sizes, sum(sizes) - characters, LEAST_WITH_NAME), name_of(message)
     content: list[Any] = []
-    keys = iter(result_keys(message))
     for block in message["content"]:
-        key = next(keys) if "toolResult" in block else ""
-        if not key or len(text := result_text(block["toolResult"])) <= cap:
-            content.append(block)
-            continue
-        result = block["toolResult"]
-        archive.keep(key, text)
-        note = f"\n[shortened; full text: {TOOL_NAME}(tool_use_id={key!r})]"
-        shorter = truncate_text(text.removesuffix(note), max(0, cap - len(note)), len) + note
-        content.append({**block, "toolResult": {**result, "content": [{"text": shorter}, *media_of(result)]}})
+        content += truncate_result(cast("dict[str, Any]", block), cap, len, name) if "toolResult" in block else [block]
     smaller = cast("Message", {**message, "content": content})
     return smaller if sum(len(result_text(result)) for result in results_of(smaller)) < sum(sizes) else message
 
@@ -340,7 +331,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._summarizing = summaries[0] if summaries else None
         trimmer = self._summarizing.trimmer if self._summarizing else trimmer or ImportanceWeightedConversationManager()
         super().__init__(self._summarizing or trimmer, trimmer)
-        self.archive = FullTextArchive(log)
+        if log is not None:
+            trimmer.archive.log = log
         self._stats = CompactionStats(stages={stage.name: StageStats() for stage in self.stages})
         self._prompt: tuple[Any, int] = (None, 0)
         self._waiting = 0
@@ -353,8 +345,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         super()._register(registry)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
-        if TOOL_NAME not in event.agent.tool_names:
-            event.agent.tool_registry.register_tool(self.archive.read_tool_result)
+        # At once, not with the first cut: the tools are a part of the cached prefix.
+        self.trimmer.archive.is_offered = True
+        self.trimmer.archive.offer(event.agent, ())
         self._bind(event.agent)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
@@ -474,7 +467,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
                 overflow=overflow,
                 tokens_of=self.trimmer.tokens,
                 band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
-                archive=self.archive,
+                archive=self.trimmer.archive,
             )
             stats = self._stats.stages[stage.name]
             stats.runs += 1

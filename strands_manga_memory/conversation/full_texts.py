@@ -1,4 +1,4 @@
-"""Full texts of messages and tool results that were cut in the history, and the tools that read them."""
+"""Full texts of messages that were cut in the history, and the tool that reads them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 from strands import tool
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.message_truncation import is_any_named, name_of, result_text, results_of
+from strands_manga_memory.conversation.message_truncation import is_any_named, name_of, result_text
 from strands_manga_memory.messages import spoken_text
 from strands_manga_memory.messages.injection import READER
 from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
-
-TOOL_NAME = "read_tool_result"
 
 PAGE = 4_000
 """Characters the tool returns at a time."""
@@ -28,21 +26,22 @@ MOST_CHARACTERS = 20_000_000
 
 
 class FullTextArchive:
-    """Keeps full texts by the id of their tool call, or by the name of their message, for one agent.
+    """Keeps full texts by the names of their messages, for one agent.
 
     Args:
         log: The raw messages of the conversation, if a session keeps them: texts that are not in memory are read from there.
 
     Attributes:
+        log: The same; None: texts that are not in memory cannot be read.
         is_offered: Whether the agent has had the tool that reads cut messages: it then keeps the tool, as do later agents of
             the conversation, since the tools are a part of the cached prefix.
     """
 
-    __slots__ = ("_characters", "_lock", "_log", "_texts", "is_offered")
+    __slots__ = ("_characters", "_lock", "_texts", "is_offered", "log")
 
     def __init__(self, log: Callable[[], Iterable[Message]] | None = None) -> None:
         self.is_offered = False
-        self._log = log
+        self.log = log
         self._lock = threading.Lock()
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._characters = 0
@@ -56,26 +55,6 @@ class FullTextArchive:
             self._characters += len(text)
             while self._characters > MOST_CHARACTERS and len(self._texts) > 1:
                 self._characters -= len(self._texts.popitem(last=False)[1])
-
-    def read(self, id_: str) -> str | None:
-        """Return the full text of a tool result; None if nothing is known of it.
-
-        Args:
-            id_: The key that :func:`result_keys` gives the result, or the id of its call: of results with one id, the last.
-        """
-        with self._lock:
-            if id_ in self._texts:
-                self._texts.move_to_end(id_)
-                return self._texts[id_]
-            kept = next((text for key, text in reversed(self._texts.items()) if key.rpartition("@")[0] == id_), None)
-        if kept is not None:
-            return kept
-        found: str | None = None
-        for message in self._log() if self._log is not None else ():
-            for key, result in zip(result_keys(message), results_of(message), strict=True):
-                if id_ in (key, result["toolUseId"]):
-                    found = result_text(result)
-        return found
 
     def keep_cut(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
         """Keep the full texts of truncated messages, and offer the agent the tool that reads them.
@@ -103,7 +82,7 @@ class FullTextArchive:
 
         The log comes first because the message may have been redacted in it.
         """
-        for message in self._log() if self._log is not None and name else ():
+        for message in self.log() if self.log is not None and name else ():
             if name_of(message) == name:
                 return _text_of(message)
         with self._lock:
@@ -119,28 +98,6 @@ class FullTextArchive:
         """
         text = self.read_message(name)
         return f"There is no message with the name {name!r}." if text is None else _page(text, offset)
-
-    @tool(name=TOOL_NAME)
-    def read_tool_result(self, tool_use_id: str, offset: int = 0) -> str:
-        """Read the full text of an earlier tool result that was shortened in the conversation.
-
-        Args:
-            tool_use_id: The id given where the result was shortened.
-            offset: Character to begin with; each call returns up to 4,000 characters.
-        """
-        text = self.read(tool_use_id)
-        return f"There is no result with the id {tool_use_id!r}." if text is None else _page(text, offset)
-
-
-def result_keys(message: Message) -> list[str]:
-    """Return a unique key for each tool result in a message: the id of its call, which a model may repeat, and the message."""
-    name = name_of(message)
-    keys: list[str] = []
-    for result in results_of(message):
-        key = f"{result['toolUseId']}@{name}" if name else str(result["toolUseId"])
-        number = sum(each == key or each.startswith(f"{key}.") for each in keys)
-        keys.append(f"{key}.{number + 1}" if number else key)
-    return keys
 
 
 def _text_of(message: Message) -> str:

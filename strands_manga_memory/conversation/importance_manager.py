@@ -179,16 +179,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._trimmer.limits.grow_to = value
 
     @property
-    def trim_to(self) -> int | None:
-        """Tokens to which a full history is brought; None: just below ``max_tokens``."""
-        return self._trimmer.limits.trim_to
-
-    @property
-    def trim_every(self) -> int | None:
-        """Number of turns for which a full history makes room; None: for none."""
-        return self._trimmer.limits.trim_every
-
-    @property
     def max_turns(self) -> int | None:
         """Most turns to keep; None: as many as fit."""
         return self._trimmer.limits.max_turns

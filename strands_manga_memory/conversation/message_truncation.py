@@ -173,7 +173,7 @@ def _text_of(kind: str, block: dict[str, Any]) -> str:
     return spoken_text(block) or ""
 
 
-def _cut_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
+def truncate_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
     """Shorten the texts and JSON of a tool result as one text; id, status and media stay."""
     result = block["toolResult"]
     text = truncate_text(result_text(result), tokens, count, name)
@@ -212,7 +212,7 @@ def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], 
 
 _CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], list[dict[str, Any]]]] = {
     "text": _cut_text_block,
-    "toolResult": _cut_result,
+    "toolResult": truncate_result,
     "toolUse": _cut_input,
 }
 

@@ -240,14 +240,9 @@ class HistoryRecall(Plugin):
             hits, content_terms(question), shown={message.text: numbers(message.id) for message in shown}
         )
 
-    def search(self, question: str, *, leave_out: Iterable[str] = ()) -> list[RecallHit]:
-        """Return the messages that fit a question, the best first.
-
-        Args:
-            question: The question.
-            leave_out: Tracking ids of messages not wanted.
-        """
-        return self._search.find(question, leave_out)
+    def search(self, question: str) -> list[RecallHit]:
+        """Return the messages that fit a question, the best first."""
+        return self._search.find(question)
 
 
 class RecallSearch:
@@ -262,7 +257,7 @@ class RecallSearch:
         self._retriever = retriever
         self._clock = clock
 
-    def find(self, question: str, leave_out: Iterable[str] = ()) -> list[RecallHit]:
+    def find(self, question: str) -> list[RecallHit]:
         """Return the messages that fit a question, the best first.
 
         The neighbours of a message add to its score. Each message shares a content word with the question, is the user's reply
@@ -277,7 +272,6 @@ class RecallSearch:
         scores, found = self._expand(question, first)
         asked = content_terms(question)
         by_meaning = {hit.number for hit in first if not hit.by_words}
-        unwanted = frozenset(leave_out)
         fit = _spread(scores, found)
         days = parse_days(question, lambda: _day(self._clock()))
         related = {number for number, message in found.items() if _is_related(message, asked)}
@@ -285,13 +279,11 @@ class RecallSearch:
         hits = [
             RecallHit(number, message, fit[number] * _worth(message, days))
             for number, message in found.items()
-            if message.id not in unwanted
-            and message.text
-            and (number in by_meaning or (number in related | replies and not _only_asks(message)))
+            if message.text and (number in by_meaning or (number in related | replies and not _only_asks(message)))
         ]
         hits.sort(key=lambda hit: (-hit.score, -hit.number))
         ranked = _strong_first(hits, [hit.number for hit in first])
-        return _questions_first(ranked, replies, {at: found[at] for at in found if found[at].id not in unwanted})
+        return _questions_first(ranked, replies, found)
 
     def _expand(self, question: str, first: Sequence[RecallHit]) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
         """Return the scores of both searches, and their messages with the neighbours of the best."""

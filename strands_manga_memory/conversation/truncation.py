@@ -219,27 +219,15 @@ _KIND_KEY = re.compile(r"(?:type|kind|status|state|date|種類|状態|日付?)$"
 _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
-def _largest(attempt: Callable[[int], str | None], most: int) -> str | None:
-    """Return the result of the largest number up to ``most`` that has a result, by bisection."""
+def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
+    """Return the largest number up to ``most`` that has a result, and the result, by bisection."""
     low, high, best = 0, most, None
     while low < high:
         middle = (low + high + 1) // 2
         if (text := attempt(middle)) is not None:
-            low, best = middle, text
+            low, best = middle, (middle, text)
         else:
             high = middle - 1
-    return best
-
-
-def _first(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
-    """Return the smallest number below ``most`` that has a result, and the result, by bisection."""
-    low, high, best = 0, most, None
-    while low < high:
-        middle = (low + high) // 2
-        if (text := attempt(middle)) is not None:
-            high, best = middle, (middle, text)
-        else:
-            low = middle + 1
     return best
 
 
@@ -284,14 +272,15 @@ class _JsonText:
         longest, last = self._longest, len(_DETAILS) - 1
         with_all = partial(self._attempt, fits, items=longest)
         if (text := with_all(last)) is not None:
-            detail, text = _first(with_all, last) or (last, text)
+            finer, text = _largest(lambda finer: with_all(last - finer), last) or (0, text)
             # The first items get more detail than the others, as far as there is room.
-            richer = partial(self._attempt, fits, detail, longest)
-            return (_largest(richer, longest) if detail else None) or text
+            richer = partial(self._attempt, fits, last - finer, longest)
+            _, text = (_largest(richer, longest) if finer < last else None) or (0, text)
+            return text
         for detail, least, is_strict in ((last - 2, _FEW_ITEMS, False), (last - 1, 1, True), (last, 0, True)):
             fewer = partial(self._attempt, fits, detail, is_strict=is_strict)
             if (text := fewer(least)) is not None:
-                return _largest(fewer, longest) or text
+                return (_largest(fewer, longest) or (0, text))[1]
         return None
 
     def identify(self, fits: Callable[[str], bool]) -> str | None:

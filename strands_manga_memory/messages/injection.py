@@ -118,9 +118,7 @@ CUT = rf"\[\.\.\. (\d{{1,12}}) characters cut(?:; {READER}\('(\w{{1,8}})'\))? \.
 LEFT_OUT = r'\[(?:image|document|video|audio)(?: "[^"\[\]]{1,80}")?(?:, [0-9.]{1,12} [KM]B)?, not kept\]'
 """Pattern of the note for a removed medium, such as ``[image, 48 KB, not kept]``."""
 
-_MARKS = re.compile(
-    rf"{re.escape(CUT_TEXT)}|{re.escape(PLACEHOLDER)}|{CUT}|{LEFT_OUT}|\[shortened; full text: [^\]]{{0,300}}\]|\[blank text\]"
-)
+_MARKS = re.compile(rf"{re.escape(CUT_TEXT)}|{re.escape(PLACEHOLDER)}|{CUT}|{LEFT_OUT}|\[blank text\]")
 
 
 def is_quote(text: str) -> bool:

@@ -216,7 +216,7 @@ def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: Man
     assert estimate_tokens(sent) < 16_000
     assert "HEAD" in sent
     assert "TAIL" in sent
-    assert "read_tool_result" in agent.tool_names
+    assert "read_cut_message" in agent.tool_names
     assert isinstance(agent.conversation_manager, TieredCompactionConversationManager)
     assert agent.conversation_manager.stats().compactions > 0
     memory.close()

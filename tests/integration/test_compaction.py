@@ -80,22 +80,24 @@ def test_results_of_a_message_share_the_cap_and_can_be_read_in_full() -> None:
     assert texts[1] == messages[2]["content"][1]["toolResult"]["content"][0]["text"]
     assert texts[0].startswith("begin1 ")
     assert "end1" in texts[0]
-    assert "read_tool_result(tool_use_id='call-1-0@" in texts[0]
+    name = texts[0].partition("read_cut_message('")[2].partition("'")[0]
+    assert agent.messages[2]["tracking_id"].startswith(name)
     read = ""
-    while len(read) < 30_000:
-        page = agent.tool.read_tool_result(tool_use_id="call-1-0", offset=len(read), record_direct_tool_call=False)
+    while True:
+        page = agent.tool.read_cut_message(name=name, offset=len(read), record_direct_tool_call=False)
         read += page["content"][0]["text"].split("\n[characters")[0]
         if "\n[characters" not in page["content"][0]["text"]:
             break
-    assert read == messages[2]["content"][0]["toolResult"]["content"][0]["text"]
-    nothing = agent.tool.read_tool_result(tool_use_id="none", record_direct_tool_call=False)
-    assert "There is no result" in nothing["content"][0]["text"]
+    assert read == "\n".join(block["toolResult"]["content"][0]["text"] for block in messages[2]["content"])
+    nothing = agent.tool.read_cut_message(name="none", record_direct_tool_call=False)
+    assert "There is no message" in nothing["content"][0]["text"]
 
 
 def test_cut_results_are_read_from_the_log_after_a_restart() -> None:
     log = tool_turn(1, 30_000)
     agent = made(log=lambda: log)
-    page = agent.tool.read_tool_result(tool_use_id="call-1-0", offset=29_000, record_direct_tool_call=False)
+    name = log[2]["tracking_id"][:8]
+    page = agent.tool.read_cut_message(name=name, offset=29_000, record_direct_tool_call=False)
     assert "end1" in page["content"][0]["text"]
 
 
@@ -113,7 +115,7 @@ def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
 def test_micro_compaction_compresses_oldest_results_until_it_is_enough() -> None:
     messages = [*(message for number in range(12) for message in tool_turn(number, 5_000)), *chat(5)]
     agent = compacted(MicroCompaction(), list(messages))
-    cut = ["[shortened" in json.dumps(message) for message in agent.messages if "toolResult" in message["content"][0]]
+    cut = ["read_cut_message(" in json.dumps(message) for message in agent.messages if "toolResult" in message["content"][0]]
     assert cut == sorted(cut, reverse=True)
     assert True in cut
     assert False in cut

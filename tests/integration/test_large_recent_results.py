@@ -70,16 +70,16 @@ def test_capped_json_result_stays_json_and_can_be_read_in_full() -> None:
     """A capped result keeps its keys and some items, counts the others, and names the tool that returns all of it."""
     agent = _agent(1)
     agent("What about 0?")
-    text, note = _results(agent.messages)[0]["content"][0]["text"].rsplit("\n", 1)
-    shown = json.loads(text.partition("\n[... ")[0])
+    text, _, note = _results(agent.messages)[0]["content"][0]["text"].partition("\n[... ")
+    shown = json.loads(text)
     assert shown.keys() == {"query", "titles", "total"}
     assert shown["titles"][0] == {"id": "B00000", "title": "A Silent Voice 0", "price": 4.5, "stock": 0}
     assert f"[... {1_500 - len(shown['titles']) + 1} more items ...]" in shown["titles"]
     assert len(shown["titles"]) > 50
-    assert "read_tool_result(tool_use_id='t0@" in note
+    name = note.partition("read_cut_message('")[2].partition("'")[0]
     read, more = "", True
     while more:
-        page = agent.tool.read_tool_result(tool_use_id="t0", offset=len(read), record_direct_tool_call=False)
+        page = agent.tool.read_cut_message(name=name, offset=len(read), record_direct_tool_call=False)
         part, more, _ = page["content"][0]["text"].partition("\n[characters")
         read += part
     assert len(json.loads(read)["titles"]) == 1_500
@@ -150,7 +150,8 @@ def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) ->
             assert all(_tokens(request.messages) < _TRIGGER for request in model.requests)
         agent = memory.agent(model, user_id="u", session_id="s", history="compact", tools=[search], callback_handler=None)
         assert all(len(result["content"][0]["text"]) <= 10_000 for result in _results(agent.messages))
-        page = agent.tool.read_tool_result(tool_use_id="t0", offset=12_000, record_direct_tool_call=False)
+        name = _results(agent.messages)[0]["content"][0]["text"].partition("read_cut_message('")[2][:8]
+        page = agent.tool.read_cut_message(name=name, offset=12_000, record_direct_tool_call=False)
         assert "A Silent Voice" in page["content"][0]["text"]
 
 

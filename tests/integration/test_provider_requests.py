@@ -180,11 +180,12 @@ def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own
     authors = [f"author {number}" for number in range(8)]
     for author in authors:
         agent(author)
-    notes = [text.rpartition("tool_use_id='")[2].partition("'")[0] for text in texts(agent.messages) if "tool_use_id=" in text]
+    marker = "read_cut_message('"
+    notes = [text.rpartition(marker)[2].partition("'")[0] for text in texts(agent.messages) if marker in text]
     assert len(notes) >= 2
     assert len(set(notes)) == len(notes)
     for key in notes:
-        result = agent.tool.read_tool_result(tool_use_id=key, record_direct_tool_call=False)
+        result = agent.tool.read_cut_message(name=key, record_direct_tool_call=False)
         shown = next(text for text in texts(agent.messages) if repr(key) in text)
         assert result["content"][0]["text"].startswith(shown[:20])
 
