@@ -9,14 +9,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypedDict
 
-from strands import Agent
+from strands import Agent, tool
+from strands.hooks import AgentInitializedEvent, HookOrder
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
 from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import positive
+from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import with_system_text
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id, render_section, with_section
@@ -26,13 +29,14 @@ from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, Enti
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, DialogueState
 from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
 from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalsLayer, GoalState
-from strands_manga_memory.state.recorder import Recorder
-from strands_manga_memory.state.state_store import SessionState, StateStore, Timing
-from strands_manga_memory.state.state_tools import TOOL_NAMES, StateTools
+from strands_manga_memory.state.recorder import Recorder, ToolCalls, ToolDeadline
+from strands_manga_memory.state.state_store import SessionState, StateStore
 from strands_manga_memory.state.task import ExecutionState, TaskState
-from strands_manga_memory.state.tool_calls import Parts, ToolCalls, ToolDeadline
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
+
+TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
+"""Names of the tools with which the model reads and changes the state."""
 
 _SECTION = "conversation_state"
 
@@ -58,7 +62,6 @@ class StateStats(TypedDict):
         over_warning: Whether the session's tokens exceed the warning limit.
         compression: Saved share of the archives, relative to the arguments and results of their tool calls; None without
             archives.
-        timings: Durations of ``update``, ``injection`` and ``archive``.
         writes: Number of writes of layers into ``agent.state``.
         environment_reloads: Number of reads of the environment.
         unreadable: Reasons why stored layers cannot be read, by key.
@@ -78,7 +81,6 @@ class StateStats(TypedDict):
     caps: dict[str, int]
     over_warning: bool
     compression: float | None
-    timings: dict[str, Timing]
     writes: int
     environment_reloads: int
     unreadable: dict[str, str]
@@ -200,14 +202,19 @@ class StateCoordinator(Plugin):
             if hot is None or scope is None
             else SessionState(hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline)
         )
-        parts = Parts(store, self.dialogue, self.entities, self.goals, self.task, self.execution, self.calls)
-        self._tools = StateTools(parts, self.to_agent_context).named(offered)
+        self._tools = [getattr(self, name) for name in TOOL_NAMES if name in offered]
+        if self.dialogue.intents:
+            self._describe_intents()
         self._recorder = Recorder(
-            parts,
-            TOOL_NAMES,
-            types_of_tools=_of_tools(types) if entities_of_tools is None else entities_of_tools,
+            store,
+            self.dialogue,
+            self.entities,
+            self.goals,
+            self.task,
+            self.calls,
+            own_tools=TOOL_NAMES,
+            types_of_tools=_types_of_tools(types) if entities_of_tools is None else entities_of_tools,
             expires_after_turns=expires_after_turns,
-            ready=self._ready,
             session=session,
         )
 
@@ -223,6 +230,7 @@ class StateCoordinator(Plugin):
         self.layers.attach(agent)
         _coordinators[agent] = self
         announces(agent, self._announced)
+        agent.add_hook(self._load, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._with_state)
         if self._tool_timeout_ms is not None:
@@ -232,10 +240,10 @@ class StateCoordinator(Plugin):
         layer = self.dialogue.layer
         return {"active_intent": layer.intent, "active_agent": layer.agent, **self.environment.announced()}
 
-    def _ready(self, agent: Agent) -> None:
+    def _load(self, event: AgentInitializedEvent[Agent]) -> None:
         self._environment_tracker.load()
         if self._stable is not None:
-            self._stable.load(agent)
+            self._stable.load(event.agent)
 
     async def _with_state(self, context: InvokeModelContext) -> InvokeModelContext:
         await self._environment_tracker.refresh()
@@ -274,7 +282,6 @@ class StateCoordinator(Plugin):
 
     def to_agent_context(self) -> str:
         """Return the rendered state: a few escaped lines, the most useful first; empty without data."""
-        start = time.perf_counter()
         with self.layers.lock:
             task = self.task.layer
             lines = [
@@ -286,9 +293,91 @@ class StateCoordinator(Plugin):
                 *self.environment.lines(self.layers.wall()),
                 *self.execution.layer.lines(),
             ]
-        text = _render(lines, self.max_tokens)
-        self.layers.timings.add("injection", start)
-        return text
+        return _render(lines, self.max_tokens)
+
+    # Tools of the model. An invalid value is an error result that names the rule.
+
+    @tool
+    def read_conversation_state(self) -> str:
+        """Read the state of the conversation: intent, known and missing slots, mentioned entities, goals."""
+        return self.to_agent_context() or "Nothing is known yet."
+
+    @tool(description="Set the user's intent, and fill slots with values that the user gave.")
+    def update_slots(self, intent: str = "", values: dict[str, str] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
+        """Set the user's intent, and fill slots with values that the user gave.
+
+        Args:
+            intent: Intent of the user; leave it out to keep the current one.
+            values: Slot names and values.
+            confirmed: True only if the user gave or confirmed these values.
+        """
+        dialogue = self.dialogue
+        if intent and dialogue.intents and intent not in dialogue.intents:
+            raise StateError(f"intent must be one of {', '.join(dialogue.intents)}; got {intent!r:.80}")
+        if intent:
+            dialogue.set_intent(intent)
+        problems = []
+        for name, value in (values or {}).items():
+            try:
+                if redact_identifiers(str(value)) != str(value):
+                    raise StateError(f"{name!r:.80} is not stored: cards, accounts, passwords and document numbers never are")
+                dialogue.fill_slot(name, value, confirmed=confirmed)
+            except StateError as error:
+                problems.append(str(error))
+        if problems:
+            raise StateError("; ".join(problems))
+        # The request shows the state at the beginning of the turn, so the result returns the current one.
+        missing, question = dialogue.missing_slots(), dialogue.next_question()
+        if missing:
+            return f"Still missing: {', '.join(missing)}." + (f" Ask the user next: {question}" if question else "")
+        filled = ", ".join(f"{slot.name} = {slot.value}" for slot in dialogue.layer.slots.values() if slot.value is not None)
+        about = f" for the intent {dialogue.layer.intent}" if dialogue.layer.intent else ""
+        return f"Nothing is missing{about}{': ' if filled else ''}{filled}."
+
+    def _describe_intents(self) -> None:
+        """Add the intents and their slots to the description of ``update_slots``."""
+        known = "; ".join(f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self.dialogue.intents.items())
+        for each in self._tools:
+            if each.tool_name == "update_slots":
+                description = f"{each.tool_spec['description']} Intents, with their slots: {known}."
+                each.tool_spec = {**each.tool_spec, "description": description}
+
+    @tool
+    def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it
+        """Note the entity that the user means now, such as the ASIN of the chosen book; it replaces the one of its type.
+
+        Args:
+            type: Type of the entity, such as asin, order_id, volume, title.
+            value: Its value.
+        """
+        entity = self.entities.set(type, value, confirmed=False)
+        return f"Noted: {entity.type} {entity.value}."
+
+    @tool
+    def manage_goal(self, action: str, text: str = "", id: str = "", depends_on: list[str] | None = None) -> str:  # noqa: A002
+        """Set, complete or fail the goal of the conversation, note a finding, or work on its subtasks.
+
+        Args:
+            action: One of set, complete, fail, finding, add_subtask, complete_subtask, fail_subtask.
+            text: The goal, its outcome, the finding, the subtask, or its result.
+            id: Id of the subtask.
+            depends_on: Ids of subtasks that must be completed before this one.
+        """
+        goals, text = self.goals, redact_identifiers(text)
+        actions: dict[str, Callable[[], object]] = {
+            "set": lambda: goals.set(text),
+            "complete": lambda: goals.complete(text),
+            "fail": lambda: goals.fail(text),
+            "finding": lambda: self.execution.add_finding(text),
+            "add_subtask": lambda: goals.add_subtask(id, text, depends_on=depends_on or ()),
+            "complete_subtask": lambda: goals.complete_subtask(id, text),
+            "fail_subtask": lambda: goals.fail_subtask(id, text),
+        }
+        if action not in actions:
+            raise StateError(f"action must be one of {', '.join(actions)}; got {action!r:.80}")
+        actions[action]()
+        ready = [each.id for each in goals.ready_subtasks()]
+        return f"Done. Subtasks that can be worked on: {', '.join(ready) or 'none'}."
 
     @property
     def environment(self) -> Environment:
@@ -319,7 +408,6 @@ class StateCoordinator(Plugin):
                 caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},
                 over_warning=sum(tokens.values()) > WARN_TOKENS,
                 compression=round(1 - kept / raw, 4) if raw else None,
-                timings=self.layers.timings.as_dict(),
                 writes=self.layers.writes,
                 environment_reloads=self._environment_tracker.reloads,
                 unreadable=self.layers.unreadable(),
@@ -346,7 +434,7 @@ def coordinator_of(agent: Agent) -> StateCoordinator | None:
     return _coordinators.get(agent)
 
 
-def _of_tools(types: EntityTypes) -> set[str]:
+def _types_of_tools(types: EntityTypes) -> set[str]:
     """Return the types that identify the subject of a tool's result. Results contain many values of other types."""
     excluded = {"email", "url", "phone", "reference"}
     return {each.name for each in types if each.is_exact and each.name not in excluded}

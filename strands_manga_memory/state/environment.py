@@ -359,20 +359,19 @@ class EnvironmentTracker:
         self._recheck_if_due()
         if self._changes is None:
             return
-        if self._changes.is_local and self._source is None:
-            self._look()  # the memory of this process needs no thread
-            return
         work = self._look
-        if self._changes.is_local:
+        if self._changes.is_local:  # the memory of this process needs no thread
             if not self._changes.news():
                 return
+            if self._source is None:
+                self._read()
+                return
             work = self._read
-        if not await self._done():  # an earlier late read must end before the next one
-            if self._changes.is_local:
-                self._changes.forget()
-            return
-        self._late = self._writer.submit(self, work)
-        await self._done()
+        if await self._done():  # an earlier late read must end before the next one
+            self._late = self._writer.submit(self, work)
+            await self._done()
+        elif self._changes.is_local:
+            self._changes.forget()
 
     def _recheck_if_due(self) -> None:
         """Read the source again in the background if the last read is long ago."""

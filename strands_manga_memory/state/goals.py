@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar
@@ -18,26 +17,32 @@ from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line
 from strands_manga_memory.state.state_store import Layer, LayerAccessor, Part
 
-MOST_PATTERNS = 20
-OTHER = "other"
-"""Name under which patterns beyond the 20th are counted."""
+logger = logging.getLogger(__name__)
+
+ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS = 6_000, 12_000, 10_000
+MOST_GOALS = 10
+MOST_RECENT, MOST_FAILED, MOST_PATTERNS = 20, 5, 20
+MOST_CONTEXT, ARCHIVED_CONTEXT = 2_000, 500
+MOST_SUBTASKS, MOST_TOOLS, MOST_FINDINGS = 50, 30, 10
+OTHER_TOOLS = "(other tools)"
+MOST_LINES = 3
+"""Most items of one kind that the model is shown."""
+
+_VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
     """Return the findings with one added, unless an equal one exists; beyond ``most``, the oldest is dropped."""
     line = shorten_line(text, 300)
-    if not line or normalized(line) in {normalized(each) for each in known}:
+    if not line or normalized(line) in map(normalized, known):
         return known
     return (*known, line)[-most:]
 
 
-def counted(counts: Mapping[str, int], pattern: str, most: int = MOST_PATTERNS) -> dict[str, int]:
-    """Return the counts with ``pattern`` incremented; patterns beyond ``most`` are counted together."""
-    name = pattern if pattern in counts or len(counts) < most else OTHER
+def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
+    """Return the counts with ``pattern`` incremented; patterns beyond the 20th are counted together."""
+    name = pattern if pattern in counts or len(counts) < MOST_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
-
-
-_VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
 
 
 def error_pattern(text: str) -> str:
@@ -71,31 +76,6 @@ class Subtask(Part):
     depends_on: tuple[str, ...] = ()
     status: SubtaskStatus = SubtaskStatus.OPEN
     result: str = Field(default="", max_length=300)
-
-
-def check_graph(subtasks: Mapping[str, Subtask]) -> None:
-    """Check that every dependency exists and that there are no cycles.
-
-    Raises:
-        StateError: A dependency is missing, or there is a cycle. The message names it.
-    """
-    for id_, subtask in subtasks.items():
-        for each in subtask.depends_on:
-            if each not in subtasks:
-                known = ", ".join(map(repr, subtasks))
-                raise StateError(f"subtask {id_!r:.80} depends on {each!r:.80}, which does not exist; existing: {known}")
-    try:
-        TopologicalSorter({id_: subtask.depends_on for id_, subtask in subtasks.items()}).prepare()
-    except CycleError as error:
-        raise StateError(f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}") from error
-
-
-MOST_RECENT, MOST_FAILED = 20, 5
-MOST_CONTEXT, ARCHIVED_CONTEXT = 2_000, 500
-MOST_SUBTASKS, MOST_TOOLS, MOST_FINDINGS = 50, 30, 10
-OTHER_TOOLS = "(other tools)"
-MOST_LINES = 3
-"""Most items of one kind that the model is shown."""
 
 
 class GoalStatus(StrEnum):
@@ -160,11 +140,11 @@ class Goal(Part):
     def executed(self, execution: Execution, *, at: float, error: str = "", raw_characters: int = 0) -> Goal:
         """Return the goal after a tool call. Its size does not grow with the number of calls."""
         name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
-        used = self.tools.get(name, _UNUSED)
-        usage = used.replaced(
+        used = self.tools.get(name) or ToolUsage()
+        usage = ToolUsage(
             calls=used.calls + 1, failures=used.failures + (not execution.ok), ms=round(used.ms + execution.ms, 1)
         )
-        return self.replaced(  # the execution is already validated
+        return self.replaced(
             first_at=at if self.first_at is None else self.first_at,
             last_at=at,
             calls=self.calls + 1,
@@ -174,25 +154,24 @@ class Goal(Part):
             recent=(*self.recent, execution)[-MOST_RECENT:],
         )
 
-    def with_context(self, text: str) -> Goal:
-        """Return the goal with a text appended to its context."""
-        return self.changed(context=f"{self.context}\n{text}".strip()[-MOST_CONTEXT:])
-
-    def with_finding(self, text: str) -> Goal:
-        """Return the goal with a finding added."""
-        return self.changed(findings=added_finding(self.findings, text, MOST_FINDINGS))
-
     def with_subtask(self, subtask: Subtask) -> Goal:
         """Return the goal with a subtask added or replaced.
 
         Raises:
             StateError: The subtask depends on itself or on a missing one, or there are 50 already.
         """
-        if subtask.id not in self.subtasks and len(self.subtasks) == MOST_SUBTASKS:
-            raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
         subtasks = {**self.subtasks, subtask.id: subtask}
-        check_graph(subtasks)
-        return self.changed(subtasks=subtasks)
+        if len(subtasks) > MOST_SUBTASKS:
+            raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
+        for each in subtask.depends_on:
+            if each not in subtasks:
+                known = ", ".join(map(repr, subtasks))
+                raise StateError(f"subtask {subtask.id!r:.80} depends on {each!r:.80}, which does not exist; existing: {known}")
+        try:
+            TopologicalSorter({id_: each.depends_on for id_, each in subtasks.items()}).prepare()
+        except CycleError as error:
+            raise StateError(f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}") from error
+        return self.replaced(subtasks=subtasks)
 
     def subtask(self, id_: str) -> Subtask:
         """Return a subtask.
@@ -204,27 +183,27 @@ class Goal(Part):
             raise StateError(f"there is no subtask {id_!r:.80}; there are: {', '.join(map(repr, self.subtasks)) or 'none'}")
         return self.subtasks[id_]
 
+    def with_status(self, status: SubtaskStatus) -> list[Subtask]:
+        """Return the subtasks of a status."""
+        return [each for each in self.subtasks.values() if each.status is status]
+
     @property
     def ready(self) -> list[Subtask]:
         """Open subtasks whose dependencies are completed."""
-        done = {id_ for id_, each in self.subtasks.items() if each.status is SubtaskStatus.COMPLETED}
-        return [
-            each for each in self.subtasks.values() if each.status is SubtaskStatus.OPEN and done.issuperset(each.depends_on)
-        ]
+        done = {each.id for each in self.with_status(SubtaskStatus.COMPLETED)}
+        return [each for each in self.with_status(SubtaskStatus.OPEN) if done.issuperset(each.depends_on)]
 
     @property
     def success_rate(self) -> float:
         """Share of successful calls; 1 without calls."""
-        calls = sum(used.calls for used in self.tools.values())
-        return 1 - sum(used.failures for used in self.tools.values()) / calls if calls else 1.0
+        return 1 - sum(used.failures for used in self.tools.values()) / self.calls if self.calls else 1.0
 
     def lines(self) -> Iterator[str]:
         """Yield the lines for the model."""
         yield f"Goal: {escape_line(self.text, 200)}"
-        if self.ready:
-            yield "To do next: " + "; ".join(escape_line(each.text, 80) for each in self.ready[:MOST_LINES])
-        failed = [each for each in self.subtasks.values() if each.status is SubtaskStatus.FAILED]
-        if failed:
+        if ready := self.ready:
+            yield "To do next: " + "; ".join(escape_line(each.text, 80) for each in ready[:MOST_LINES])
+        if failed := self.with_status(SubtaskStatus.FAILED):
             yield "Failed: " + "; ".join(
                 f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed[-MOST_LINES:]
             )
@@ -237,12 +216,7 @@ class Goal(Part):
         for subtask in self.subtasks.values():
             counts = themes.setdefault(subtask.theme, {})
             counts[subtask.status] = counts.get(subtask.status, 0) + 1
-        failed = [
-            shorten_line(f"{each.text}: {each.result or 'failed'}", 120)
-            for each in self.subtasks.values()
-            if each.status is SubtaskStatus.FAILED
-        ]
-        common = sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))
+        failed = self.with_status(SubtaskStatus.FAILED)[-MOST_FAILED:]
         return GoalArchive(
             id=self.id,
             text=shorten_line(self.text, 120),
@@ -252,16 +226,13 @@ class Goal(Part):
             calls=self.calls,
             success_rate=round(self.success_rate, 3),
             tools={name: [used.calls, used.failures] for name, used in self.tools.items()},
-            errors=dict(common[:MOST_FAILED]),
+            errors=dict(sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))[:MOST_FAILED]),
             themes=themes,
-            failed=tuple(failed[-MOST_FAILED:]),
+            failed=tuple(shorten_line(f"{each.text}: {each.result or 'failed'}", 120) for each in failed),
             first_at=self.first_at,
             last_at=self.last_at,
             raw_characters=self.raw_characters,
         )
-
-
-_UNUSED = ToolUsage()
 
 
 class GoalArchive(Part):
@@ -299,11 +270,6 @@ class GoalArchive(Part):
     last_at: float | None = None
     raw_characters: int = 0
 
-    @property
-    def tokens(self) -> int:
-        """Estimated tokens of the record."""
-        return estimate_tokens(self.model_dump_json(exclude_defaults=True))
-
     def line(self) -> str:
         """Return the record as one line."""
         used = ", ".join(
@@ -311,10 +277,6 @@ class GoalArchive(Part):
         )
         work = f" ({self.calls} calls, {self.success_rate:.0%} ok: {used})" if self.calls else ""
         return f"{self.text}: {self.status}{work}{f' - {self.outcome}' if self.outcome else ''}"
-
-
-MOST_GOALS = 10
-ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS = 6_000, 12_000, 10_000
 
 
 class GoalsLayer(Layer):
@@ -331,12 +293,6 @@ class GoalsLayer(Layer):
     active: Goal | None = None
     archive: tuple[GoalArchive, ...] = ()
     total: int = 0
-
-    def setting(self, text: str, *, at: float, context: str = "") -> GoalsLayer:
-        """Return the layer with a new active goal. The previous one is archived."""
-        before = self if self.active is None else self.ending(GoalStatus.SUPERSEDED, "")
-        goal = Goal(id=self.total + 1, text=text, context=context[-MOST_CONTEXT:], started_at=at)
-        return before.changed(active=goal, total=self.total + 1)
 
     def goal(self) -> Goal:
         """Return the active goal.
@@ -355,34 +311,30 @@ class GoalsLayer(Layer):
             StateError: There is no active goal.
         """
         kept = [*self.archive, self.goal().archived(status, outcome)][-MOST_GOALS:]
-        sizes = [each.tokens for each in kept]
+        sizes = [part_tokens(each) for each in kept]
         while len(kept) > 1 and sum(sizes) > ARCHIVES_TOKENS:
             del kept[0], sizes[0]
-        return self.changed(active=None, archive=tuple(kept))
+        return self.replaced(active=None, archive=tuple(kept))
 
-    def within(self, most: int = SESSION_TOKENS) -> GoalsLayer:
+    def within(self, most: int) -> GoalsLayer:
         """Return the layer reduced to ``most`` tokens: first the oldest archives are dropped, then the context, then results.
 
         Raises:
             StateError: The goal's texts alone exceed the limit.
         """
         layer = self
-        while layer.archive and layer.tokens > most:
+        while layer.archive and part_tokens(layer) > most:
             layer = layer.replaced(archive=layer.archive[1:])
-        goal = layer.active
-        if goal is None or layer.tokens <= most:
+        if layer.active is None or part_tokens(layer) <= most:
             return layer
-        done = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
+        context = layer.active.context
+        done = {id_: each.replaced(result="") for id_, each in layer.active.subtasks.items()}
         smaller: dict[str, Any]
-        for smaller in ({"context": goal.context[-ARCHIVED_CONTEXT:]}, {"context": ""}, {"context": "", "subtasks": done}):
-            layer = layer.with_goal(goal.replaced(**smaller))
-            if layer.tokens <= most:
+        for smaller in ({"context": context[-ARCHIVED_CONTEXT:]}, {"context": ""}, {"context": "", "subtasks": done}):
+            layer = layer.replaced(active=layer.goal().replaced(**smaller))
+            if part_tokens(layer) <= most:
                 return layer
         raise StateError(f"the goal and its subtasks exceed {most} tokens; complete the goal or shorten its texts")
-
-    def with_goal(self, goal: Goal) -> GoalsLayer:
-        """Return the layer with the active goal replaced."""
-        return self.replaced(active=goal)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines for the model: the active goal, then the last ended ones."""
@@ -391,21 +343,17 @@ class GoalsLayer(Layer):
         for archived in reversed(self.archive[-MOST_LINES:]):
             yield f"Earlier goal: {escape_line(archived.line(), 240)}"
 
-    @property
-    def tokens(self) -> int:
-        """Estimated tokens of the layer."""
-        return estimate_tokens(self.model_dump_json(exclude_defaults=True))
 
-
-logger = logging.getLogger(__name__)
+def part_tokens(part: Part) -> int:
+    """Return the estimated tokens of the stored form of a part."""
+    return estimate_tokens(part.model_dump_json(exclude_defaults=True))
 
 
 class GoalState(LayerAccessor[GoalsLayer]):
-    """Accessor of the goals: the active one with its subtasks, and archived ones.
+    """Goals of an agent: the active one with its subtasks, and archived ones.
 
-    Raises:
-        CorruptRecordError: From every method that changes the layer: the stored layer cannot be read; it is not
-            overwritten.
+    Methods that need an active goal raise ``StateError`` if there is none. Methods that change the layer raise
+    ``CorruptRecordError`` if the stored layer cannot be read; that layer is not overwritten.
     """
 
     KIND = GoalsLayer
@@ -422,15 +370,19 @@ class GoalState(LayerAccessor[GoalsLayer]):
             ValueError: ``text`` is empty.
         """
         with self._changing():
-            self._keep_goals(self.layer.setting(shorten_line(text, 300), at=self._store.wall(), context=context))
-            return self.layer.goal()
+            layer = self.layer
+            goal = Goal(
+                id=layer.total + 1,
+                text=shorten_line(text, 300),
+                context=context[-MOST_CONTEXT:],
+                started_at=self._store.wall(),
+            )
+            before = layer if layer.active is None else layer.ending(GoalStatus.SUPERSEDED, "")
+            self._keep_goals(before.replaced(active=goal, total=goal.id))
+            return goal
 
     def complete(self, outcome: str = "") -> GoalArchive:
-        """Archive the active goal as completed and return the record.
-
-        Raises:
-            StateError: There is no active goal. The other methods for goals raise this error, too.
-        """
+        """Archive the active goal as completed and return the record."""
         return self._end(GoalStatus.COMPLETED, outcome)
 
     def fail(self, reason: str = "") -> GoalArchive:
@@ -438,16 +390,18 @@ class GoalState(LayerAccessor[GoalsLayer]):
         return self._end(GoalStatus.FAILED, reason)
 
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
-        start = time.perf_counter()
         with self._changing():
             self._keep_goals(self.layer.ending(status, outcome))
-            self._store.timings.add("archive", start)
             return self.layer.archive[-1]
 
     def add_context(self, text: str) -> None:
         """Append a text to the context of the active goal; the last 2,000 characters are kept."""
-        with self._changing():
-            self._keep_goals(self.layer.with_goal(self.layer.goal().with_context(text)))
+        self._change_goal(lambda goal: goal.changed(context=f"{goal.context}\n{text}".strip()[-MOST_CONTEXT:]))
+
+    def add_finding(self, text: str) -> None:
+        """Add a finding to the active goal, if there is one, unless the goal has it already."""
+        if self.layer.active is not None:
+            self._change_goal(lambda goal: goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS)))
 
     def add_subtask(self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()) -> Subtask:
         """Add a subtask to the active goal, or replace an existing one.
@@ -456,7 +410,7 @@ class GoalState(LayerAccessor[GoalsLayer]):
             StateError: The subtask depends on itself or on a missing one.
         """
         subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
-        return self._with_subtask(subtask)
+        return self._change_goal(lambda goal: goal.with_subtask(subtask)).subtask(subtask_id)
 
     def complete_subtask(self, subtask_id: str, result: str = "") -> Subtask:
         """Complete a subtask.
@@ -464,54 +418,53 @@ class GoalState(LayerAccessor[GoalsLayer]):
         Raises:
             StateError: A dependency is not completed.
         """
-        with self._changing():
-            goal = self.layer.goal()
+
+        def complete(goal: Goal) -> Goal:
             subtask = goal.subtask(subtask_id)
-            if subtask.status is not SubtaskStatus.OPEN or subtask not in goal.ready:
+            if subtask not in goal.ready:
                 ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
                 raise StateError(f"subtask {subtask_id!r:.80} is not ready; ready are: {ready}")
-            return self._with_subtask(subtask.changed(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300)))
+            return goal.with_subtask(subtask.replaced(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300)))
+
+        return self._change_goal(complete).subtask(subtask_id)
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
         """Mark a subtask as failed."""
-        with self._changing():
-            subtask = self.layer.goal().subtask(subtask_id)
-            return self._with_subtask(subtask.changed(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300)))
+        failure = {"status": SubtaskStatus.FAILED, "result": shorten_line(reason, 300)}
+        changed = self._change_goal(lambda goal: goal.with_subtask(goal.subtask(subtask_id).replaced(**failure)))
+        return changed.subtask(subtask_id)
 
     def ready_subtasks(self) -> list[Subtask]:
         """Return the open subtasks of the active goal whose dependencies are completed."""
         goal = self.layer.active
         return [] if goal is None else goal.ready
 
-    def _with_subtask(self, subtask: Subtask) -> Subtask:
+    def _change_goal(self, change: Callable[[Goal], Goal]) -> Goal:
         with self._changing():
-            self._keep_goals(self.layer.with_goal(self.layer.goal().with_subtask(subtask)))
-            return subtask
+            goal = change(self.layer.goal())
+            self._keep_goals(self.layer.replaced(active=goal))
+            return goal
 
     def _keep_goals(self, layer: GoalsLayer) -> None:
         self._keep(layer.within(SESSION_TOKENS))
         self._warn_of_size()
 
     def _warn_of_size(self) -> None:
-        tokens = self.layer.tokens
+        tokens = part_tokens(self.layer)
         if tokens > WARN_TOKENS and not self._warned:
             logger.warning(
                 "tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit", tokens, SESSION_TOKENS
             )
         self._warned = tokens > WARN_TOKENS
 
+    # Events of a turn; they do not raise
+
     def record(self, done: Execution, *, error: str, size: int) -> None:
         """Record a tool call of the active goal, if there is one. ``size`` counts the characters of arguments and result."""
-        goals = self.layer
-        if goals.active is not None:
-            goal = goals.active.executed(done, at=round(self._store.wall(), 3), error=error, raw_characters=size)
-            self._store.put_if_readable(goals.with_goal(goal))
-
-    def add_finding(self, text: str) -> None:
-        """Add a finding to the active goal, if there is one, unless the goal has it already."""
-        with self._changing():
-            if self.layer.active is not None:
-                self._keep_goals(self.layer.with_goal(self.layer.active.with_finding(text)))
+        layer = self.layer
+        if layer.active is not None:
+            goal = layer.active.executed(done, at=round(self._store.wall(), 3), error=error, raw_characters=size)
+            self._store.put_if_readable(layer.replaced(active=goal))
 
     def keep_within_caps(self) -> None:
         """Reduce the stored goals to their token limit, after a turn with tool calls."""

@@ -1,10 +1,12 @@
-"""Hooks that record an agent's messages, tool calls and turns in its state."""
+"""Hooks that record an agent's messages, tool calls and turns in its state, and the deadline of tool calls."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import math
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,29 +15,36 @@ from strands.hooks import (
     AfterInvocationEvent,
     AfterModelCallEvent,
     AfterToolCallEvent,
-    AgentInitializedEvent,
     BeforeInvocationEvent,
     BeforeToolCallEvent,
     HookOrder,
     MessageAddedEvent,
 )
+from strands.middleware import ExecuteToolContext, ToolResultEvent
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
+from strands_manga_memory import telemetry
+from strands_manga_memory.call_state import with_own_state
+from strands_manga_memory.deadline import END, DeadlineError, Pump
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, small_talk_act
 from strands_manga_memory.language.entities import find_spoken_entities
+from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
 from strands_manga_memory.messages.text_excerpts import head_and_tail
+from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.messages.tool_results import call_key
-from strands_manga_memory.state.active_entities import EntityLayer, Origin
-from strands_manga_memory.state.dialogue import ConversationLayer, Mention, Phase
-from strands_manga_memory.state.goals import GoalsLayer
-from strands_manga_memory.state.state_store import SessionState
-from strands_manga_memory.state.task import StepStatus
-from strands_manga_memory.state.tool_calls import Parts
+from strands_manga_memory.state.active_entities import EntityLayer, EntityState, Origin
+from strands_manga_memory.state.dialogue import ConversationLayer, DialogueState, Mention, Phase
+from strands_manga_memory.state.goals import Execution, GoalsLayer, GoalState, error_pattern
+from strands_manga_memory.state.state_store import SessionState, StateStore
+from strands_manga_memory.state.task import ExecutionKind, ExecutionState, StepStatus, TaskState
 from strands_manga_memory.stores.encoding.values import as_json
+from strands_manga_memory.telemetry import TOOL_LOOP
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_SET_PHRASE = 120
 _GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # scoring counts thanks with a goodbye as thanks
@@ -46,32 +55,37 @@ class Recorder:
     """Records an agent's messages, tool calls and turns in the layers of its state.
 
     Args:
-        parts: The accessors of the layers.
+        store: The stored layers.
+        dialogue: Phase, intent, slots.
+        entities: Active entities.
+        goals: The goals.
+        task: The task of the current request.
+        calls: The agent's tool calls.
         own_tools: Names of tools whose calls are not recorded as steps: those that change the state.
         types_of_tools: Names of the entity types that are also extracted from tool calls and the assistant's text.
         expires_after_turns: Turns after which an entity that was not named again is dropped.
-        ready: Called when the agent is initialized, after a session manager restored it.
         session: State that the agents of the session share, or None.
     """
 
     def __init__(
         self,
-        parts: Parts,
-        own_tools: Iterable[str],
+        store: StateStore,
+        dialogue: DialogueState,
+        entities: EntityState,
+        goals: GoalState,
+        task: TaskState,
+        calls: ToolCalls,
         *,
+        own_tools: Collection[str],
         types_of_tools: Collection[str],
         expires_after_turns: int,
-        ready: Callable[[Agent], None],
         session: SessionState | None = None,
     ) -> None:
-        # The agent's hooks hold the recorder, and ``ready``, a method of the coordinator, holds the coordinator.
-        self._parts = parts
-        self._store = parts.store
-        self._types = parts.store.types
-        self._own = frozenset(own_tools)
-        self._types_of_tools = frozenset(types_of_tools)
+        self._store, self._dialogue, self._entities, self._goals = store, dialogue, entities, goals
+        self._task, self._calls = task, calls
+        self._own_tools = own_tools
+        self._types_of_tools = types_of_tools
         self._expires_after_turns = expires_after_turns
-        self._ready = ready
         self._session = session
         self._waits = False
         self._last_message: tuple[Message, Any] | None = None
@@ -80,7 +94,6 @@ class Recorder:
     def listen(self, agent: Agent) -> None:
         """Register the hooks: before the session manager's where it saves, after them where it restores."""
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
-        agent.add_hook(self._restored, AgentInitializedEvent, order=last)
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
         agent.add_hook(self._message_added, MessageAddedEvent, order=first)
@@ -88,9 +101,6 @@ class Recorder:
         agent.add_hook(self._tool_begins, BeforeToolCallEvent, order=last)
         agent.add_hook(self._tool_ended, AfterToolCallEvent, order=last)
         agent.add_hook(self._turn_ended, AfterInvocationEvent, order=first)
-
-    def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
-        self._ready(event.agent)
 
     # A turn
 
@@ -103,26 +113,26 @@ class Recorder:
         if self._session is not None:
             await self._session.refresh()
         if self._waits:
-            self._parts.task.resume()
+            self._task.resume()
         else:
-            self._parts.task.begin()
-            self._parts.calls.task_began()
+            self._task.begin()
+            self._calls.clear()
         self._waits = False
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
         self._waits = event.result is not None and event.result.stop_reason == "interrupt"
         if self._waits:
-            self._parts.task.pause()
+            self._task.pause()
         else:
-            self._parts.task.end()
+            self._task.end()
             with self._store.lock:
-                layer = self._parts.dialogue.layer
+                layer = self._dialogue.layer
                 if layer.phase is not Phase.FAREWELL:
                     is_asking = layer.next_question and layer.missing
-                    self._parts.dialogue.advance(Phase.SLOT_FILLING if is_asking else Phase.FOLLOW_UP)
+                    self._dialogue.advance(Phase.SLOT_FILLING if is_asking else Phase.FOLLOW_UP)
         self._last_message = None
         self._store.write()
-        self._parts.goals.keep_within_caps()
+        self._goals.keep_within_caps()
         self._store.turn_ended()
         if self._session is not None:
             self._session.publish()
@@ -136,12 +146,12 @@ class Recorder:
             if message["role"] == "assistant":
                 self._assistant_message(message)
                 return  # the next tool result or the end of the turn writes the change
-            slots = self._parts.dialogue.layer.slots
+            slots = self._dialogue.layer.slots
             if results:
                 self._tool_results(results, message.get("tracking_id") or "")
             else:
                 self._user_message(message)
-            if self._parts.dialogue.layer.slots is not slots:
+            if self._dialogue.layer.slots is not slots:
                 self._store.write(ConversationLayer)
             self._store.write(EntityLayer, GoalsLayer)  # phase and turn count are written at the end of the turn
 
@@ -152,35 +162,34 @@ class Recorder:
         # Strands adds a continuation under the same id.
         is_new_turn = not is_redacted and (not identity or identity != self._counted)
         self._counted = identity
-        found = find_spoken_entities(text, self._types) if text else []
-        dialogue, entities = self._parts.dialogue, self._parts.entities
-        phase = dialogue.layer.phase if is_redacted else _phase_of(_act(text), dialogue.layer)
+        found = find_spoken_entities(text, self._store.types) if text else []
         mentions = [Mention(each.type, each.value[:200], identity) for each in found]
-        dialogue.take_message(phase, mentions, is_new_turn=is_new_turn)
-        entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
-        entities.take_mentions(found, Origin.USER, identity)
+        phase = self._dialogue.layer.phase if is_redacted else _phase_of(text, self._dialogue.layer)
+        self._dialogue.take_message(phase, mentions, is_new_turn=is_new_turn)
+        self._entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
+        self._entities.take_mentions(found, Origin.USER, identity)
 
     def _assistant_message(self, message: Message) -> None:
-        dialogue = self._parts.dialogue
-        if dialogue.layer.intent is not None:  # the log stores it with the turn
+        layer = self._dialogue.layer
+        if layer.intent is not None:  # the log stores it with the turn
             custom = message.setdefault("metadata", {}).setdefault("custom", {})
-            custom["intent"] = dialogue.layer.intent
+            custom["intent"] = layer.intent
         identity = message.get("tracking_id") or ""
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
-        if uses or dialogue.layer.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
-            dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
-        given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own)
+        if uses or layer.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
+            self._dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
+        given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own_tools)
         self._extract_ids(encodable(head_and_tail(given)), Origin.TOOL, identity)
         self._extract_ids(_text(message), Origin.ASSISTANT, identity)
 
     def _tool_results(self, results: list[ToolResult], identity: str) -> None:
-        self._parts.dialogue.advance(Phase.RESPONSE_GENERATION)
+        self._dialogue.advance(Phase.RESPONSE_GENERATION)
         text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
         self._extract_ids(head_and_tail(text), Origin.TOOL, identity)
 
     def _extract_ids(self, text: str, origin: Origin, identity: str) -> None:
-        found = [each for each in (self._types.find(text) if text else ()) if each.type in self._types_of_tools]
-        self._parts.entities.take_mentions(found, origin, identity)
+        found = self._store.types.find(text) if text else ()
+        self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], origin, identity)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
         """Remove data of a message that a guardrail redacted. Strands edits the message in place without a hook."""
@@ -190,52 +199,51 @@ class Recorder:
         if message["content"] is content:
             return
         with self._store.lock:
-            self._parts.entities.remove_source(message.get("tracking_id") or "")
-            self._parts.dialogue.remove_source(message.get("tracking_id") or "")
+            self._entities.remove_source(message.get("tracking_id") or "")
+            self._dialogue.remove_source(message.get("tracking_id") or "")
             self._user_message(message, is_redacted=True)
 
     # Tools
 
     def _tool_begins(self, event: BeforeToolCallEvent[Agent]) -> None:
         use = event.tool_use
-        if use["name"] in self._own or event.cancel_tool:
-            return
-        self._parts.calls.began(call_key(event.agent, use), use["name"], use["input"])
+        if use["name"] not in self._own_tools and not event.cancel_tool:
+            self._calls.began(call_key(event.agent, use), use["name"], use["input"])
 
     def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
         use, result = event.tool_use, event.result
-        if use["name"] in self._own:
+        if use["name"] in self._own_tools:
             return
+        key = call_key(event.agent, use)
         if event.cancel_message is not None:
-            self._parts.calls.began(call_key(event.agent, use), use["name"], use["input"])
-        ok = result.get("status") != "error"
+            self._calls.began(key, use["name"], use["input"])
         text = _result_text(result)
-        size = len(text) + len(as_json(use["input"], ensure_ascii=False))
-        self._parts.calls.ended(
-            call_key(event.agent, use),
-            StepStatus.COMPLETED if ok else StepStatus.FAILED,
+        self._calls.ended(
+            key,
+            StepStatus.FAILED if result.get("status") == "error" else StepStatus.COMPLETED,
             text=text,
             ms=None if event.duration is None else 1000 * event.duration,
             retry=event.retry,
-            size=size,
+            size=len(text) + len(as_json(use["input"], ensure_ascii=False)),
         )
 
 
-def _act(text: str) -> DialogueAct | None:
-    """Return the act of a user's message that may be a greeting or farewell: short, without numbers and titles."""
-    if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
-        return None
-    act = small_talk_act(text, "user")
-    return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
-
-
-def _phase_of(act: DialogueAct | None, layer: ConversationLayer) -> Phase:
+def _phase_of(text: str, layer: ConversationLayer) -> Phase:
     """Return the phase that a user's message begins."""
+    act = _set_phrase_act(text)
     if act is DialogueAct.FAREWELL:
         return Phase.FAREWELL
     if act is DialogueAct.GREETING and layer.phase in (Phase.GREETING, Phase.FAREWELL):
         return Phase.GREETING
     return Phase.SLOT_FILLING if layer.missing and layer.phase is not Phase.FAREWELL else Phase.INTENT_DETECTION
+
+
+def _set_phrase_act(text: str) -> DialogueAct | None:
+    """Return the act of a user's message that may be a greeting or farewell: short, without numbers and titles."""
+    if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
+        return None
+    act = small_talk_act(text, "user")
+    return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
 
 
 def _text(message: Message) -> str:
@@ -253,3 +261,157 @@ def _leaves(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "\n".join(map(_leaves, value))
     return "" if value is None else str(value)
+
+
+MOST_ALIKE = 3
+"""Number of calls in a task, with equal arguments and results, that count as a loop."""
+
+_MOST_KEPT = 200
+_MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|\b\d{1,2}:\d\d:\d\d(?:\.\d{1,9})?\b|\b1[5-9]\d{8}(?:\d{3})?(?:\.\d{1,9})?\b"
+    r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b",
+    re.IGNORECASE,
+)
+"""Times and UUIDs, which differ between otherwise equal results."""
+
+
+class LoopDetector:
+    """Loop detector: counts the calls of a task by tool, arguments and result, in any order."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Forget all calls, at the start of a task."""
+        self._counts.clear()
+
+    def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
+        """Count a call and return whether it completes a loop. Each loop is reported once."""
+        text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
+        key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        self._counts[key] = count = self._counts.pop(key, 0) + 1
+        if len(self._counts) > _MOST_KEPT:
+            del self._counts[next(iter(self._counts))]
+        return count == MOST_ALIKE
+
+
+_READ = 1_000
+"""Characters of a tool's result that are used for its note."""
+
+
+class ToolCalls:
+    """Recorder of an agent's tool calls in its task, execution memory and active goal.
+
+    Attributes:
+        timed_out: Keys of stopped calls that have not ended yet.
+        loops: Number of detected loops.
+    """
+
+    def __init__(self, store: StateStore, task: TaskState, execution: ExecutionState, goals: GoalState) -> None:
+        self._store, self._task, self._execution, self._goals = store, task, execution, goals
+        self._repeated = LoopDetector()
+        self._given: dict[str, Mapping[str, Any]] = {}
+        self.timed_out: set[str] = set()
+        self.loops = 0
+
+    def clear(self) -> None:
+        """Forget the calls of the previous task."""
+        self._repeated.clear()
+        self._given.clear()
+
+    def began(self, use_id: str, name: str, given: Mapping[str, Any]) -> None:
+        """Record the start or restart of a tool call."""
+        with self._store.lock:
+            self._given[use_id] = given
+            layer = self._task.layer
+            id_ = self._task.running.get(use_id, use_id)
+            known = layer.steps.get(id_)
+            if known is not None and known.status is StepStatus.COMPLETED:  # the model reused an id
+                id_, known = f"{use_id}#{len(layer.steps) + layer.dropped + 1}", None
+            if known is None:
+                parameters = {
+                    str(key): shorten_line(redact_identifiers(str(value)[:_READ]), 100)
+                    for key, value in list(given.items())[:20]
+                }
+                self._task.add_step(name, parameters, step_id=id_)
+                self._task.running[use_id] = id_
+            if known is None or known.status is not StepStatus.IN_PROGRESS:
+                self._task.start_step(id_)
+
+    def ended(
+        self, use_id: str, status: StepStatus, *, text: str, ms: float | None, retry: bool = False, size: int = 0
+    ) -> None:
+        """Record the end of a tool call in the task, the execution memory and the active goal."""
+        with self._store.lock:
+            given = self._given.pop(use_id, {})
+            if use_id in self.timed_out:
+                self.timed_out.discard(use_id)
+                status = StepStatus.TIMED_OUT
+            step = self._task.layer.steps.get(self._task.running.get(use_id, use_id))
+            if step is None or step.status is not StepStatus.IN_PROGRESS:
+                return  # the step belongs to an earlier task
+            text = redact_identifiers(text[:_READ])
+            ok, note = status is StepStatus.COMPLETED, shorten_line(text, 120)
+            now = self._store.clock()
+            ended = step.ended(status, now, result=note if ok else None, error=None if ok else text, ms=ms)
+            if retry:
+                again = {"status": StepStatus.IN_PROGRESS, "started_at": now, "retries": step.retries + 1}
+                self._task.put_step(ended.replaced(**again, error=None, result=None))
+            else:
+                self._task.put_step(ended)
+            pattern = step.name if ok else f"{step.name}: {error_pattern(text)}"
+            self._execution.record(ExecutionKind.TOOL, f"{step.name}: {note or status}", ok=ok, pattern=pattern)
+            if not retry and self._repeated.is_loop(step.name, given, text):
+                self._report_loop(step.name)
+            took = round(ended.duration_ms - step.duration_ms, 1)
+            self._goals.record(Execution(tool=step.name, ok=ok, ms=took, note=shorten_line(note, 80)), error=text, size=size)
+
+    def _report_loop(self, name: str) -> None:
+        self.loops += 1
+        telemetry.note(TOOL_LOOP, attributes={"tool": name}, counts={"loops": 1})
+        logger.warning("tool=<%s>, calls=<%d> | repeated identical tool calls with the same result", name, MOST_ALIKE)
+        advice = f"{name} gave the same result {MOST_ALIKE} times for the same arguments: try something else"
+        self._execution.add_finding(advice, of_goal=False)
+
+
+_GRACE = 0.1
+_AGENT = "agent"
+"""Tool type of agents that are used as tools; they have their own time budget."""
+
+
+class ToolDeadline:
+    """Middleware that stops a slow tool call and returns an error result to the model."""
+
+    def __init__(self, timeout_ms: float, timed_out: Callable[[str], None]) -> None:
+        self._timeout_ms = timeout_ms
+        self._timed_out = timed_out
+
+    async def __call__(
+        self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
+    ) -> AsyncGenerator[Any, None]:
+        """Run one tool call."""
+        context = with_own_state(context)
+        in_background = type(context) is not ExecuteToolContext  # background calls have no deadline
+        if in_background or context.tool is None or context.tool.tool_type == _AGENT:
+            async for event in next_fn(context):
+                yield event
+            return
+        pump = Pump(next_fn(context), timeout=self._timeout_ms / 1000, grace=_GRACE)
+        answered = False
+        try:
+            while (event := await pump.next()) is not END:
+                answered = answered or isinstance(event, ToolResultEvent)
+                yield event
+        except DeadlineError:
+            if answered:  # the tool has answered; later middleware was too slow
+                return
+            id_ = str(context.tool_use["toolUseId"])
+            self._timed_out(call_key(context.agent, context.tool_use))
+            text = (
+                f"{context.tool_use['name']} was stopped after {self._timeout_ms:.0f} ms without an answer; it may still have "
+                "had an effect. Answer with what you have."
+            )
+            yield ToolResultEvent({"toolUseId": id_, "status": "error", "content": [{"text": text}]})
+        finally:
+            await pump.close()

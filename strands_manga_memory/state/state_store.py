@@ -1,4 +1,4 @@
-"""Immutable values of the state, and the store that writes them into ``agent.state``, one key each."""
+"""Immutable values of the state, the store that writes them into ``agent.state``, and their copy in the hot tier."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from strands import Agent
@@ -62,7 +62,7 @@ class Layer(Part):
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
-        return f'{text[:-1]}{comma}"version":{self.VERSION}}}'  # faster than a field of its own
+        return f'{text[:-1]}{comma}"version":{self.VERSION}}}'
 
     @classmethod
     def loaded(cls, value: Any) -> Self:
@@ -100,10 +100,10 @@ class Layer(Part):
         """
         if other == base:
             return self
-        fields = {
-            name: _merged(getattr(self, name), getattr(base, name), getattr(other, name)) for name in type(self).model_fields
-        }
-        return other.replaced(**fields)
+        names = type(self).model_fields
+        return other.replaced(
+            **{name: _merged(getattr(self, name), getattr(base, name), getattr(other, name)) for name in names}
+        )
 
 
 def _merged(mine: Any, base: Any, other: Any) -> Any:
@@ -120,40 +120,25 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
     return mine
 
 
-class Timing(TypedDict):
-    """Number of executions of a task, with mean and longest duration in milliseconds."""
-
-    count: int
-    mean_ms: float
-    max_ms: float
-
-
-class Timings:
-    """Durations by the name of a task."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, list[float]] = {}
-
-    def add(self, name: str, start: float) -> None:
-        """Add an execution that began at ``start`` of the performance counter and ends now."""
-        took = 1000 * (time.perf_counter() - start)
-        known = self._of.setdefault(name, [0.0, 0.0, 0.0])
-        known[0] += 1
-        known[1] += took
-        known[2] = max(known[2], took)
-
-    def as_dict(self) -> dict[str, Timing]:
-        """Return the durations."""
-        return {
-            name: Timing(count=int(count), mean_ms=round(total / count, 4), max_ms=round(most, 4))
-            for name, (count, total, most) in self._of.items()
-        }
-
-
 _Layer = TypeVar("_Layer", bound=Layer)
 
 REVISION = "manga_state.revision"
 """Key in ``agent.state`` of the session's revision that the layers include."""
+
+
+@dataclass
+class _Entry:
+    """A layer of an agent, its stored form, and the layer that the session last had.
+
+    ``error`` is the reason why the stored form cannot be read. ``is_later`` means changed after the last turn.
+    """
+
+    layer: Any
+    base: Any
+    stored: Any = None
+    error: str = ""
+    is_written: bool = True
+    is_later: bool = False
 
 
 class StateStore:
@@ -179,30 +164,24 @@ class StateStore:
     ) -> None:
         self.types, self.clock, self.wall = types, clock, wall
         self.lock = threading.RLock()
-        self.timings = Timings()
         self.writes = 0
         self.revision = 0
-        self._kinds = kinds
+        self.agent_id = ""
         self._agent: Callable[[], Agent | None] = lambda: None
         self._state: Any = None
-        self._layers: dict[type[Layer], Layer] = {kind: kind() for kind in kinds}
-        self._base = dict(self._layers)
-        self._stored: dict[type[Layer], Any] = {}
         self._is_restored = False
-        self._unwritten: set[type[Layer]] = set()
-        self._unreadable: dict[type[Layer], str] = {}
-        self._between_turns: set[type[Layer]] = set()
+        self._entries = {kind: _Entry(kind(), kind()) for kind in kinds}
 
     def attach(self, agent: Agent) -> None:
         """Read an agent's layers. Layers changed before this call are written into its state."""
         with self.lock:
             self._agent = weakref.ref(agent)
-            before = {kind: self._layers[kind] for kind in self._unwritten}
+            self.agent_id = agent.agent_id
+            before = [entry.layer for entry in self._entries.values() if not entry.is_written]
             self._read(agent)
-            for kind, layer in before.items():
-                if kind not in self._stored and kind not in self._unreadable:
-                    self._layers[kind] = layer
-                    self._unwritten.add(kind)
+            for layer in before:
+                if self._entries[type(layer)].stored is None:
+                    self.put_if_readable(layer)
             self.write()
 
     @property
@@ -212,20 +191,14 @@ class StateStore:
 
     def get(self, kind: type[_Layer]) -> _Layer:
         """Return a layer."""
+        return self._entry(kind).layer  # type: ignore[no-any-return]
+
+    def _entry(self, kind: type[Layer]) -> _Entry:
         agent = self._agent()
         if agent is not None and agent.state is not self._state:
             with self.lock:
                 self._read(agent)
-        return self._layers[kind]  # type: ignore[return-value]
-
-    def put(self, layer: Layer) -> None:
-        """Replace a layer; ``write`` writes it into ``agent.state``.
-
-        Raises:
-            CorruptRecordError: The stored layer cannot be read; it is not overwritten.
-        """
-        with self.changing(type(layer)):
-            self.put_if_readable(layer)
+        return self._entries[kind]
 
     @contextmanager
     def changing(self, kind: type[Layer]) -> Iterator[None]:
@@ -235,43 +208,42 @@ class StateStore:
             CorruptRecordError: The stored layer cannot be read; it is not overwritten.
         """
         with self.lock:
-            self.get(kind)
-            if kind in self._unreadable:
-                raise CorruptRecordError(self._unreadable[kind], record=kind.KEY)
+            if error := self._entry(kind).error:
+                raise CorruptRecordError(error, record=kind.KEY)
             yield
 
     def put_if_readable(self, layer: Layer) -> None:
-        """Replace a layer, unless the stored one cannot be read. Used by hooks, which must not fail a turn."""
-        kind = type(layer)
+        """Replace a layer, unless the stored one cannot be read. ``write`` writes it into ``agent.state``."""
         with self.lock:
-            if layer is not self.get(kind) and kind not in self._unreadable:
-                self._layers[kind] = layer
-                self._unwritten.add(kind)
-                self._between_turns.add(kind)
+            entry = self._entry(type(layer))
+            if layer is not entry.layer and not entry.error:
+                entry.layer, entry.is_written, entry.is_later = layer, False, True
 
     def size(self, kind: type[Layer]) -> int:
         """Return the number of characters of a layer at its last write."""
         with self.lock:
-            return len(str(self._stored.get(kind, "")))
+            return len(str(self._entries[kind].stored or ""))
 
     def unreadable(self) -> dict[str, str]:
         """Return the reasons why layers cannot be read, by key."""
         with self.lock:
-            return {kind.KEY: reason for kind, reason in self._unreadable.items()}
+            return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
     def write(self, *kinds: type[Layer]) -> None:
         """Write changed layers into ``agent.state``; with ``kinds``, only those."""
         with self.lock:
             agent = self.agent
-            if agent is None or not self._unwritten or agent.state is not self._state:
+            if agent is None or agent.state is not self._state:
                 return  # ``agent.state`` was replaced; ``get`` reads the new one
-            for kind in self._unwritten.intersection(kinds or self._kinds):
-                value = self._layers[kind].stored()
-                if value != self._stored.get(kind):
+            for kind, entry in self._entries.items():
+                if entry.is_written or (kinds and kind not in kinds):
+                    continue
+                value = entry.layer.stored()
+                if value != entry.stored:
                     agent.state.set(kind.KEY, value)
-                    self._stored[kind] = value
+                    entry.stored = value
                     self.writes += 1
-                self._unwritten.discard(kind)
+                entry.is_written = True
 
     def take_over(self) -> None:
         """Read a state that a session manager merged from another process, and keep changes made here since the last turn.
@@ -280,19 +252,19 @@ class StateStore:
         """
         with self.lock:
             agent = self.agent
-            ours = {kind: self._layers[kind] for kind in self._between_turns}
+            ours = [entry.layer for entry in self._entries.values() if entry.is_later]
             if agent is not None and agent.state is not self._state:
                 self._read(agent)
-                for layer in ours.values():
+                for layer in ours:
                     self.put_if_readable(layer)
-                self.write()
-            self._between_turns.clear()
+            self.turn_ended()
 
     def turn_ended(self) -> None:
         """Write the changed layers. Later changes count as changes between turns."""
         with self.lock:
             self.write()
-            self._between_turns.clear()
+            for entry in self._entries.values():
+                entry.is_later = False
 
     # Layers that the agents of a session share
 
@@ -305,13 +277,13 @@ class StateStore:
     def has_changed(self) -> bool:
         """Return whether a layer differs from the last known layer of the session."""
         with self.lock:
-            pairs = [(self.get(kind), self._base[kind]) for kind in self._kinds]
-            return any(layer is not base and layer != base for layer, base in pairs)
+            entries = map(self._entry, list(self._entries))
+            return any(entry.layer is not entry.base and entry.layer != entry.base for entry in entries)
 
     def share(self) -> list[Layer]:
         """Return the readable layers."""
         with self.lock:
-            return [self.get(kind) for kind in self._kinds if kind not in self._unreadable]
+            return [entry.layer for entry in map(self._entry, list(self._entries)) if not entry.error]
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
         """Merge layers that another agent of the session shared; damaged ones are skipped.
@@ -321,57 +293,68 @@ class StateStore:
             revision: Revision of the layers. A revision below the known one lacks newer changes.
         """
         with self.lock:
-            for kind in self._kinds:
+            for kind in list(self._entries):
                 if kind.KEY not in shared:
                     continue
-                mine = self.get(kind)
+                entry = self._entry(kind)
                 try:
                     other = kind.loaded(shared[kind.KEY])
                 except CorruptRecordError as error:
                     logger.debug("record=<%s>, error=<%s> | shared state is not used", kind.KEY, type(error).__name__)
                     continue
-                base = self._base[kind] if revision >= self.revision else kind()
-                self.put_if_readable(mine.merged(base, other))
-                self._base[kind] = other
+                base = entry.base if revision >= self.revision else kind()
+                self.put_if_readable(entry.layer.merged(base, other))
+                entry.base = other
             self.write()
-            self.note_revision(max(revision, self.revision))
+            self.note_shared([], max(revision, self.revision))
 
-    def note_shared(self, layers: Iterable[Layer], revision: int) -> None:
-        """Record that the session has these layers now."""
+    def note_shared(self, layers: list[Layer], revision: int) -> None:
+        """Record that the session has these layers now, and the revision of the session that this agent includes."""
         with self.lock:
-            self._base |= {type(layer): layer for layer in layers}
-            self.note_revision(revision)
-
-    def note_revision(self, revision: int) -> None:
-        """Record the revision of the session that the layers include."""
-        self.revision = revision
-        agent = self.agent
-        if agent is not None and agent.state is self._state:
-            agent.state.set(REVISION, revision)
+            for layer in layers:
+                self._entries[type(layer)].base = layer
+            self.revision = revision
+            agent = self.agent
+            if agent is not None and agent.state is self._state:
+                agent.state.set(REVISION, revision)
 
     def _read(self, agent: Agent) -> None:
         self._state = agent.state
-        self._between_turns.clear()
-        self._stored, self._unreadable = {}, {}
-        self._unwritten.clear()
         revision = agent.state.get(REVISION)
         self.revision = revision if type(revision) is int else 0
-        for kind in self._kinds:
-            value = agent.state.get(kind.KEY)
-            self._layers[kind] = kind()
-            if value is not None:
-                self._stored[kind] = value
-                try:
-                    self._layers[kind] = kind.loaded(value)
-                except CorruptRecordError as error:
-                    self._unreadable[kind] = str(error)
-                    logger.warning("record=<%s> | cannot be read; it is not used and not changed", kind.KEY)
-        self._base = dict(self._layers)
-        self._is_restored = bool(self._stored)
+        for kind in self._entries:
+            layer, error, value = kind(), "", agent.state.get(kind.KEY)
+            try:
+                layer = layer if value is None else kind.loaded(value)
+            except CorruptRecordError as failure:
+                error = str(failure)
+                logger.warning("record=<%s> | cannot be read; it is not used and not changed", kind.KEY)
+            self._entries[kind] = _Entry(layer, layer, value, error)
+        self._is_restored = any(entry.stored is not None for entry in self._entries.values())
 
 
-@dataclass(frozen=True)
-class _SharedLayers:
+class LayerAccessor(Generic[_Layer]):
+    """Accessor of one stored layer: reads it, and applies changes under the lock of the store."""
+
+    KIND: ClassVar[type[Layer]]
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    @property
+    def layer(self) -> _Layer:
+        """Current, immutable value of the layer."""
+        return self._store.get(self.KIND)  # type: ignore[return-value]
+
+    def _changing(self) -> AbstractContextManager[None]:
+        return self._store.changing(self.KIND)
+
+    def _keep(self, layer: _Layer) -> None:
+        self._store.put_if_readable(layer)
+        self._store.write()
+
+
+class _SharedLayers(NamedTuple):
     """Stored layers of a session by key, their revision, and the agents that contributed to them."""
 
     layers: dict[str, str]
@@ -443,29 +426,18 @@ class SessionState:
         if shared is not None:
             self._merge(shared)
 
-    def _merge(self, shared: _SharedLayers) -> None:
-        if shared.revision in (self._store.revision, self._abandoned):
-            return
-        if self._store.is_new and not self._is_alive(shared):
-            self._abandoned = shared.revision
-        else:
-            self._store.merge(shared.layers, shared.revision)
-
     def _push(self) -> None:
         self._health.tried(self._write)
 
     def _write(self) -> None:
         shared = self._read()
-        if shared is not None:
-            self._merge(shared)
-            if shared.revision == self._abandoned:
-                shared = _SharedLayers({}, shared.revision, frozenset())
+        if shared is None or not self._merge(shared):
+            shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
         with self._store.lock:
-            agent, layers = self._store.agent, self._store.share()
-            revision = 1 + max(self._store.revision, 0 if shared is None else shared.revision)
-            agents = frozenset() if shared is None else shared.agents
-            if agent is not None and self._is_stored is not None:
-                agents |= {agent.agent_id}
+            layers = self._store.share()
+            revision = 1 + max(self._store.revision, shared.revision)
+        # The agent itself may be gone: its last turn is shared in the background.
+        agents = shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
         rows = {"layers": {each.KEY: each.stored() for each in layers}, "revision": revision, "agents": sorted(agents)}
         self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=self._ttl)
         self._store.note_shared(layers, revision)
@@ -483,6 +455,17 @@ class SessionState:
             logger.warning("error=<%s> | the shared state of a session cannot be read", type(error).__name__)
             return None
 
+    def _merge(self, shared: _SharedLayers) -> bool:
+        """Merge layers that are new to this agent. Return False if they are those of a deleted session."""
+        if shared.revision == self._abandoned:
+            return False
+        if shared.revision != self._store.revision:
+            if self._store.is_new and not self._is_alive(shared):
+                self._abandoned = shared.revision
+                return False
+            self._store.merge(shared.layers, shared.revision)
+        return True
+
     def _is_alive(self, shared: _SharedLayers) -> bool:
         if self._is_stored is None or not shared.agents:
             return True
@@ -490,26 +473,3 @@ class SessionState:
             return any(map(self._is_stored, sorted(shared.agents)))
         except MangaMemoryError:
             return False
-
-
-class LayerAccessor(Generic[_Layer]):
-    """Accessor of one stored layer: reads it, and applies changes under the lock of the store."""
-
-    KIND: ClassVar[type[Layer]]
-
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
-
-    @property
-    def layer(self) -> _Layer:
-        """Current, immutable value of the layer."""
-        return self._store.get(self.KIND)  # type: ignore[return-value]
-
-    def _changing(self) -> AbstractContextManager[None]:
-        return self._store.changing(self.KIND)
-
-    def _keep(self, layer: _Layer) -> None:
-        start = time.perf_counter()
-        self._store.put(layer)
-        self._store.write()
-        self._store.timings.add("update", start)

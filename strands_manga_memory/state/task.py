@@ -12,11 +12,20 @@ from pydantic import Field
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import shorten_line
-from strands_manga_memory.state.goals import MOST_LINES, MOST_PATTERNS, GoalState, added_finding, counted, error_pattern
+from strands_manga_memory.state.goals import (
+    MOST_LINES,
+    MOST_PATTERNS,
+    GoalState,
+    added_finding,
+    counted,
+    error_pattern,
+)
 from strands_manga_memory.state.state_store import Part, StateStore
 
+logger = logging.getLogger(__name__)
+
 MOST_STEPS = 100
-_ERROR_CHARACTERS = 200
+MOST_FINDINGS = 50
 _LOW = 0.25
 """Remaining share of the time budget below which the model gets a warning."""
 
@@ -31,9 +40,10 @@ class StepStatus(StrEnum):
     TIMED_OUT = "timed_out"
 
 
+_UNSUCCESSFUL = (StepStatus.FAILED, StepStatus.TIMED_OUT)
 _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
-    StepStatus.QUEUED: frozenset({StepStatus.IN_PROGRESS, StepStatus.FAILED, StepStatus.TIMED_OUT}),
-    StepStatus.IN_PROGRESS: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.TIMED_OUT}),
+    StepStatus.QUEUED: frozenset({StepStatus.IN_PROGRESS, *_UNSUCCESSFUL}),
+    StepStatus.IN_PROGRESS: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, *_UNSUCCESSFUL}),
     StepStatus.COMPLETED: frozenset(),
     StepStatus.FAILED: frozenset({StepStatus.IN_PROGRESS}),
     StepStatus.TIMED_OUT: frozenset({StepStatus.IN_PROGRESS}),
@@ -67,35 +77,35 @@ class TaskStep(Part):
     retries: int = 0
     rolled_back: bool = False
 
-    def moved(self, status: StepStatus, **fields: Any) -> TaskStep:
-        """Return the step with another status.
+    def started(self, now: float) -> TaskStep:
+        """Return the step started or restarted.
 
         Raises:
-            StateError: The status may not follow. The message names the allowed ones.
+            StateError: The status may not follow. The message names the allowed ones. The other methods raise it, too.
         """
-        if status not in _NEXT[self.status]:
-            allowed = ", ".join(sorted(_NEXT[self.status])) or "none, it is completed"
-            raise StateError(f"step {self.id!r:.80} cannot go from {self.status} to {status}; allowed: {allowed}")
-        return self.replaced(status=status, **fields)
-
-    def started(self, now: float) -> TaskStep:
-        """Return the step started or restarted."""
-        again = self.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)
-        return self.moved(StepStatus.IN_PROGRESS, started_at=now, error=None, retries=self.retries + again)
+        retries = self.retries + (self.status in _UNSUCCESSFUL)
+        return self._moved(StepStatus.IN_PROGRESS, started_at=now, error=None, retries=retries)
 
     def ended(
         self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
     ) -> TaskStep:
         """Return the step ended. ``ms`` is the duration of the last attempt; default: the time since its start."""
-        if ms is None:
-            ms = 0.0 if self.started_at is None else max(0.0, 1000 * (now - self.started_at))
-        short = error[:_ERROR_CHARACTERS] if error else None
-        return self.moved(status, result=result, error=short, duration_ms=round(self.duration_ms + ms, 3))
+        took = self._since_start(now) if ms is None else ms
+        error = error[:200] if error else None
+        return self._moved(status, result=result, error=error, duration_ms=round(self.duration_ms + took, 3))
 
     def waiting(self, now: float) -> TaskStep:
-        """Return the step queued again, for a retry or a human's answer."""
-        since = now if self.started_at is None else self.started_at
-        return self.moved(StepStatus.QUEUED, duration_ms=round(self.duration_ms + max(0.0, 1000 * (now - since)), 3))
+        """Return the step queued again, until a human has answered."""
+        return self._moved(StepStatus.QUEUED, duration_ms=round(self.duration_ms + self._since_start(now), 3))
+
+    def _since_start(self, now: float) -> float:
+        return 0.0 if self.started_at is None else max(0.0, 1000 * (now - self.started_at))
+
+    def _moved(self, status: StepStatus, **fields: Any) -> TaskStep:
+        if status not in _NEXT[self.status]:
+            allowed = ", ".join(sorted(_NEXT[self.status])) or "none, it is completed"
+            raise StateError(f"step {self.id!r:.80} cannot go from {self.status} to {status}; allowed: {allowed}")
+        return self.replaced(status=status, **fields)
 
 
 class TaskLayer(Part):
@@ -119,31 +129,23 @@ class TaskLayer(Part):
     steps: dict[str, TaskStep] = Field(default_factory=dict)
     dropped: int = 0
 
-    def elapsed_ms(self, now: float) -> float:
-        """Return the running time of the task, without waits for a human."""
-        if self.started_at is None:
-            return 0.0
-        until = now if self.paused_at is None else self.paused_at
-        return max(0.0, 1000 * (until - self.started_at) - self.paused_ms)
-
     def remaining_ms(self, now: float) -> float:
-        """Return the remaining time budget, at least 0."""
-        return max(0.0, self.budget_ms - self.elapsed_ms(now))
-
-    def is_over(self, now: float) -> bool:
-        """Return whether the time budget is used up."""
-        return self.started_at is not None and self.remaining_ms(now) == 0.0
+        """Return the remaining time budget, at least 0. Waits for a human are not counted."""
+        if self.started_at is None:
+            return self.budget_ms
+        until = now if self.paused_at is None else self.paused_at
+        return min(self.budget_ms, max(0.0, self.budget_ms + self.paused_ms - 1000 * (until - self.started_at)))
 
     def paused(self, now: float) -> TaskLayer:
         """Return the task paused to wait for a human. Steps in progress are queued."""
         steps = {id_: step.waiting(now) if step.status is StepStatus.IN_PROGRESS else step for id_, step in self.steps.items()}
-        return self.changed(paused_at=now, steps=steps)
+        return self.replaced(paused_at=now, steps=steps)
 
     def resumed(self, now: float) -> TaskLayer:
         """Return the task resumed."""
         if self.paused_at is None:
             return self
-        return self.changed(paused_at=None, paused_ms=self.paused_ms + 1000 * (now - self.paused_at))
+        return self.replaced(paused_at=None, paused_ms=self.paused_ms + 1000 * (now - self.paused_at))
 
     def step(self, id_: str) -> TaskStep:
         """Return a step.
@@ -152,20 +154,18 @@ class TaskLayer(Part):
             StateError: The step does not exist.
         """
         if id_ not in self.steps:
-            raise StateError(
-                f"there is no step {id_!r:.80}; there are: {', '.join(map(repr, list(self.steps)[-10:])) or 'none'}"
-            )
+            known = ", ".join(map(repr, list(self.steps)[-10:])) or "none"
+            raise StateError(f"there is no step {id_!r:.80}; there are: {known}")
         return self.steps[id_]
 
     def with_step(self, step: TaskStep) -> TaskLayer:
         """Return the task with a step added or replaced. Beyond 100 steps, the oldest ended one is dropped."""
         steps = {**self.steps, step.id: step}
-        dropped = self.dropped
-        if len(steps) > MOST_STEPS:
-            done = (id_ for id_, each in steps.items() if not _NEXT[each.status] or each.error is not None)
-            del steps[next(done, next(iter(steps)))]
-            dropped += 1
-        return self.replaced(steps=steps, dropped=dropped)  # every step is already validated
+        dropped = len(steps) > MOST_STEPS
+        if dropped:
+            ended = (id_ for id_, each in steps.items() if not _NEXT[each.status] or each.error is not None)
+            del steps[next(ended, next(iter(steps)))]
+        return self.replaced(steps=steps, dropped=self.dropped + dropped)
 
     def urgency(self, now: float) -> str:
         """Return the line for the model about a time budget that runs low or is used up; empty before the first step."""
@@ -178,7 +178,7 @@ class TaskLayer(Part):
 
     def failed(self) -> list[TaskStep]:
         """Return the failed steps."""
-        return [step for step in self.steps.values() if step.status in (StepStatus.FAILED, StepStatus.TIMED_OUT)]
+        return [step for step in self.steps.values() if step.status in _UNSUCCESSFUL]
 
     def lines(self) -> Iterator[str]:
         """Yield the line for the model: the failed steps. The conversation itself shows the successful ones."""
@@ -186,13 +186,6 @@ class TaskLayer(Part):
             yield "Did not work in this request: " + "; ".join(
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})" for step in failed[-MOST_LINES:]
             )
-
-    def completed(self) -> list[TaskStep]:
-        """Return the completed steps that were not undone, the last one first."""
-        return [step for step in reversed(self.steps.values()) if step.status is StepStatus.COMPLETED and not step.rolled_back]
-
-
-MOST_FINDINGS = 50
 
 
 class ExecutionKind(StrEnum):
@@ -247,7 +240,11 @@ class ExecutionLayer(Part):
             changes[name] = counted(getattr(self, name), pattern)
         if step.kind is ExecutionKind.REPLANNING:
             changes["plan_changes"] = (*self.plan_changes, step.text)[-MOST_PATTERNS:]
-        return self.replaced(**changes)  # the step is already validated
+        return self.replaced(**changes)
+
+    def with_finding(self, text: str) -> ExecutionLayer:
+        """Return the layer with a finding added, unless it is known already."""
+        return self.replaced(findings=added_finding(self.findings, text, MOST_FINDINGS))
 
     def lines(self) -> Iterator[str]:
         """Yield the lines for the model."""
@@ -256,81 +253,72 @@ class ExecutionLayer(Part):
         if self.plan_changes:
             yield f"The plan was changed: {escape_line(self.plan_changes[-1])}"
 
-    def with_finding(self, text: str) -> ExecutionLayer:
-        """Return the layer with a finding added, unless it is known already."""
-        found = added_finding(self.findings, text, MOST_FINDINGS)
-        return self if found == self.findings else self.replaced(findings=found)
-
-
-_NOTHING_TRIED = ExecutionLayer()
-
 
 class ExecutionState:
-    """Accessor of the execution memory of a task. Findings are also added to the active goal."""
+    """Execution memory of the current task. Findings are also added to the active goal.
+
+    Attributes:
+        layer: Current, immutable value of the execution memory.
+    """
 
     def __init__(self, store: StateStore, goals: GoalState) -> None:
         self._lock = store.lock
         self._goals = goals
-        self._layer = _NOTHING_TRIED
-
-    @property
-    def layer(self) -> ExecutionLayer:
-        """Current, immutable value of the execution memory."""
-        return self._layer
+        self.layer = ExecutionLayer()
 
     def clear(self) -> None:
         """Clear the execution memory at the start of a task."""
-        self._layer = _NOTHING_TRIED
+        self.layer = ExecutionLayer()
 
-    def tried(self, step: ExecutionStep, pattern: str) -> None:
-        """Add a step, counted under a pattern unless that is empty."""
-        self._layer = self._layer.with_step(step, pattern=pattern)
-
-    def add_finding(self, text: str) -> None:
-        """Add a finding to the task and to the active goal, unless it is known already."""
+    def add_finding(self, text: str, *, of_goal: bool = True) -> None:
+        """Add a finding to the task, and to the active goal unless ``of_goal`` is False, if it is not known already."""
         with self._lock:
-            self._goals.add_finding(text)
-            self._layer = self._layer.with_finding(text)
+            if of_goal:
+                self._goals.add_finding(text)
+            self.layer = self.layer.with_finding(text)
 
-    def noticed(self, text: str) -> None:
-        """Add a finding to this task only."""
-        self._layer = self._layer.with_finding(text)
-
-    def record(self, kind: ExecutionKind | str, text: str, *, confidence: float | None = None, ok: bool | None = None) -> None:
+    def record(
+        self,
+        kind: ExecutionKind | str,
+        text: str,
+        *,
+        confidence: float | None = None,
+        ok: bool | None = None,
+        pattern: str | None = None,
+    ) -> None:
         """Record a step of reasoning, validation or replanning, or a tool call.
+
+        Args:
+            kind: Kind of the step.
+            text: Description, truncated to 300 characters.
+            confidence: From 0 to 1.
+            ok: Whether the step succeeded.
+            pattern: Name under which the success or error is counted. Default: the text without numbers and ids.
 
         Raises:
             ValueError: The kind does not exist, or ``confidence`` is not from 0 to 1.
         """
         step = ExecutionStep(kind=ExecutionKind(kind), text=shorten_line(text, 300), confidence=confidence, ok=ok)
         with self._lock:
-            self.tried(step, "" if ok is None else error_pattern(text))
-
-
-logger = logging.getLogger(__name__)
-
-_NO_TASK = TaskLayer()
+            self.layer = self.layer.with_step(step, pattern=error_pattern(text) if pattern is None else pattern)
 
 
 class TaskState:
-    """Accessor of the task of one request, with its steps and time budget.
+    """Task of one request, with its steps and time budget.
 
-    ``running`` maps ids of running tool calls to ids of steps.
+    Attributes:
+        layer: Current, immutable value of the task.
+        running: Ids of steps by ids of running tool calls.
     """
 
     def __init__(self, store: StateStore, budget_ms: float, execution: ExecutionState) -> None:
         self._lock = store.lock
         self._clock = store.clock
         self._budget_ms = budget_ms
-        self._layer = TaskLayer(budget_ms=budget_ms)
+        self.layer = TaskLayer(budget_ms=budget_ms)
         self._execution = execution
         self._undo: dict[str, Callable[[], object]] = {}
         self.running: dict[str, str] = {}
-
-    @property
-    def layer(self) -> TaskLayer:
-        """Current, immutable value of the task."""
-        return self._layer
 
     def begin(self, name: str = "", *, budget_ms: float | None = None) -> None:
         """Begin a task; steps and execution memory of the previous one are deleted.
@@ -341,8 +329,8 @@ class TaskState:
         if budget_ms is not None and not budget_ms > 0:
             raise ValueError(f"budget_ms must be above 0, got {budget_ms!r:.80}")
         with self._lock:
-            budget_ms = self._budget_ms if budget_ms is None else float(budget_ms)
-            self._layer = _NO_TASK.replaced(name=shorten_line(name, 300), started_at=self._clock(), budget_ms=budget_ms)
+            budget_ms = budget_ms or self._budget_ms
+            self.layer = TaskLayer(name=shorten_line(name, 300), started_at=self._clock(), budget_ms=budget_ms)
             self._execution.clear()
             self._undo.clear()
             self.running.clear()
@@ -350,21 +338,20 @@ class TaskState:
     def pause(self) -> None:
         """Stop the clock of the task during a wait for a human."""
         with self._lock:
-            self._layer = self._layer.paused(self._clock())
+            self.layer = self.layer.paused(self._clock())
 
     def resume(self) -> None:
         """Restart the clock of the task."""
         with self._lock:
-            self._layer = self._layer.resumed(self._clock())
+            self.layer = self.layer.resumed(self._clock())
 
     def end(self) -> None:
         """End the task. Steps in progress fail or time out."""
         with self._lock:
-            now = self._clock()
-            status = StepStatus.TIMED_OUT if self._layer.is_over(now) else StepStatus.FAILED
-            for step in list(self._layer.steps.values()):
+            status = StepStatus.FAILED if self.remaining_ms() else StepStatus.TIMED_OUT
+            for step in list(self.layer.steps.values()):
                 if step.status is StepStatus.IN_PROGRESS:
-                    self._layer = self._layer.with_step(step.ended(status, now, error="did not end with its turn"))
+                    self.put_step(step.ended(status, self._clock(), error="did not end with its turn"))
             self.running.clear()
 
     def add_step(
@@ -381,12 +368,12 @@ class TaskState:
             StateError: The id exists already.
         """
         with self._lock:
-            self.begin_if_none()
-            id_ = step_id or f"step-{len(self._layer.steps) + self._layer.dropped + 1}"
-            if id_ in self._layer.steps:
+            if self.layer.started_at is None:
+                self.begin()
+            id_ = step_id or f"step-{len(self.layer.steps) + self.layer.dropped + 1}"
+            if id_ in self.layer.steps:
                 raise StateError(f"step {id_!r:.80} exists already; use another id")
-            step = TaskStep(id=id_, name=name, parameters=dict(parameters or {}))
-            self._layer = self._layer.with_step(step)
+            step = self.put_step(TaskStep(id=id_, name=name, parameters=dict(parameters or {})))
             if undo is not None:
                 self._undo[id_] = undo
             return step
@@ -398,19 +385,19 @@ class TaskState:
             StateError: The step does not exist, or may not start. The other methods for steps raise this error, too.
         """
         with self._lock:
-            return self.stepped(self._layer.step(step_id).started(self._clock()))
+            return self.put_step(self.layer.step(step_id).started(self._clock()))
 
     def complete_step(self, step_id: str, result: object = None) -> TaskStep:
         """Complete a step in progress."""
         with self._lock:
             short = None if result is None else shorten_line(str(result), 200)
-            return self.stepped(self._layer.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
+            return self.put_step(self.layer.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
 
     def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
         """Mark a step as failed or timed out."""
         with self._lock:
             status = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
-            return self.stepped(self._layer.step(step_id).ended(status, self._clock(), error=str(error)))
+            return self.put_step(self.layer.step(step_id).ended(status, self._clock(), error=str(error)))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
         """Undo completed steps, the last one first; with ``after``, only the steps after that one.
@@ -421,34 +408,28 @@ class TaskState:
             The steps in their new form, in the order of the undos.
         """
         with self._lock:
-            wanted = self._layer.completed()
+            steps = list(self.layer.steps.values())
             if after is not None:
-                behind = list(self._layer.steps)[list(self._layer.steps).index(self._layer.step(after).id) + 1 :]
-                wanted = [step for step in wanted if step.id in behind]
+                steps = steps[steps.index(self.layer.step(after)) + 1 :]
         undone = []
-        for step in wanted:
+        for step in reversed(steps):
+            if step.status is not StepStatus.COMPLETED or step.rolled_back:
+                continue
             error = None
-            undo = self._undo.pop(step.id, None)
             try:
-                if undo is not None:
-                    undo()
+                self._undo.pop(step.id, lambda: None)()
             except Exception as failure:  # noqa: BLE001 - the other steps must still be undone
                 logger.warning("step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__)
                 error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
             with self._lock:
-                undone.append(self.stepped(step.changed(rolled_back=error is None, error=error)))
+                undone.append(self.put_step(step.replaced(rolled_back=error is None, error=error)))
         return undone
 
     def remaining_ms(self) -> float:
         """Return the remaining time budget of the task in milliseconds."""
-        return self._layer.remaining_ms(self._clock())
+        return self.layer.remaining_ms(self._clock())
 
-    def begin_if_none(self) -> None:
-        """Begin a task if there is none."""
-        if self._layer.started_at is None:
-            self.begin()
-
-    def stepped(self, step: TaskStep) -> TaskStep:
+    def put_step(self, step: TaskStep) -> TaskStep:
         """Add or replace a step and return it."""
-        self._layer = self._layer.with_step(step)
+        self.layer = self.layer.with_step(step)
         return step

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory, RedisHotStore
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.state import StateCoordinator, coordinator_of
+from strands_manga_memory.state.state_store import SessionState
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -128,6 +132,26 @@ def test_new_session_of_a_deleted_one_starts_without_its_state(opened: Opened) -
     third = ScriptedModel()
     agent_of(first, "orders", third)("Which one?")
     assert ORDER not in shown(third)
+
+
+def test_state_shared_after_its_agent_is_gone_ends_with_the_session(tmp_path: Path) -> None:
+    """A turn's state is shared in the background, where the agent itself may no longer exist."""
+    hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})()
+    scope, may_share = ConversationScope("u1", "s1", "orders"), threading.Event()
+    with MangaMemory.open(hot, f"sqlite:///{tmp_path}/shop.sqlite3") as memory:
+        shared_writer(hot, None).submit(SessionState.name_of(scope), lambda: may_share.wait(30))
+        agent = agent_of(memory, "orders")
+        agent(f"Where is my order {ORDER}?")
+        gone = weakref.ref(agent)
+        del agent
+        gc.collect()
+        assert gone() is None
+        may_share.set()
+        settle(memory)
+        memory.session(scope).delete_session()
+        model = ScriptedModel()
+        agent_of(memory, "cancellations", model)("Can you cancel it?")
+        assert ORDER not in shown(model)
 
 
 def test_late_answer_of_the_hot_tier_does_not_bring_back_the_state_of_a_deleted_session(opened: Opened) -> None:

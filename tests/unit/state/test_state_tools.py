@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strands_manga_memory import DialogueSlot, StateCoordinator
-from strands_manga_memory.state.state_tools import TOOL_NAMES
+from strands_manga_memory.state.coordinator import TOOL_NAMES
 
 
 def specs_of(**settings: Any) -> dict[str, Any]:
