@@ -327,11 +327,15 @@ class StateCoordinator(Plugin):
         if problems:
             raise StateError("; ".join(problems))
         # The request shows the state at the beginning of the turn, so the result returns the current one.
-        missing, question = dialogue.missing_slots(), dialogue.next_question()
-        if missing:
-            return f"Still missing: {', '.join(missing)}." + (f" Ask the user next: {question}" if question else "")
-        filled = ", ".join(f"{slot.name} = {slot.value}" for slot in dialogue.layer.slots.values() if slot.value is not None)
-        about = f" for the intent {dialogue.layer.intent}" if dialogue.layer.intent else ""
+        layer = dialogue.layer
+        empty = [slot.name for slot in layer.missing if slot.value is None]
+        unsure = [f"{slot.name} = {slot.value}" for slot in layer.missing if slot.value is not None]
+        if empty or unsure:
+            parts = [f"Still missing: {', '.join(empty)}."] if empty else []
+            parts += [f"To be confirmed: {', '.join(unsure)}."] if unsure else []
+            return " ".join([*parts, layer.next_request]).rstrip()
+        filled = ", ".join(f"{slot.name} = {slot.value}" for slot in layer.slots.values() if slot.value is not None)
+        about = f" for the intent {layer.intent}" if layer.intent else ""
         return f"Nothing is missing{about}{': ' if filled else ''}{filled}."
 
     def _describe_intents(self) -> None:

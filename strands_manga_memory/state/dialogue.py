@@ -214,6 +214,15 @@ class ConversationLayer(Layer):
             return self.clarifications[0].question
         return next((slot.question for slot in self.missing if slot.question), None)
 
+    @property
+    def next_request(self) -> str:
+        """Line that tells the model what to ask, with an inferred value that the user is to confirm; empty without one."""
+        if self.clarifications:
+            return f"Ask the user next: {self.clarifications[0].question}"
+        slot = next((slot for slot in self.missing if slot.question), None)
+        guess = "" if slot is None or slot.value is None else f" (probably {slot.value})"
+        return f"Ask the user next: {slot.question}{guess}" if slot else ""
+
     def with_mention(self, mention: Mention, types: EntityTypes, *, is_answer: bool) -> ConversationLayer:
         """Return the layer after the user named an entity.
 
@@ -259,8 +268,8 @@ class ConversationLayer(Layer):
             yield "Missing: " + "; ".join(
                 f"{slot.name} ({escape_line(' / '.join(slot.allowed))})" if slot.allowed else slot.name for slot in missing
             )
-        if self.next_question:
-            yield f"Ask the user next: {escape_line(self.next_question, 200)}"
+        if self.next_request:
+            yield escape_line(self.next_request, 220)
 
 
 class DialogueState(LayerAccessor[ConversationLayer]):

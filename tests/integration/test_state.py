@@ -612,7 +612,7 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
     }
     texts = {id_: result["content"][0]["text"] for id_, result in results.items()}
     assert "one of 'paper', 'digital'; got 'vinyl'" in texts["t1"]
-    assert texts["t2"].startswith("Still missing: format. Ask the user next: ")
+    assert texts["t2"] == "To be confirmed: format = paper. Ask the user next: Paper or digital? (probably paper)"
     assert "no valid asin" in texts["t3"]
     assert texts["t4"] == "Noted: asin B07X1234."
     assert "can be worked on: find" in texts["t6"]
@@ -644,8 +644,11 @@ def test_entity_named_in_the_message_of_the_intent_fills_its_slot(text: str) -> 
     agent(text)
     slot = coordinator.dialogue.layer.slot("volume")
     assert (slot.value, slot.status, slot.source) == ("2", SlotStatus.INFERRED, agent.messages[0].get("tracking_id"))
+    result = agent.messages[2]["content"][0]["toolResult"]["content"][0]["text"]
+    assert result == "Still missing: format. To be confirmed: volume = 2. Ask the user next: Which volume? (probably 2)"
     agent("And how long does it take?")
     assert "Known: volume = 2 (inferred, to be confirmed)" in told(model)
+    assert "Ask the user next: Which volume? (probably 2)" in told(model)
 
     coordinator.dialogue.set_intent(None)
     coordinator.dialogue.set_intent("reorder")  # the last message named nothing

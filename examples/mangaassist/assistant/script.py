@@ -86,7 +86,7 @@ def products(heard: Heard) -> Answer:
         return _use("search_manga", genre=genre, limit=3)
     if heard.says(r"stock|find|recommend|manga|read\b|在庫|おすすめ|探|漫画"):
         return _use("search_manga", limit=3)
-    question = heard.is_told(r"Ask the user next: (.+)")
+    question = heard.is_told(r"Ask the user next: (.+?\?)")
     if question and buying:  # asked last: who asks for something else gets that, and the purchase waits
         return _QUESTIONS_JA.get(question, question) if heard.japanese else question
     return _say(
