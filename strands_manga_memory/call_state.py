@@ -1,8 +1,8 @@
-"""Invocation state of one tool call, with the agent of that call in every task."""
+"""Tool calls: the invocation state with the agent of its call in every task, and the hints of a tool."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,3 +88,9 @@ def _of(agent: LocalAgent) -> dict[str, Any]:
         "system_prompt": agent.system_prompt,
         "tool_config": {"tools": [{"toolSpec": spec} for spec in specs], "toolChoice": {"auto": {}}},
     }
+
+
+def declares_read_only(spec: Mapping[str, Any]) -> bool:
+    """Return whether a tool's annotations declare it read-only, and not destructive at the same time."""
+    hints = spec.get("annotations")
+    return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True

@@ -89,7 +89,7 @@ def _no_network() -> Iterator[None]:
 def _no_work_left() -> Iterator[None]:
     """Drop what a test left to be saved to a store that is gone: it would be tried again and again beside all other tests."""
     yield
-    for left in list(writer._writers):
+    for left in writer.writers():
         with left._changed:
             left._timer_of.clear()
 

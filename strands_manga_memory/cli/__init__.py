@@ -13,7 +13,6 @@ import sys
 from importlib.util import find_spec
 
 from strands_manga_memory import __version__
-from strands_manga_memory.cli.exits import USAGE
 
 
 def main() -> None:
@@ -24,7 +23,7 @@ def main() -> None:
             f"strands-manga-memory {__version__}: its commands need {missing}: pip install 'strands-manga-memory[cli]'",
             file=sys.stderr,
         )
-        sys.exit(USAGE)
+        sys.exit(2)
     from strands_manga_memory.cli.app import run
 
     sys.exit(run())

@@ -1,18 +1,54 @@
-"""Typer application with all commands, and the mapping from errors to exit statuses."""
+"""Typer application: the list of commands, whose modules are imported when they run, and the exit statuses of errors."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, cast
 
 import typer
 
 from strands_manga_memory import __version__
-from strands_manga_memory.cli.command_list import COMMANDS, command
-from strands_manga_memory.cli.exits import FAILED, UNAVAILABLE
-from strands_manga_memory.cli.output import print_error
+from strands_manga_memory.cli.output import FAILED, UNAVAILABLE, print_error
+
+COMMANDS: dict[str, str] = {
+    "demo": "Run a demonstration: no keys, no servers.",
+    "doctor": "Find problems of a deployment, with remedies.",
+    "users": "List the users who have sessions.",
+    "sessions": "List the sessions of a user.",
+    "inspect": "Show the stored data of a session.",
+    "history": "Show the messages of a session, page by page.",
+    "fork": "Begin a session with the first turns of another.",
+    "rewind": "Let a session go back to an earlier turn.",
+    "sweep": "Finalize and delete expired sessions.",
+    "init-table": "Create the tables, their indexes and TTL settings.",
+    "permissions": "Print the permissions that a worker needs.",
+    "export": "Export a user's data as JSON, or as snapshots.",
+    "import": "Import an export, or sessions of other managers.",
+    "forget-user": "Delete all data of a user, in all tiers.",
+    "cost": "Estimate the monthly cost of a deployment.",
+    "ttl-advice": "Recommend a TTL for the hot tier.",
+    "bench": "Measure the layer's time per turn on these stores.",
+    "settings": "Show every setting, its value and its source.",
+}
+"""Commands by name with their short help, which fits a terminal of 80 columns."""
+
+_MODULES = {
+    **dict.fromkeys(("doctor", "sweep", "bench"), "maintenance"),
+    **dict.fromkeys(("users", "history", "fork", "rewind"), "sessions"),
+    **dict.fromkeys(("init-table", "permissions", "settings"), "setup"),
+    **dict.fromkeys(("export", "import", "forget-user"), "user_data"),
+}
+"""Modules of commands that share one; other modules have the name of their command."""
+
+
+def command(name: str) -> Callable[..., Any]:
+    """Import and return the function of a command."""
+    function = "import_" if name == "import" else name.replace("-", "_")
+    module = importlib.import_module(f"strands_manga_memory.cli.commands.{_MODULES.get(name, function)}")
+    return cast("Callable[..., Any]", getattr(module, function))
 
 
 def _exit(status: int | None, **options: object) -> None:

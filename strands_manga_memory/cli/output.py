@@ -1,4 +1,4 @@
-"""Output of commands, for people and for programs."""
+"""Output of commands, for people and for programs, and their exit statuses."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+FAILED, USAGE, UNAVAILABLE = 1, 2, 3
+"""Exit statuses: a problem was found or an operation failed; the command line is invalid; a store is unavailable."""
 
 _WHOLE, _WORD = 24, 36
 """Cells up to the first width are not folded, and words up to the second are not broken, if the terminal is wide

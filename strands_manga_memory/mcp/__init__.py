@@ -4,8 +4,8 @@ from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, H
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-from strands_manga_memory.mcp.calls.caller import user_of_call
-from strands_manga_memory.mcp.calls.redact import redact_secrets
+from strands_manga_memory.mcp.calls.answers import redact_secrets
+from strands_manga_memory.mcp.calls.call import user_of_call
 from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor
 from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_tool
 from strands_manga_memory.mcp.middleware import BreakerMiddleware

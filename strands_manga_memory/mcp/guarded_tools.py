@@ -20,14 +20,10 @@ from strands_manga_memory.deadline import Pump
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-from strands_manga_memory.mcp.calls.answers import fallback_result, stale_result
-from strands_manga_memory.mcp.calls.call import Call, result_event
-from strands_manga_memory.mcp.calls.caller import UserOf, known_user, user_of_call
+from strands_manga_memory.mcp.calls.answers import Key, ResultCache, fallback_result, redact_secrets, stale_result
+from strands_manga_memory.mcp.calls.call import Call, UserOf, known_user, result_event, user_of_call
 from strands_manga_memory.mcp.calls.client import keep_exceptions, progress_callback_of
-from strands_manga_memory.mcp.calls.guard import Guard
-from strands_manga_memory.mcp.calls.redact import redact_secrets
-from strands_manga_memory.mcp.calls.schema import canonical_json
-from strands_manga_memory.mcp.calls.stale import Key, ResultCache
+from strands_manga_memory.mcp.calls.guard import Guard, canonical_json
 from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 
 

@@ -20,11 +20,10 @@ from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.deadline import END, DeadlineError, leave_threads
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-from strands_manga_memory.mcp.calls.call import Call
-from strands_manga_memory.mcp.calls.caller import known_user, user_of_call
+from strands_manga_memory.mcp.calls.answers import redact_secrets
+from strands_manga_memory.mcp.calls.call import Call, known_user, user_of_call
 from strands_manga_memory.mcp.calls.client import keep_exceptions
 from strands_manga_memory.mcp.calls.guard import Guard
-from strands_manga_memory.mcp.calls.redact import redact_secrets
 from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 from strands_manga_memory.mcp.guarded_tools import GuardedTool
 

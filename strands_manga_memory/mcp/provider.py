@@ -20,12 +20,11 @@ from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-from strands_manga_memory.mcp.calls.caller import UserOf
+from strands_manga_memory.mcp.calls.answers import ResultCache, redact_secrets
+from strands_manga_memory.mcp.calls.call import UserOf
 from strands_manga_memory.mcp.calls.client import stop
 from strands_manga_memory.mcp.calls.guard import Guard
-from strands_manga_memory.mcp.calls.redact import redact_secrets
-from strands_manga_memory.mcp.calls.stale import ResultCache
-from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor, name_of
+from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 from strands_manga_memory.mcp.guarded_tools import GuardedTool, guarded_once
 
 logger = logging.getLogger(__name__)
@@ -135,9 +134,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                     self._update(self._listed_tools())
                 except Exception as error:
                     if not self.client.continue_on_error:
-                        raise ToolProviderException(f"cannot load the tools of {name_of(self.client)}: {error}") from error
+                        raise ToolProviderException(f"cannot load the tools of {self.supervisor.name}: {error}") from error
                     logger.warning(
-                        "server=<%s> | no connection to the MCP server, continuing without its tools", name_of(self.client)
+                        "server=<%s> | no connection to the MCP server, continuing without its tools", self.supervisor.name
                     )
                     return []
         return self.tools
@@ -161,7 +160,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             if started_here:
                 stop(self.client)
         except ToolProviderException as error:  # raised for a connection that was lost before
-            logger.debug("server=<%s>, error=<%s> | the connection was lost before", name_of(self.client), error)
+            logger.debug("server=<%s>, error=<%s> | the connection was lost before", self.supervisor.name, error)
 
     # --- changes of the server's tools ---------------------------------------------------------------------------------
 
@@ -232,7 +231,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             found = self._tools.get(other) or by_remote_name.get(other)
             if found is None:
                 logger.warning(
-                    "server=<%s>, tool=<%s> | a fallback is not among the server's tools", name_of(self.client), other
+                    "server=<%s>, tool=<%s> | a fallback is not among the server's tools", self.supervisor.name, other
                 )
             return found
         if id(other) not in self._others:
@@ -259,7 +258,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         try:
             self.refresh()
         except Exception as error:  # noqa: BLE001 - the refresh is optional
-            logger.debug("server=<%s>, error=<%s> | the tools could not be listed", name_of(self.client), type(error).__name__)
+            logger.debug("server=<%s>, error=<%s> | the tools could not be listed", self.supervisor.name, type(error).__name__)
 
     def _bring_up_to_date(self, agent: Agent) -> None:
         """Update an agent's tools. Unchanged tools keep their positions."""

@@ -15,9 +15,9 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.tools.decorator import DecoratedFunctionTool
 
+from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.messages.injection import escape_line, escape_own_tags, with_system_text
 from strands_manga_memory.prompt.write_access import can_change
-from strands_manga_memory.tool_hints import declares_read_only
 
 logger = logging.getLogger(__name__)
 

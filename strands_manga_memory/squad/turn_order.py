@@ -8,26 +8,89 @@ import random
 import threading
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 
 from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.places import Place
-from strands_manga_memory.squad.waits import CircularWaitError, Key, WaitGraph
 from strands_manga_memory.stores import HotStore
 from strands_manga_memory.telemetry import STUCK_WAIT
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
-_waits = WaitGraph()
+
+
+Key = tuple[str, str]
+"""Storage session id and agent id of a conversation."""
+
+
+class CircularWaitError(Exception):
+    """Raised if the holder of the requested turn waits, directly or through others, for a turn that the caller holds."""
+
+
+class WaitGraph:
+    """Graph of waits in this process, with an edge from each held conversation to the one its holder waits for.
+
+    A request holds its turn for all tasks and threads that run in its context.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._edges: dict[Key, list[Key]] = {}
+        self._held: ContextVar[tuple[Key, ...]] = ContextVar("held", default=())
+
+    @contextmanager
+    def waiting(self, key: Key) -> Iterator[None]:
+        """Record, during the block, that the caller waits until it may enter a conversation.
+
+        Raises:
+            CircularWaitError: The holders of that conversation wait for the caller.
+        """
+        held = self._held.get()
+        with self._lock:
+            if not set(held).isdisjoint(self._reachable(key)):
+                raise CircularWaitError
+            for each in held:
+                self._edges.setdefault(each, []).append(key)
+        try:
+            yield
+        finally:
+            with self._lock:
+                for each in held:
+                    self._edges[each].remove(key)
+                    if not self._edges[each]:
+                        del self._edges[each]
+
+    @contextmanager
+    def holding(self, key: Key) -> Iterator[None]:
+        """Record that the caller holds the turn of a conversation inside the block."""
+        before = self._held.get()
+        self._held.set((*before, key))
+        try:
+            yield
+        finally:
+            self._held.set(before)
+
+    def _reachable(self, key: Key) -> set[Key]:
+        reachable, ahead = {key}, [key]
+        while ahead:
+            for each in self._edges.get(ahead.pop(), ()):
+                if each not in reachable:
+                    reachable.add(each)
+                    ahead.append(each)
+        return reachable
 
 
 class BusyError(Exception):
     """Raised if earlier requests of the conversation take too long, or wait for this one."""
+
+
+_waits = WaitGraph()
 
 
 class ConversationTurns:

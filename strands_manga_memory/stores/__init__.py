@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from strands_manga_memory.lazy_imports import lazy_names
 from strands_manga_memory.stores.embedded.in_memory import InMemoryHotStore
-from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, TenantCipher
+from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, DataKey, KeyProvider, TenantCipher, TenantKeys
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.encoding.keys import DataKey, KeyProvider, TenantKeys
 from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteStatus
 from strands_manga_memory.stores.table import (
     ABSENT,
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
     from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
     from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
     from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
-    from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
+    from strands_manga_memory.stores.tiered_storage import TieredStorage
 
 _NAMES = {
     "aws.dynamodb": "DynamoDBTable",
     "embedded.sqlite": "SQLiteTable",
     "postgres.postgres_table": "PostgresTable",
     "redis.redis_hot_store": "RedisHotStore",
-    "storage.tiered_storage": "TieredStorage",
+    "tiered_storage": "TieredStorage",
 }
 """Modules of the adapters: each imports its driver, so an adapter is imported at its first use."""
 

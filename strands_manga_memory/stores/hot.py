@@ -1,12 +1,15 @@
-"""Protocol of hot stores, which hold the active conversations."""
+"""Protocol of hot stores, which hold the active conversations, and the text form of a window."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+from strands_manga_memory.exceptions import CorruptRecordError
 
 ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 """States of a conversation: in use, being finalized by a sweeper, or deleted (a tombstone)."""
@@ -15,19 +18,18 @@ WINDOW_FIELD = "window"
 """Field that lists the messages of the agent's window, as text: ``1-5,9,x2`` is messages 1 to 5, message 9, body 2."""
 
 
+DERIVED = "#derived"
+"""Key of recomputable data in a conversation manager's state. If there is a hot tier, only the hot tier stores the data."""
+
+MAX_WINDOW = 100_000
+"""Most messages of a window; a longer one is damaged."""
+
+_WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
+
+
 def new_version() -> int:
     """Return a unique random version of at most 14 digits, which every store represents exactly."""
     return secrets.randbits(46) or 1
-
-
-def message_field(seq: int) -> str:
-    """Return the name of the field with message ``seq`` of the log."""
-    return f"m{seq}"
-
-
-def body_field(number: int) -> str:
-    """Return the name of the field with body ``number``: a window message that differs from the log or is not part of it."""
-    return f"x{number}"
 
 
 class WriteStatus(StrEnum):
@@ -152,3 +154,30 @@ class HotStore(Protocol):
 
     def close(self) -> None:
         """Close the connections. The store remains usable and opens new ones."""
+
+
+def window_fields(window: bytes, conversation: str) -> list[str]:
+    """Return the fields of the messages that a window lists, in its order.
+
+    Field ``m5`` has message 5 of the log; field ``x2`` has body 2, a message that differs from the log or is not part of it.
+
+    Raises:
+        CorruptRecordError: The text is not a window, or lists more than ``MAX_WINDOW`` messages.
+    """
+    names: list[str] = []
+    for part in window.split(b",") if window else ():
+        found = _WINDOW_PART.fullmatch(part)
+        body, number, first, last = found.groups() if found is not None else (b"", None, b"1", b"0")
+        if number is not None:
+            names.append(f"{'x' if body else 'm'}{int(number)}")
+        elif int(first) > int(last) or int(last) - int(first) >= MAX_WINDOW:
+            raise _damaged_window(conversation, f"has the part {part[:40]!r}")
+        else:
+            names.extend(f"m{seq}" for seq in range(int(first), int(last) + 1))
+        if len(names) > MAX_WINDOW:
+            raise _damaged_window(conversation, f"lists more than {MAX_WINDOW} messages")
+    return names
+
+
+def _damaged_window(conversation: str, why: str) -> CorruptRecordError:
+    return CorruptRecordError(f"record={conversation!r} is damaged: its window {why}", record=conversation)

@@ -1,4 +1,4 @@
-"""Validation of records, writes and queries, common to all tables. Pure."""
+"""Validation of records, writes and queries, common to all tables, and the base class of tables with transactions. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.encoding.codec import load_stored
-from strands_manga_memory.stores.table import Index, Item, Key, TableSchema, Write
+from strands_manga_memory.stores.table import Condition, Index, Item, Key, TableSchema, Write
 
 MAX_TRANSACT = 100
 """Most writes of one ``transact`` call, from DynamoDB."""
@@ -118,3 +118,35 @@ def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
     if not isinstance(item, dict) or (item.get(schema.partition), item.get(schema.sort)) != tuple(key):
         raise CorruptRecordError(f"record={name!r} is damaged: it belongs to another key", record=name)
     return item
+
+
+class WritingTable:
+    """Base class of tables that execute several writes, or none of them, in one transaction."""
+
+    schema: TableSchema
+
+    def _write(self, writes: Sequence[Write]) -> bool:
+        """Execute all writes or none; return False if a condition is not met."""
+        raise NotImplementedError
+
+    def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
+        """Delete a record; return False without deleting if ``when`` is not met. An absent record is no error."""
+        return self._write([Write(key=(partition, sort), when=when)])
+
+    def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
+        """Write and delete many records without conditions, in one transaction.
+
+        Raises:
+            ValueError: A key is both in ``puts`` and in ``deletes``.
+        """
+        check_batch(self.schema, puts, deletes)
+        self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
+
+    def transact(self, writes: Sequence[Write]) -> bool:
+        """Execute all writes (at most 100) or none; return False if a condition is not met.
+
+        Raises:
+            ValueError: There are more than 100 writes, two of the same record, or one that is no put, delete or check.
+        """
+        check_transaction(self.schema, writes)
+        return self._write(writes)

@@ -116,7 +116,7 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
     from botocore.exceptions import BotoCoreError
 
     from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
-    from strands_manga_memory.stores.aws.dynamodb_client import dynamodb_client
+    from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
 
     known = ("region", "endpoint", "indexes")
     unknown = sorted(set(query) - set(known))
@@ -194,8 +194,7 @@ _SENTINEL_ARGUMENTS: dict[str, Callable[[str], Any]] = {"sentinel_username": str
 
 
 def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
-    from strands_manga_memory.stores.redis.redis_client import redis_client
-    from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
+    from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore, redis_client
 
     tls = parts.scheme.startswith("rediss")
     known = _CLIENT_ARGUMENTS | _STORE_ARGUMENTS | (_TLS_ARGUMENTS if tls else {})

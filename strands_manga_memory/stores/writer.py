@@ -61,7 +61,6 @@ class Writer:
         self.hot_health, self.durable_health = TierHealth(tier="hot", clock=clock), TierHealth(tier="durable", clock=clock)
         self.stores: tuple[object, object] = (None, None)
         self._reset()
-        _writers.add(self)
 
     def _reset(self) -> None:
         self._changed = threading.Condition()
@@ -232,7 +231,6 @@ class Writer:
             del job  # else what it worked on would stay until this thread has something else to do
 
 
-_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 _shared: weakref.WeakValueDictionary[tuple[int, int], Writer] = weakref.WeakValueDictionary()
 _shared_lock = threading.Lock()
 
@@ -254,8 +252,9 @@ def shared_writer(hot: object, durable: object) -> Writer:
 
 
 def writers() -> list[Writer]:
-    """Return the writers of this process."""
-    return list(_writers)
+    """Return the shared writers of this process."""
+    with _shared_lock:
+        return list(_shared.values())
 
 
 @atexit.register

@@ -11,7 +11,6 @@ and ``error.type`` for stores. Texts and ids are never included; spans carry a h
 
 from __future__ import annotations
 
-from strands_manga_memory.telemetry.deadlines import missed, within
 from strands_manga_memory.telemetry.events import (
     BREAKER_CHECK,
     BREAKER_TRANSITION,
@@ -35,13 +34,21 @@ from strands_manga_memory.telemetry.events import (
     Metric,
     metrics,
 )
-from strands_manga_memory.telemetry.gauges import observe
-from strands_manga_memory.telemetry.operation_stats import OperationStats
-from strands_manga_memory.telemetry.recording import EventRecorder, carried, flush, measured, note, recorder, switch
+from strands_manga_memory.telemetry.histogram import OperationStats
+from strands_manga_memory.telemetry.recording import (
+    EventRecorder,
+    carried,
+    flush,
+    measured,
+    missed,
+    note,
+    recorder,
+    switch,
+    within,
+)
 from strands_manga_memory.telemetry.stores import (
     ObservedCodec,
-    ObservedHotStore,
-    ObservedTable,
+    ObservedStore,
     observed_hot_store,
     observed_table,
 )
@@ -70,8 +77,7 @@ __all__ = [
     "EventRecorder",
     "Metric",
     "ObservedCodec",
-    "ObservedHotStore",
-    "ObservedTable",
+    "ObservedStore",
     "OperationStats",
     "carried",
     "flush",
@@ -86,5 +92,3 @@ __all__ = [
     "timed",
     "within",
 ]
-
-observe(recorder)

@@ -8,7 +8,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
@@ -18,9 +19,9 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 
 from strands_manga_memory.forks import renew_in_child
-from strands_manga_memory.telemetry.entries import Entry, pop_entry
-from strands_manga_memory.telemetry.events import CONVERSATION, EVENTS, STORE_CALL, Event, Metric
-from strands_manga_memory.telemetry.operation_stats import OperationStats, OperationTotals
+from strands_manga_memory.stores.writer import writers
+from strands_manga_memory.telemetry.events import BACKLOG, CONVERSATION, DEADLINE, EVENTS, STORE_CALL, TIER_UP, Event
+from strands_manga_memory.telemetry.histogram import OperationStats, OperationTotals
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +31,11 @@ _MOST_WAITING = 20_000
 _EVERY_SECONDS = 1.0
 _IDLE_ROUNDS = 60
 _AT_ONCE = 32  # entries exported before the thread yields the interpreter lock
-Reading = Callable[[], Iterable[tuple[float, Mapping[str, str]]]]
-"""Callback that reads a gauge: values with their labels."""
+_TOGETHER_NS = 2_000_000  # longest time between two events that are aggregated
+_Entry = tuple[Event, int, float | None, Mapping[str, Any], Mapping[str, float], Context | None]
+"""Event, its end in nanoseconds since 1970, its duration in seconds, attributes, numbers, and the context of its span."""
+
+_Reading = Callable[[], Iterator[tuple[float, Mapping[str, str]]]]
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -48,13 +52,12 @@ class EventRecorder:
     def __init__(self) -> None:
         self.enabled = True
         self._instruments: dict[str, Any] = {}
-        self._gauges: dict[Metric, Reading] = {}
         self.renew_after_fork()
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
         """Start without events and totals: those of the parent are recorded there."""
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[_Entry] = deque()
         self._wanted = threading.Event()
         self._draining = threading.Lock()
         self._has_thread = False
@@ -86,16 +89,12 @@ class EventRecorder:
             self._has_thread = True
             threading.Thread(target=self._serve, name="strands-manga-memory-telemetry", daemon=True).start()
 
-    def observe(self, gauge: Metric, read: Reading) -> None:
-        """Register a gauge that is read at each export. Call it before the first event of the process."""
-        self._gauges[gauge] = read
-
     def flush(self) -> None:
         """Export all recorded events."""
         with self._draining:
             for number in range(len(self._entries)):
                 try:
-                    entry = pop_entry(self._entries)
+                    entry = self._pop()
                 except IndexError:
                     return
                 try:
@@ -121,6 +120,21 @@ class EventRecorder:
                 if not self._entries:
                     return  # the next event starts a new thread
                 self._has_thread = True
+
+    def _pop(self) -> _Entry:
+        """Remove and return the oldest entry. Consecutive events of an ``in_a_row`` kind are aggregated into one entry.
+
+        Raises:
+            IndexError: The queue is empty.
+        """
+        event, end, seconds, attributes, counts, context = self._entries.popleft()
+        while event.in_a_row and self._entries:
+            after, its_end, its_seconds, its_attributes, _, _ = self._entries[0]
+            if after is not event or its_attributes is not attributes or its_end - end > _TOGETHER_NS:
+                break
+            self._entries.popleft()
+            end, seconds = its_end, (seconds or 0.0) + (its_seconds or 0.0)
+        return event, end, seconds, attributes, counts, context
 
     def _hand_on(
         self,
@@ -179,13 +193,15 @@ class EventRecorder:
                         if metric.buckets
                         else meter.create_counter(metric.name, **about)
                     )
-            for gauge, read in self._gauges.items():
+            for gauge, read in ((BACKLOG, backlog), (TIER_UP, tiers)):
                 meter.create_observable_gauge(
                     gauge.name, [partial(self._observed, read)], unit=gauge.unit, description=gauge.description
                 )
         return self._instruments[name]
 
-    def _observed(self, read: Reading, _: metrics.CallbackOptions) -> list[metrics.Observation]:
+    def _observed(
+        self, read: Callable[[], Iterator[tuple[float, Mapping[str, str]]]], _: metrics.CallbackOptions
+    ) -> list[metrics.Observation]:
         return [metrics.Observation(value, labels) for value, labels in read()] if self.enabled else []
 
 
@@ -216,6 +232,37 @@ class measured:  # noqa: N801 - used as ``with measured(RECALL) as noted:``
         if kind is not None:
             self.attributes["error.type"] = kind.__name__
         recorder.note(self._event, time.perf_counter() - self._start, self.attributes, self.counts)
+
+
+def missed(tier: str) -> None:
+    """Count a wait for a tier that reached its deadline."""
+    note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
+
+
+@contextmanager
+def within(tier: str, deadline: float) -> Iterator[None]:
+    """Count a missed deadline if the block takes longer than ``deadline`` seconds. The block is not interrupted."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        if time.perf_counter() - start > deadline:
+            missed(tier)
+
+
+def backlog() -> Iterator[tuple[float, Mapping[str, str]]]:
+    """Yield the number of pending and running background tasks, for a gauge."""
+    yield sum(writer.backlog for writer in writers()), {}
+
+
+def tiers() -> Iterator[tuple[float, Mapping[str, str]]]:
+    """Yield for each tier in use whether all its stores are available, for a gauge."""
+    for number, tier in enumerate(("hot", "durable")):
+        known = [
+            (writer.hot_health, writer.durable_health)[number] for writer in writers() if writer.stores[number] is not None
+        ]
+        if known:
+            yield int(all(health.is_up for health in known)), {"manga_memory.tier": tier}
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:

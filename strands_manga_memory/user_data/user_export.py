@@ -22,9 +22,9 @@ from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
 from strands_manga_memory.stores.encoding.values import is_json, is_nested_deeper, nodes_of
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.siblings import MemoryTable, memory_table
-from strands_manga_memory.stores.storage.tiered_storage import TieredStorage
+from strands_manga_memory.stores.opened import MemoryTable, memory_table
 from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.stores.tiered_storage import TieredStorage
 
 _MOST_LEVELS = 90
 

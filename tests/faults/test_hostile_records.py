@@ -20,8 +20,7 @@ from strands_manga_memory import (
 from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.session.places import ExpiryIndex, Place
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
-from strands_manga_memory.stores.encoding.packing import MOST_UNPACKED
+from strands_manga_memory.stores.encoding.codec import MOST_UNPACKED, Codec, trusted
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 from tests.faults.hostile import planted

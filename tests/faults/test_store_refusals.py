@@ -14,8 +14,7 @@ import redis
 
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import open_hot_store, open_table
-from strands_manga_memory.stores.redis.redis_client import redis_client
-from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
+from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore, redis_client
 from tests import servers
 from tests.faults import talk
 

@@ -30,8 +30,7 @@ from strands_manga_memory import (
     open_table,
 )
 from strands_manga_memory.cli import main
-from strands_manga_memory.cli.app import run
-from strands_manga_memory.cli.command_list import COMMANDS
+from strands_manga_memory.cli.app import COMMANDS, run
 from strands_manga_memory.cli.output import print_table
 from strands_manga_memory.ops.inspection import inspect, places
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher

@@ -37,7 +37,7 @@ from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
 from strands_manga_memory.session.protocol.split import MOST_BYTES
 from strands_manga_memory.stores import TenantCipher, TenantKeys
-from strands_manga_memory.stores.encoding.keys import KeyProvider
+from strands_manga_memory.stores.encoding.cipher import KeyProvider
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data.erasure import forget_user

@@ -10,7 +10,7 @@ from strands import Agent
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, SessionFinalizer, SQLiteTable, UserMemoryStore
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.ops.doctor.conversation_checks import check_conversations
+from strands_manga_memory.ops.doctor.record_checks import check_conversations
 from strands_manga_memory.ops.inspection import inspect as inspect_conversation
 from strands_manga_memory.session.conversation_transfer import fork, rewind
 from strands_manga_memory.session.places import ExpiryEntry, Place

@@ -33,7 +33,7 @@ from strands_manga_memory.cli.app import run
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory import KinesisPreferenceSink
 from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.ops.permissions import REDIS_COMMANDS, iam_policy, redis_acl
+from strands_manga_memory.ops.provisioning import REDIS_COMMANDS, iam_policy, redis_acl
 from strands_manga_memory.stores import TieredStorage
 from strands_manga_memory.stores.hot import HotWrite
 from strands_manga_memory.stores.writer import shared_writer

@@ -20,8 +20,7 @@ from strands_manga_memory import Codec, DynamoDBTable, MangaMemory, MangaMemoryE
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.ops.doctor import diagnose
 from strands_manga_memory.stores import TenantCipher, TenantKeys
-from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
-from strands_manga_memory.stores.encoding.keys import DataKey
+from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, DataKey
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers

@@ -10,7 +10,7 @@ import pytest
 
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.cli.commands import demo
-from strands_manga_memory.cli.exits import USAGE
+from strands_manga_memory.cli.output import USAGE
 
 
 @pytest.fixture

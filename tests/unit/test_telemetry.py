@@ -14,16 +14,15 @@ from strands_manga_memory import (
     StoreUnavailableError,
     telemetry,
 )
-from strands_manga_memory.stores import HotStore, Table
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import (
     EventRecorder,
     ObservedCodec,
-    ObservedHotStore,
-    ObservedTable,
     events,
-    gauges,
+    observed_hot_store,
+    observed_table,
     recorder,
+    recording,
 )
 from strands_manga_memory.testing import FaultyTable
 
@@ -44,12 +43,6 @@ def test_the_published_percentiles_and_deadlines_are_bucket_bounds() -> None:
     assert fast >= {1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 1e-2}
 
 
-@pytest.mark.parametrize(("port", "observed"), [(HotStore, ObservedHotStore), (Table, ObservedTable)])
-def test_an_observed_store_has_every_method_of_its_port(port: Any, observed: Any) -> None:
-    names = {name for name in vars(port) if not name.startswith("_")}
-    assert names <= set(vars(observed))
-
-
 def test_what_is_lost_when_nobody_takes_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strands_manga_memory.telemetry.recording._MOST_WAITING", 3)
     one = EventRecorder()
@@ -62,7 +55,7 @@ def test_what_is_lost_when_nobody_takes_it_is_counted(monkeypatch: pytest.Monkey
 
 def test_an_error_of_a_store_is_told_and_raised(tmp_path: Path) -> None:
     faulty = FaultyTable(SQLiteTable(tmp_path / "t.sqlite3"))
-    table = ObservedTable(faulty)
+    table = observed_table(faulty)
     before = recorder.stats().get("durable.get")
     faulty.down = True
     with pytest.raises(StoreUnavailableError):
@@ -89,9 +82,35 @@ def test_off_means_that_nothing_is_noted_and_nothing_is_wrapped(tmp_path: Path) 
         telemetry.switch(on=True)
 
 
+def test_calls_are_recorded_with_system_operation_and_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call carries the system, the operation and the conversation, of which only a hash is exported."""
+    noted: list[dict[str, Any]] = []
+    monkeypatch.setattr(recorder, "note", lambda event, seconds, about: noted.append(about))
+    hot = observed_hot_store(InMemoryHotStore())
+    table = observed_table(SQLiteTable(tmp_path / "t.sqlite3"))
+    table.create_if_missing()
+    assert table.schema.name == "manga_sessions"
+    assert not hot.survives_process
+    hot.read("c1", ["window"])
+    hot.put_value("v", b"1", ttl=1.0)
+    table.put({"session_id": "s1", "sk": "a"})
+    table.batch_get([("s1", "a")])
+    assert [item["sk"] for item in table.query("s1")] == ["a"]
+    names = ("db.system.name", "db.operation.name", "conversation")
+    assert [tuple(each.get(name) for name in names) for each in noted] == [
+        ("sqlite", "create_if_missing", None),
+        ("memory", "read", "c1"),
+        ("memory", "put_value", None),
+        ("sqlite", "put", "s1"),
+        ("sqlite", "batch_get", None),
+        ("sqlite", "query", "s1"),
+    ]
+    table.close()
+
+
 def test_a_store_and_what_observes_it_share_a_writer(tmp_path: Path) -> None:
     hot, table = InMemoryHotStore(), SQLiteTable(tmp_path / "t.sqlite3")
-    assert shared_writer(hot, table) is shared_writer(ObservedHotStore(hot), ObservedTable(table))
+    assert shared_writer(hot, table) is shared_writer(observed_hot_store(hot), observed_table(table))
 
 
 def test_memories_stay_readable_without_a_codec(tmp_path: Path) -> None:
@@ -119,11 +138,11 @@ def test_values_of_one_read_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> 
 def test_gauges_say_which_tier_answers_and_how_much_work_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = SQLiteTable(tmp_path / "t.sqlite3")
     writer = shared_writer(None, table)
-    monkeypatch.setattr(gauges, "writers", lambda: [writer])
-    assert list(gauges.tiers()) == [(1, {"manga_memory.tier": "durable"})]
+    monkeypatch.setattr(recording, "writers", lambda: [writer])
+    assert list(recording.tiers()) == [(1, {"manga_memory.tier": "durable"})]
     writer.durable_health.failed(StoreUnavailableError("no answer"))
-    assert list(gauges.tiers()) == [(0, {"manga_memory.tier": "durable"})]
-    assert list(gauges.backlog()) == [(0, {})]
+    assert list(recording.tiers()) == [(0, {"manga_memory.tier": "durable"})]
+    assert list(recording.backlog()) == [(0, {})]
     writer.later("key", 60.0, lambda: None)
-    assert list(gauges.backlog()) == [(1, {})]
+    assert list(recording.backlog()) == [(1, {})]
     table.close()

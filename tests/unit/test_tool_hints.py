@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.calls.guard import Guard
-from strands_manga_memory.tool_hints import declares_read_only
 
 
 @pytest.mark.parametrize(

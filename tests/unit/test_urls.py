@@ -26,7 +26,7 @@ from strands_manga_memory.stores import (
     open_table,
     urls,
 )
-from strands_manga_memory.stores.aws.dynamodb_client import dynamodb_client
+from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
 from tests import servers
 
 # Tables

@@ -1,1 +1,1 @@
-"""Commands of the command line, one module each."""
+"""Commands of the command line."""

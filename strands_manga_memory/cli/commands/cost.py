@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from strands_manga_memory.cli.options import Json
-from strands_manga_memory.cli.output import console, messages, print_json, print_table
+from strands_manga_memory.cli.output import console, print_json, print_table
 from strands_manga_memory.ops.cost import Cost, CostModel, Workload, capacity_plan, differences, prices, sensitivity
 from strands_manga_memory.ops.cost.capacity import ASSUMPTIONS, CapacityPlan
 
@@ -41,9 +41,6 @@ def cost(
         Path | None,
         typer.Option("--prices", metavar="FILE", help="Your own prices, in the format of prices.json.", exists=True),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File for a chart of the sensitivity (needs matplotlib).")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate the monthly cost of a deployment, its sensitivity to each input, and the nodes and partitions it needs."""
@@ -65,8 +62,6 @@ def cost(
     asked = None if prices_of is None and prices_file is None else prices(prices_of, file=prices_file)
     chosen = CostModel.paper(workload, at=asked) if preset == "paper" else CostModel.measured(workload, at=asked, node=node)
     found, plan, varied = chosen.cost(), capacity_plan(chosen), sensitivity(chosen)
-    if plot is not None:
-        _draw(plot, found, varied)
     if as_json:
         print_json(
             {
@@ -146,22 +141,3 @@ def _print_differences(workload: Workload) -> None:
         rows,
         right=(1, 2),
     )
-
-
-def _draw(file: Path, found: Cost, varied: dict[str, tuple[float, float]]) -> None:
-    try:
-        from matplotlib import pyplot as plt
-    except ImportError as error:
-        raise typer.BadParameter("--plot needs matplotlib: pip install matplotlib") from error
-    ordered = sorted(varied.items(), key=lambda entry: abs(entry[1][1] - entry[1][0]))
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-    now = found.total_usd_month
-    names = [name for name, _ in ordered]
-    axes.barh(names, [low - now for _, (low, _) in ordered], left=now, label="half", color="tab:blue")
-    axes.barh(names, [high - now for _, (_, high) in ordered], left=now, label="twice", color="tab:orange")
-    axes.axvline(now, color="black", linewidth=0.8)
-    axes.set_xlabel("US dollars a month")
-    axes.legend()
-    figure.savefig(file)
-    plt.close(figure)
-    messages.print(f"drawn: {file}", markup=False)

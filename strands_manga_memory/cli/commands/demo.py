@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli.exits import USAGE
+from strands_manga_memory.cli.output import USAGE
 
 _PACKAGE = Path(__file__).parents[2]
 _NEEDED = ("agent_squad", "sse_starlette", "starlette", "uvicorn")

@@ -12,9 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from strands_manga_memory.assembly.facade import MangaMemory
-from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Session, Tenant, User, opened, settings_of
-from strands_manga_memory.cli.output import console, messages, print_json, print_lines
+from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines
 from strands_manga_memory.ops.inspection import Inspection, places
 from strands_manga_memory.ops.inspection import inspect as inspected
 

@@ -1,19 +1,32 @@
-"""Commands ``sessions`` and ``users``: list the sessions of a user, and the users."""
+"""Commands ``users``, ``sessions``, ``history``, ``fork`` and ``rewind``."""
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Tenant, opened, settings_of
-from strands_manga_memory.cli.output import messages, print_json, print_table
+from strands_manga_memory.cli.options import (
+    AgentName,
+    CodecName,
+    Durable,
+    Hot,
+    Json,
+    Session,
+    Tenant,
+    User,
+    Yes,
+    open_session,
+    opened,
+    settings_of,
+)
+from strands_manga_memory.cli.output import confirmed, messages, print_json, print_lines, print_table
 from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.session.places import ExpiryIndex
+from strands_manga_memory.ops.inspection import display_text
+from strands_manga_memory.user_data import list_users
 from strands_manga_memory.user_data.erasure import sessions_of
-
-_ANY_TIME = 10.0**12
 
 
 def sessions(
@@ -39,7 +52,7 @@ def sessions(
         print_json(found)
     elif found:
         rows = [(each["session"], each["agent"], each["turns"], _at(each["last"])) for each in found]
-        print_table(f"Sessions of {user}", ("session", "agent", "turns", "last message"), rows, right=(2,))
+        print_table(f"Sessions of {user}", ("session", "agent", "turns", "last message, UTC"), rows, right=(2,))
     else:
         messages.print(
             f"there are no sessions of {user!r} in this durable tier; do they belong to a tenant (--tenant)?", markup=False
@@ -50,16 +63,14 @@ def sessions(
 def users(durable: Durable = None, as_json: Json = False) -> int:
     """List the users who have sessions, with their tenants. Sessions without a user are not counted."""
     memory = opened(settings_of(durable=durable))
-    found: dict[tuple[str, str], set[str]] = {}
-    for entry in ExpiryIndex(memory.durable).due(_ANY_TIME):
-        if entry.ids.get("user"):
-            owner = str(entry.ids.get("tenant") or ""), str(entry.ids["user"])
-            found.setdefault(owner, set()).add(str(entry.ids["session"]))
+    found = sorted(
+        list_users(memory.durable, limit=sys.maxsize, after=None).users, key=lambda line: (line.tenant or "", line.user_id)
+    )
     memory.close()
-    rows = [(tenant, user, len(found[tenant, user])) for tenant, user in sorted(found)]
     if as_json:
-        print_json([{"tenant": tenant or None, "user": user, "sessions": count} for tenant, user, count in rows])
-    elif rows:
+        print_json([{"tenant": line.tenant, "user": line.user_id, "sessions": line.sessions} for line in found])
+    elif found:
+        rows = [(line.tenant or "", line.user_id, line.sessions) for line in found]
         print_table("Users", ("tenant", "user", "sessions"), rows, right=(2,))
     else:
         messages.print("there are no users in this durable tier", markup=False)
@@ -67,4 +78,80 @@ def users(durable: Durable = None, as_json: Json = False) -> int:
 
 
 def _at(seconds: float | None) -> str:
-    return "" if not seconds else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return "" if not seconds else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def history(
+    session: Session,
+    user: User = None,
+    tenant: Tenant = None,
+    agent: AgentName = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most messages of the page.")] = 20,
+    after: Annotated[str | None, typer.Option(metavar="NEXT", help="Value that the page before ended with.")] = None,
+    hot: Hot = None,
+    durable: Durable = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> None:
+    """Show the last messages of a conversation with their turns, or an earlier page. Nothing is changed."""
+    with open_session(session, user, tenant, agent, hot=hot, durable=durable, codec=codec) as (manager, agent_id):
+        page = manager.history_page(agent_id, limit=limit, after=after)
+    if as_json:
+        print_json({"records": page.records, "next": page.next})
+        return
+    print_lines(
+        [
+            (
+                f"turn {record['turn']}",
+                _at(record["at"]),
+                record["message"]["role"],
+                " ".join(display_text(record["message"]).split()),
+            )
+            for record in page.records
+        ]
+    )
+    if page.next is not None:
+        messages.print(f"earlier messages: --after {page.next}", markup=False)
+
+
+def fork(
+    session: Session,
+    at_turn: Annotated[int, typer.Argument(metavar="TURN", min=1, help="Last turn of the fork; see history.")],
+    to: Annotated[str, typer.Option("--to", metavar="ID", help="Id of the new session.")],
+    user: User = None,
+    tenant: Tenant = None,
+    agent: AgentName = None,
+    hot: Hot = None,
+    durable: Durable = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> None:
+    """Begin a new session with the first turns of another one, which does not change."""
+    with open_session(session, user, tenant, agent, hot=hot, durable=durable, codec=codec) as (manager, agent_id):
+        manager.fork(at_turn, session_id=to, agent_id=agent_id)
+    if as_json:
+        print_json({"session": to, "agent": agent_id, "turns": at_turn})
+    else:
+        messages.print(f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}", markup=False)
+
+
+def rewind(
+    session: Session,
+    at_turn: Annotated[int, typer.Argument(metavar="TURN", min=0, help="Last turn that stays, 0 for none.")],
+    user: User = None,
+    tenant: Tenant = None,
+    agent: AgentName = None,
+    yes: Yes = False,
+    hot: Hot = None,
+    durable: Durable = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> None:
+    """Let a conversation go back to the end of an earlier turn, and delete its later turns."""
+    with open_session(session, user, tenant, agent, hot=hot, durable=durable, codec=codec) as (manager, agent_id):
+        confirmed(f"Delete every turn of {session!r} after turn {at_turn}? This cannot be undone.", yes=yes)
+        manager.rewind(at_turn, agent_id=agent_id)
+    if as_json:
+        print_json({"session": session, "agent": agent_id, "turns": at_turn})
+    else:
+        messages.print(f"session {session!r} of agent {agent_id!r} ends with turn {at_turn} now", markup=False)

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli.exits import FAILED
 from strands_manga_memory.cli.options import Durable, Json, settings_of
-from strands_manga_memory.cli.output import console, messages, print_json, print_table
+from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_table
 from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice, TtlChoice, synthetic_gaps
 from strands_manga_memory.ops.advice import ttl_advice as advised
 from strands_manga_memory.ops.cost import CostModel, Workload

@@ -1,10 +1,15 @@
-"""Results for the model when a tool gives no fresh one: a text that the model can act on, and a short JSON. Pure."""
+"""Results for the model when a tool gives no fresh one: a text without secrets that it can act on, or the last good result."""
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,12 +22,80 @@ from strands_manga_memory.mcp.breakers.classify import (
     TIMEOUT,
     UNKNOWN_TOOL,
 )
-from strands_manga_memory.mcp.calls.stale import GoodResult
 
 _PARTIAL_CHARACTERS = 500
 
 DETAILS = "guard"
 """Key of a failure's data in the ``metadata`` of a tool result."""
+
+Key = tuple[str, str, str, str, str]
+"""Tenant, user, server, tool, and canonical JSON of the arguments."""
+
+
+@dataclass(frozen=True)
+class GoodResult:
+    """Cached result and its age in seconds."""
+
+    content: list[dict[str, Any]]
+    age: float
+
+
+class ResultCache:
+    """Cache of the most recent results by key.
+
+    Args:
+        ttl: Seconds a result may be used.
+        size: Most results. Default 1,024.
+        max_bytes: Largest size of a result's text. Default 64 KB.
+        clock: Monotonic seconds.
+
+    Raises:
+        ValueError: ``ttl`` is not over 0.
+    """
+
+    def __init__(
+        self, ttl: float, *, size: int = 1024, max_bytes: int = 65_536, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if not ttl > 0:
+            raise ValueError(f"stale_ttl must be a number of seconds over 0, got {ttl!r:.80}")
+        self._ttl = ttl
+        self._size = size
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
+
+    def keep(self, key: Key, result: Mapping[str, Any]) -> None:
+        """Store a result. A result that is too large or has other content than text and JSON removes the previous one."""
+        try:
+            content = self._kept_of(result)
+        except Exception:  # noqa: BLE001 - a tool may return anything
+            content = None
+        with self._lock:
+            self._kept.pop(key, None)
+            if content is not None:
+                self._kept[key] = (self._clock(), content)
+                while len(self._kept) > self._size:
+                    self._kept.popitem(last=False)
+
+    def _kept_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        content = list(result.get("content") or ())
+        plain = all(set(block) <= {"text", "json"} for block in content)
+        fits = plain and sum(len(str(block)) for block in content) <= self._max_bytes
+        return copy.deepcopy(content) if fits else None
+
+    def find(self, key: Key) -> GoodResult | None:
+        """Return the cached result within its TTL, or None."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            age = max(0.0, self._clock() - found[0])
+            if age > self._ttl:
+                del self._kept[key]
+                return None
+            return GoodResult(copy.deepcopy(found[1]), age)
+
 
 REASONS = {
     TIMEOUT.code: "{tool} did not answer within {timeout:g} s.",
@@ -202,3 +275,51 @@ def _ago(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+MAX_TEXT = 1000
+"""Most characters of an error text."""
+
+CUT = "[cut]"
+
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):.*", re.DOTALL)
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
+# Repetitions are bounded or possessive, so that matching takes linear time: "[\w-]*secret" would scan a long run once
+# per letter.
+_RULES = (
+    # user:password@ of a URL
+    (re.compile(r"(?<=://)[^/\s:@]*:[^/\s]*@"), f"{CUT}@"),
+    (re.compile(r"\b(bearer|basic|token)\s{1,20}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {CUT}"),
+    (re.compile(r"\b(pass(?:word|wd|phrase))(\s{1,20}(?:is\s{1,20})?)[^\s,;]+", re.IGNORECASE), rf"\1\2{CUT}"),
+    # name = value, name: value, "name": "value"
+    (
+        re.compile(
+            r"""((?:passw(?:or)?d|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|cookie|"""
+            r"""authorization|session[_-]?id|signature)[\w-]{0,64}["']?)(\s{0,20}[=:]\s{0,20})("[^"]*"|'[^']*'|(?:bearer\s{1,20}|basic\s{1,20})?[^\s,;&"'}]+)""",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{CUT}",
+    ),
+    # keys of known forms: AWS, GitHub, Slack, OpenAI and Stripe, Google, JSON web tokens
+    (
+        re.compile(
+            r"\b((AKIA|ASIA)[A-Z0-9]{12,}|gh[opsur]_\w{20,}|github_pat_\w{20,}|xox[a-z]-[\w-]{10,}|[sr]k[-_][\w-]{16,}"
+            r"|AIza[\w-]{30,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.?[\w-]*)"
+        ),
+        CUT,
+    ),
+    # hexadecimal or base64 of 32 characters or more
+    (re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z+/_=-]*+\d)[A-Za-z0-9+/_=-]{32,}+"), CUT),
+)
+
+
+def redact_secrets(text: str) -> str:
+    """Return ``text`` without passwords, keys, tokens and tracebacks, truncated to 1,000 characters.
+
+    The rules recognize names such as ``password=``, credentials in URLs, keys of known forms, and long runs of
+    hexadecimal or base64. A secret that looks like a word is not found.
+    """
+    text = _PRIVATE_KEY.sub(CUT, _TRACEBACK.sub(CUT, text[: 10 * MAX_TEXT]))
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} {CUT}"

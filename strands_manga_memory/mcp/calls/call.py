@@ -1,13 +1,16 @@
-"""Execution of one call of a guarded tool, from the check of its arguments to its result."""
+"""Execution of one call of a guarded tool, from its user and the check of its arguments to its result."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
+import uuid
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
@@ -36,7 +39,6 @@ from strands_manga_memory.mcp.breakers.classify import (
     text_of,
 )
 from strands_manga_memory.mcp.calls.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of
-from strands_manga_memory.mcp.calls.call_events import Events, Progress
 from strands_manga_memory.mcp.calls.client import FailedResult
 from strands_manga_memory.mcp.calls.guard import Guard
 from strands_manga_memory.telemetry import BREAKER_CHECK, note
@@ -49,6 +51,29 @@ _MESSAGE_CHARACTERS = 4_000
 _CALLER_IS_WRONG = {BAD_ARGUMENTS.code, UNKNOWN_TOOL.code}
 _NO_SIDE_EFFECTS = {TOOL_ERROR.code, *_CALLER_IS_WRONG}
 _PASSED_ON = (OK, CANCELLED, ELICITATION)
+
+
+class Progress(NamedTuple):
+    """Progress that a server reported."""
+
+    progress: float
+    total: float | None
+    message: str | None
+
+    def as_json(self, redact: Callable[[str], str]) -> dict[str, Any]:
+        """Return the progress as JSON, with its message redacted."""
+        text = redact(self.message) if self.message else None
+        return {"progress": self.progress, "total": self.total, "message": text}
+
+
+class Events(Protocol):
+    """Event stream with a deadline: ``Pump`` or ``Inline``."""
+
+    async def next(self) -> Any:
+        """Return the next event or ``END``; raise ``DeadlineError`` once the deadline has passed."""
+
+    async def close(self) -> None:
+        """Stop the stream."""
 
 
 class Call:
@@ -283,3 +308,40 @@ def _must_be_raised(error: BaseException) -> bool:
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0
     return is_control_flow(error)
+
+
+UserOf = Callable[[Mapping[str, Any]], tuple[str, str] | None]
+"""Maps the invocation state of a call to (tenant, user), or to None if its results must not be cached."""
+
+_NOBODY = ("", "")
+_AGENT = "agent:"
+_RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
+
+
+def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return (tenant, user) of a call: ``tenant`` and ``user_id`` of the invocation state, else those of the agent's session.
+
+    An agent without a session manager counts as a user of its own, as do a session without a user and a call outside
+    any agent.
+    """
+    user = invocation_state.get("user_id")
+    if isinstance(user, str):
+        tenant = invocation_state.get("tenant")
+        return (tenant if isinstance(tenant, str) else "", f"user:{user}")
+    agent = invocation_state.get("agent")
+    if agent is None:
+        return _NOBODY
+    session = str(getattr(agent, "session_id", ""))
+    if _RANDOM_SESSION.fullmatch(session):  # no session manager, and too short to tell many users apart
+        return ("", f"{_AGENT}{_own_ids.setdefault(agent, uuid.uuid4().hex)}")
+    user, separator, _ = session.rpartition(":")
+    # The storage id of a ConversationScope: tenant, user and session, each escaped.
+    return ("", f"scope:{user}") if separator and user.count(":") == 1 else ("", f"session:{session}")
+
+
+def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Return a user of ``user_of_call`` if it identifies a real user, otherwise None."""
+    return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user
+
+
+_own_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

@@ -1,25 +1,28 @@
-"""State of one tool between its calls: breaker, schema, statistics, server."""
+"""State of one tool between its calls: breaker, schema of its arguments, statistics, server."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import Draft202012Validator, validator_for
+from referencing import Registry
 from strands.types.tools import ToolSpec
 
+from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus
-from strands_manga_memory.mcp.calls.answers import ToolFailure
-from strands_manga_memory.mcp.calls.redact import CUT, redact_secrets
-from strands_manga_memory.mcp.calls.schema import ArgumentSchema
-from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor, name_of
+from strands_manga_memory.mcp.calls.answers import CUT, ToolFailure, redact_secrets
+from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor
 from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
-from strands_manga_memory.tool_hints import declares_read_only
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,60 @@ def observer(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[Break
             on_event(event)
 
     return observe
+
+
+logger = logging.getLogger(__name__)
+
+
+class ArgumentSchema:
+    """Input schema of a tool.
+
+    An unusable schema (invalid, or with a reference to another document) accepts all arguments, because the server
+    checks them too. References to other documents are never followed.
+
+    Args:
+        schema: JSON Schema of the arguments. Default draft: 2020-12, as in MCP.
+        name: Name of the tool, for logs.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], *, name: str = "") -> None:
+        self.hash = hashlib.sha256(canonical_json(schema).encode()).hexdigest()[:16]
+        self._name = name
+        self._validator: Any = None
+        try:
+            dialect = validator_for(schema, default=Draft202012Validator)
+            dialect.check_schema(dict(schema))
+            # An empty registry keeps jsonschema from fetching documents that a server's schema refers to.
+            self._validator = dialect(schema, registry=Registry())
+        except (SchemaError, RecursionError, TypeError, ValueError) as error:
+            logger.debug("tool=<%s>, error=<%s> | the input schema is not valid, arguments are not checked", name, error)
+
+    def problem(self, arguments: Any) -> str | None:
+        """Return a description of an error in ``arguments``, or None."""
+        if self._validator is None:
+            return None
+        try:
+            found: ValidationError | None = next(self._validator.iter_errors(arguments), None)
+            if found is None:
+                return None
+            found = best_match(self._validator.iter_errors(arguments)) or found
+        except Exception as error:  # noqa: BLE001 - a foreign schema may raise anything; the server checks the arguments
+            logger.debug(
+                "tool=<%s>, error=<%s> | the input schema cannot be used, arguments are not checked", self._name, error
+            )
+            return None
+        place = "/".join(str(part) for part in found.absolute_path)
+        return f"{place}: {found.message[:300]}" if place else found.message[:300]
+
+
+def canonical_json(value: Any) -> str:
+    """Return the canonical JSON text of a value, with sorted keys.
+
+    Raises:
+        TypeError: The value is not JSON.
+        ValueError: The value contains NaN, an infinity, or a cycle.
+    """
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Guard:
@@ -64,7 +121,7 @@ class Guard:
         self.tool_name = spec["name"]
         self.remote_name = remote_name or spec["name"]
         self.server = server
-        self.server_name = name_of(server.client) if server else None
+        self.server_name = server.name if server else None
         key = f"{self.server_name or ''}/{self.remote_name}"
         self.breaker = CircuitBreaker(
             policy.failures, policy.reset_after, lease=policy.lease, name=key, clock=clock, on_event=observer(on_event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import logging
 import random
 import threading
@@ -21,6 +22,7 @@ from strands_manga_memory.mcp.calls.client import restart
 
 logger = logging.getLogger(__name__)
 
+_numbers = itertools.count(1)
 _DROPPED_TOGETHER = 0.5
 """Seconds within which streams that end without an answer count as one event."""
 
@@ -48,6 +50,10 @@ class ServerSupervisor:
         max_backoff: Most seconds between two attempts.
         clock: Monotonic seconds.
         connect: Restarts the client; blocking.
+
+    Attributes:
+        client: The connection.
+        name: Name of the server: the client's name, or a number by order of appearance.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class ServerSupervisor:
         if not max_backoff >= backoff:
             raise ValueError(f"max_backoff must be at least backoff={backoff}, got {max_backoff!r:.80}")
         self.client = client
+        self.name = client.client_name or f"mcp-{next(_numbers)}"
         self._backoff = backoff
         self._max_backoff = max_backoff
         self._clock = clock
@@ -129,7 +136,7 @@ class ServerSupervisor:
                 return
             self._failed_attempts = 0
             self._postpone()
-        logger.warning("server=<%s> | the connection to the MCP server was lost", name_of(self.client))
+        logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
     async def ready(self, within: float) -> bool:
         """Return whether a call can be made; reconnect first if the backoff has passed.
@@ -192,11 +199,10 @@ class ServerSupervisor:
             else:
                 self._failed_attempts += 1
                 self._postpone()
-        server = name_of(self.client)
         if failed is not None:
-            logger.warning("server=<%s>, error=<%s> | no connection to the MCP server", server, type(failed).__name__)
+            logger.warning("server=<%s>, error=<%s> | no connection to the MCP server", self.name, type(failed).__name__)
         elif was_down:
-            logger.info("server=<%s> | reconnected to the MCP server", server)
+            logger.info("server=<%s> | reconnected to the MCP server", self.name)
         attempt.set_result(failed)
         if failed is None and was_down:
             self._tell()
@@ -216,10 +222,10 @@ class ServerSupervisor:
             except Exception as error:
                 logger.warning(
                     "server=<%s>, error=<%s> | listener failed after reconnecting",
-                    name_of(self.client),
+                    self.name,
                     type(error).__name__,
                 )
-                logger.debug("server=<%s> | listener failed after reconnecting", name_of(self.client), exc_info=True)
+                logger.debug("server=<%s> | listener failed after reconnecting", self.name, exc_info=True)
 
     # --- causes of missing answers -------------------------------------------------------------------------------------
 
@@ -280,15 +286,3 @@ class _Unanswered:
 
 _shared: weakref.WeakValueDictionary[int, ServerSupervisor] = weakref.WeakValueDictionary()
 _shared_lock = threading.Lock()
-
-
-def name_of(client: MCPClient) -> str:
-    """Return the name of a server: the client's name, or a number by order of appearance."""
-    if client.client_name:
-        return client.client_name
-    with _names_lock:
-        return _names.setdefault(client, f"mcp-{len(_names) + 1}")
-
-
-_names: weakref.WeakKeyDictionary[MCPClient, str] = weakref.WeakKeyDictionary()
-_names_lock = threading.Lock()

@@ -8,8 +8,17 @@ format. ``differences()`` compares the two. ``strands-manga-memory cost`` prints
 from __future__ import annotations
 
 from strands_manga_memory.ops.cost.capacity import CapacityPlan, capacity_plan
-from strands_manga_memory.ops.cost.cost_model import Cost, CostModel, Difference, differences, sensitivity
-from strands_manga_memory.ops.cost.prices import NodePrice, Prices, TokenPrice, prices
+from strands_manga_memory.ops.cost.cost_model import (
+    Cost,
+    CostModel,
+    Difference,
+    NodePrice,
+    Prices,
+    TokenPrice,
+    differences,
+    prices,
+    sensitivity,
+)
 from strands_manga_memory.ops.cost.use import MEASURED, MonthlyUse, SessionUse, Workload, session_use
 
 __all__ = [

@@ -12,7 +12,7 @@ from strands_manga_memory.ops.doctor.durable_checks import check_durable
 from strands_manga_memory.ops.doctor.finding import Finding, problem
 from strands_manga_memory.ops.doctor.hot_checks import check_hot, not_opened
 from strands_manga_memory.ops.doctor.process_checks import check_sweeping, check_versions, check_vocabulary, check_window
-from strands_manga_memory.ops.doctor.records import check_records
+from strands_manga_memory.ops.doctor.record_checks import check_records
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import USER_MEMORY
 from strands_manga_memory.stores.urls import open_hot_store, open_table, users_table_url, without_password

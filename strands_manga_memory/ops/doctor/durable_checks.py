@@ -12,9 +12,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
-from strands_manga_memory.ops.permissions import SESSION_ACTIONS
+from strands_manga_memory.ops.provisioning import SESSION_ACTIONS
 from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
-from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
+from strands_manga_memory.stores.aws.dynamodb_values import table_definition
 from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 from strands_manga_memory.stores.embedded.sqlite_file import FILE_VERSION
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
-from strands_manga_memory.ops.permissions import redis_acl
+from strands_manga_memory.ops.provisioning import redis_acl
 from strands_manga_memory.stores.hot import HotStore, HotWrite
 from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
 

@@ -34,7 +34,6 @@ class ImportReport:
         ended: Names of conversations that were deleted or expired in the target recently, and were not stored.
         left_out: Number of memories that were not stored: there is no memory table, or the user was deleted in the
             target.
-        media: Number of media blocks that the export, from an earlier release, did not contain.
     """
 
     conversations: int
@@ -43,7 +42,6 @@ class ImportReport:
     skipped: list[str]
     ended: list[str]
     left_out: int
-    media: int
 
 
 def import_user(
@@ -82,28 +80,27 @@ def import_user(
                 str(run["id"]),
                 TransferredOrchestrator(decode_bytes_values(run["state"])),
             )
-            for run in exported.get("orchestrators", ())
+            for run in exported["orchestrators"]
         ]
         known = [_record(entry) for entry in exported["memories"]]
     except (CorruptRecordError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(f"exported must be what export_user returns: user_id, tenant, sessions, memories; {what}") from error
-    stored = messages = media = 0
+    stored = messages = 0
     names: dict[Standing, list[str]] = {"exists": [], "ended": []}
-    for scope, transferred in conversations:
+    for scope, conversation in conversations:
         progress(scope.session_id)
-        conversation, without = transferred
         if (standing := memory.session(scope).transfer(conversation, scope.agent_id)) != "new":
             names[standing].append(f"{scope.session_id}/{scope.agent_id}")
             continue
-        stored, messages, media = stored + 1, messages + len(conversation.log), media + without
+        stored, messages = stored + 1, messages + len(conversation.log)
     for scope, id_, run in orchestrators:
         if (standing := memory.session(scope).transfer(run, id_)) != "new":
             names[standing].append(f"{scope.session_id}/{id_}")
     known = [record for record in known if not record.expired(clock())]
     partition = memory.user(user, tenant=tenant).partition if known and memory.memories is not None else None
     became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
-    return ImportReport(stored, messages, became["stored"], names["exists"], names["ended"], became["left out"], media)
+    return ImportReport(stored, messages, became["stored"], names["exists"], names["ended"], became["left out"])
 
 
 def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stored", "exists", "left out"]:
@@ -118,55 +115,28 @@ def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stor
     return "left out" if kept is None else "stored" if there == [None] else "exists"
 
 
-def _conversation(session: Mapping[str, Any]) -> tuple[TransferredConversation, int]:
-    """Return an exported conversation, and the number of media blocks that an earlier release left out."""
+def _conversation(session: Mapping[str, Any]) -> TransferredConversation:
+    """Return an exported conversation."""
     name = f"{session['session_id']}/{session['agent_id']}"
-    log, left_out = [], 0
-    for record in session["records"]:
-        message, count = _without_media(checked_message(decode_bytes_values(record["message"]), record=name))
-        log.append((message, float(record["at"])))
-        left_out += count
+    log = [
+        (checked_message(decode_bytes_values(record["message"]), record=name), float(record["at"]))
+        for record in session["records"]
+    ]
     window = [
         log[entry][0] if isinstance(entry, int) else checked_message(decode_bytes_values(entry), record=name)
-        for entry in session.get("window", range(len(log)))
+        for entry in session["window"]
     ]
     metadata = session["metadata"]
     return TransferredConversation(
         log=distinct(log),
         window=window,
-        states=decode_bytes_values(session.get("states", {})),
+        states=decode_bytes_values(session["states"]),
         metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
         created=metadata.get("created"),
-    ), left_out
+    )
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
     load_stored(dump(dict(entry)), "memories")  # rejects too deep nesting
     item = {name: entry[name] for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")}
     return record_of({**item, "memory_type": entry["type"], "importance_score": entry["importance"]}, Owner("import"), None)
-
-
-def _without_media(message: Mapping[str, Any]) -> tuple[Any, int]:
-    """Return a message with a placeholder text for each media block, and the number of these blocks."""
-    count = 0
-
-    def kept(block: Any) -> Any:
-        nonlocal count
-        if not isinstance(block, dict):
-            return block
-        if "toolResult" in block:
-            result = block["toolResult"]
-            return {"toolResult": {**result, "content": [kept(part) for part in result.get("content", ())]}}
-        if _has_media(block):
-            count += 1
-            return {"text": f"[{next(iter(block))} left out by the export]"}
-        return block
-
-    content = [kept(block) for block in message["content"]]
-    return {**message, "content": content}, count
-
-
-def _has_media(value: Any) -> bool:
-    if isinstance(value, dict):
-        return (value.keys() == {"bytes"} and isinstance(value["bytes"], int)) or any(map(_has_media, value.values()))
-    return isinstance(value, list) and any(map(_has_media, value))

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.forks import renew_in_child
-from strands_manga_memory.stores.aws.aws_errors import MISSING, NOT_MET
-from strands_manga_memory.stores.aws.dynamodb_requests import DynamoDBRequests
-from strands_manga_memory.stores.aws.dynamodb_tables import table_definition
-from strands_manga_memory.stores.aws.dynamodb_values import attributes_of, expression_of, item_of, value_of
+from strands_manga_memory.stores.aws.dynamodb_requests import MISSING, NOT_MET, DynamoDBRequests
+from strands_manga_memory.stores.aws.dynamodb_values import attributes_of, expression_of, item_of, table_definition, value_of
 from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, checked_index, key_of
 from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, TableSchema, Write
 

@@ -1,21 +1,167 @@
-"""Requests to a DynamoDB table, with retries and jitter until a deadline."""
+"""Requests to a DynamoDB table: the client, retries with jitter until a deadline, and the conversion of errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
-from strands_manga_memory.stores.aws.aws_errors import code_of, may_pass, translated
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004
+    HTTPClientError,
+    ParamValidationError,
+)
+
+from strands_manga_memory.exceptions import NO_TABLE, StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.stores.aws.dynamodb_values import item_of
 from strands_manga_memory.stores.table import Item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+NOT_MET = "ConditionalCheckFailedException"
+MISSING = "ResourceNotFoundException"
+
+_PASSING = {
+    "InternalFailure",
+    "InternalServerError",
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
+    "ReplicatedWriteConflictException",
+    "RequestLimitExceeded",
+    "RequestTimeout",
+    "RequestTimeoutException",
+    "ServiceUnavailable",
+    "Throttling",
+    "ThrottlingError",
+    "ThrottlingException",
+    "TransactionConflict",
+    "TransactionConflictException",
+    "TransactionInProgressException",
+}
+
+
+class _Refusal(NamedTuple):
+    reason: str
+    codes: frozenset[str]
+    remedy: str
+
+
+_CREDENTIALS = "the credentials are missing, wrong or expired: renew them; those of a role are renewed automatically"
+_REFUSALS = (
+    _Refusal(
+        "authentication",
+        frozenset(
+            {
+                "ExpiredToken",
+                "ExpiredTokenException",
+                "IncompleteSignature",
+                "IncompleteSignatureException",
+                "InvalidAccessKeyId",
+                "InvalidClientTokenId",
+                "InvalidSignatureException",
+                "MissingAuthenticationToken",
+                "MissingAuthenticationTokenException",
+                "NotSignedUp",
+                "OptInRequired",
+                "RequestExpired",
+                "SignatureDoesNotMatch",
+                "TokenRefreshRequired",
+                "UnrecognizedClientException",
+            }
+        ),
+        _CREDENTIALS,
+    ),
+    _Refusal(
+        "permission",
+        frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}),
+        "grant its role the permissions of `strands-manga-memory permissions --print iam`",
+    ),
+    _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), NO_TABLE),
+    _Refusal("table", frozenset({"ResourceInUseException"}), "the table is being created or deleted: wait until it is active"),
+)
+_OF_THE_REQUEST = {
+    "ItemCollectionSizeLimitExceededException",
+    "SerializationException",
+    "ValidationError",
+    "ValidationException",
+}
+
+
+def code_of(error: Exception) -> str:
+    """Return the error code; for a cancelled transaction, the reason of the cancellation."""
+    if not isinstance(error, ClientError):
+        return ""
+    reasons = [reason.get("Code", "") for reason in error.response.get("CancellationReasons", ())]
+    if "ConditionalCheckFailed" in reasons:
+        return NOT_MET
+    given = [reason for reason in reasons if reason not in ("", "None")]
+    return given[0] if given else str(error.response.get("Error", {}).get("Code", ""))
+
+
+def translated(error: Exception, where: str) -> StoreError:
+    """Convert an error of the client, or of its credentials' source, to an error of this package.
+
+    Args:
+        error: The raised error.
+        where: Description of the request, for the message.
+    """
+    what = f"{where} | {error}"
+    if isinstance(error, ClientError):
+        return _answered(error, what)
+    if isinstance(error, ConnectionError | HTTPClientError | OSError):
+        return StoreUnavailableError(what)
+    if isinstance(error, ParamValidationError):
+        return StoreError(what)
+    if isinstance(error, BotoCoreError):
+        return StoreRefusedError(what, reason="authentication", remedy=_CREDENTIALS)
+    return StoreRefusedError(what, reason="client", remedy="the client or the source of its credentials fails")
+
+
+def may_pass(error: StoreError) -> bool:
+    """Return whether a retry of a converted error may succeed within moments."""
+    return isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError)
+
+
+def _answered(error: ClientError, what: str) -> StoreError:
+    code, status = code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _PASSING or status >= 500:
+        return StoreUnavailableError(what)
+    if code in _OF_THE_REQUEST:
+        return StoreError(what)
+    for refusal in _REFUSALS:
+        if code in refusal.codes:
+            return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy)
+    return StoreRefusedError(what, reason=code or "request", remedy="see the AWS documentation of this error code")
+
+
 _HAS_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
 """Operations whose answer has a body."""
+
+
+def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
+    """Return a client for ``DynamoDBTable``: no retries, timeouts of 2 s and 1 s, up to 50 connections.
+
+    Its user agent names this package.
+
+    Args:
+        region: AWS region. Default: that of the AWS configuration.
+        endpoint: URL of the service. Default: that of AWS.
+    """
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=2,
+        read_timeout=1,
+        tcp_keepalive=True,
+        parameter_validation=False,  # DynamoDB validates as well, and all requests are built by this package
+        max_pool_connections=50,
+        user_agent_extra="strands-manga-memory",
+    )
+    return boto3.session.Session().client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
 
 
 class DynamoDBRequests:

@@ -1,4 +1,4 @@
-"""Conversion of values and conditions to DynamoDB's format and back. Pure."""
+"""Conversion of values, conditions and table definitions to DynamoDB's format, and of values back. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from strands_manga_memory.stores.table import Condition, Item
+from strands_manga_memory.stores.table import Condition, Item, TableSchema
 
 
 def attributes_of(item: Item) -> dict[str, Any]:
@@ -99,3 +99,30 @@ def _plain(value: Mapping[str, Any]) -> Any:
 def _number(text: str) -> int | float:
     number = Decimal(text)
     return int(number) if number == number.to_integral_value() else float(number)
+
+
+def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
+    """Return the arguments of CreateTable: on-demand, with the schema's keys and indexes."""
+    types = {schema.partition: "S", schema.sort: "S"}
+    for index in schema.indexes:
+        types |= {index.partition: "S", index.sort: "N" if index.sort_is_number else "S"}
+    definition: dict[str, Any] = {
+        "TableName": name,
+        "BillingMode": "PAY_PER_REQUEST",
+        "KeySchema": _key_schema(schema.partition, schema.sort),
+        "AttributeDefinitions": [{"AttributeName": attribute, "AttributeType": kind} for attribute, kind in types.items()],
+    }
+    if schema.indexes:
+        definition["GlobalSecondaryIndexes"] = [
+            {
+                "IndexName": index.name,
+                "KeySchema": _key_schema(index.partition, index.sort),
+                "Projection": {"ProjectionType": "ALL"},
+            }
+            for index in schema.indexes
+        ]
+    return definition
+
+
+def _key_schema(partition: str, sort: str) -> list[dict[str, str]]:
+    return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]

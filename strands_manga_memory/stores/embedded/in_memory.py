@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from strands_manga_memory.forks import renew_in_child
-from strands_manga_memory.stores.embedded.window_fields import window_fields
 from strands_manga_memory.stores.hot import (
     ACTIVE,
     CLOSING,
@@ -18,6 +17,7 @@ from strands_manga_memory.stores.hot import (
     HotRecord,
     HotWrite,
     WriteStatus,
+    window_fields,
 )
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.embedded.sqlite_file import FILE_VERSION, SQLiteFile
 from strands_manga_memory.stores.encoding.codec import dump
-from strands_manga_memory.stores.items import check_limit, checked_index, loaded, normal, place_in, target_of
+from strands_manga_memory.stores.items import WritingTable, check_limit, checked_index, loaded, normal, place_in, target_of
 from strands_manga_memory.stores.table import ABSENT, SESSIONS, Condition, Index, Item, Key, TableSchema, Write
-from strands_manga_memory.stores.writing_table import WritingTable
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from strands_manga_memory.exceptions import NO_TABLE, CorruptRecordError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    NO_TABLE,
+    CorruptRecordError,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.forks import at_fork
-from strands_manga_memory.stores.embedded.sqlite_errors import translated
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +30,23 @@ FILE_VERSION = 1
 _MOST_SCRUB_SECONDS = 1.0
 _BEGIN_PAUSE = (0.0005, 0.003)
 """Seconds between two attempts to begin a transaction: about the time that a write takes."""
+
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+_DAMAGED = "damaged", "the file is damaged or not a SQLite file: restore it from a backup, or from `sqlite3 FILE .recover`"
+_REFUSED = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_FULL: ("disk", "the disk is full: free some space"),
+    sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: correct the permissions or the mount"),
+    sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: correct the permissions"),
+    sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: correct the permissions"),
+}
 
 
 class SQLiteFile:
@@ -201,6 +223,20 @@ class SQLiteFile:
             self._wait_up_to(self._deadline, connection)
         if self._is_scrub_due and not was_due:
             logger.warning("table=<%s> | erased data stays in the write-ahead log while other processes read it", self._table)
+
+
+def translated(error: sqlite3.Error | OSError, table: str) -> StoreError:
+    """Convert an error of sqlite3 or the file system to an error of this package."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    what = f"table=<{table}> | {error}"
+    if code in _PASSING or isinstance(error, OSError):
+        return StoreUnavailableError(what)
+    if code in _REFUSED:
+        reason, remedy = _REFUSED[code]
+        return StoreRefusedError(what, reason=reason, remedy=remedy)
+    if "no such table" in str(error):
+        return StoreRefusedError(what, reason="table", remedy=NO_TABLE)
+    return StoreError(what)
 
 
 _files: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()

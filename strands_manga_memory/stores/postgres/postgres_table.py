@@ -12,11 +12,9 @@ from psycopg import errors, sql
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.stores.encoding.codec import dump
-from strands_manga_memory.stores.items import check_limit, checked_index, loaded, normal, place_in, target_of
-from strands_manga_memory.stores.postgres.postgres_connections import Connection, Connections
-from strands_manga_memory.stores.postgres.postgres_errors import translated
+from strands_manga_memory.stores.items import WritingTable, check_limit, checked_index, loaded, normal, place_in, target_of
+from strands_manga_memory.stores.postgres.postgres_connections import Connection, Connections, translated
 from strands_manga_memory.stores.table import SESSIONS, Condition, Index, Item, Key, TableSchema, Write
-from strands_manga_memory.stores.writing_table import WritingTable
 
 _PAGE = 64
 _TRIES = 20

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from strands_manga_memory.stores.embedded.window_fields import MAX_WINDOW
+from strands_manga_memory.stores.hot import MAX_WINDOW
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from strands.middleware import ExecuteToolStage
 
 from strands_manga_memory import BreakerPolicy, guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware, user_of_call
-from strands_manga_memory.mcp.calls.caller import known_user
+from strands_manga_memory.mcp.calls.call import known_user
 from strands_manga_memory.testing import ScriptedModel
 
 

@@ -7,10 +7,8 @@ import pytest
 from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.mcp.breakers.classify import CANCELLED, OK, TIMEOUT
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, latency
-from strands_manga_memory.mcp.calls.answers import ToolFailure, error_result, stale_result
-from strands_manga_memory.mcp.calls.redact import MAX_TEXT
-from strands_manga_memory.mcp.calls.schema import ArgumentSchema, canonical_json
-from strands_manga_memory.mcp.calls.stale import GoodResult, ResultCache
+from strands_manga_memory.mcp.calls.answers import MAX_TEXT, GoodResult, ResultCache, ToolFailure, error_result, stale_result
+from strands_manga_memory.mcp.calls.guard import ArgumentSchema, canonical_json
 from strands_manga_memory.testing import FakeClock
 from tests.provider_formats import PROVIDERS, request_text
 

@@ -129,11 +129,6 @@ def test_prices_are_data_with_a_date(tmp_path: Path, capsys: Any) -> None:
     assert run(["cost", "--prices", str(file)]) == 1
 
 
-def test_a_plot_is_drawn(tmp_path: Path) -> None:
-    assert run(["cost", "--plot", str(tmp_path / "plot.svg")]) == 0
-    assert "<svg" in (tmp_path / "plot.svg").read_text()
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

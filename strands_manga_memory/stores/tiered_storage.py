@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import hashlib
 import logging
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,7 +22,6 @@ from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
-from strands_manga_memory.stores.storage.storage_keys import checked, cut, digest, normal, part_of, sort_of
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _INLINE = 8_192
 _PART = 350_000
 """Most bytes of a part; a DynamoDB record holds 400,000."""
 
+_LONGEST_SORT = 900
 _LARGEST_HOT = 8 * 1024 * 1024
 _LAST = "\U0010ffff"
 _NO_HOT_FOR, _TRIES = 5.0, 8
@@ -94,7 +96,7 @@ class TieredStorage(Storage):
 
     async def write(self, key: str, data: bytes) -> None:
         """Store a value, replacing an existing one."""
-        stored = checked(key)
+        stored = _checked(key)
         await self._do(self._write, self._prefix + stored, bytes(data))
         if self._search is not None:
             try:
@@ -104,16 +106,16 @@ class TieredStorage(Storage):
 
     async def read(self, key: str) -> bytes | None:
         """Return a value, or None."""
-        found: bytes | None = await self._do(self._read, self._prefix + checked(key))
+        found: bytes | None = await self._do(self._read, self._prefix + _checked(key))
         return found
 
     async def delete(self, key: str) -> None:
         """Delete a value in both tiers, if it exists."""
-        await self._do(self._delete, self._prefix + checked(key))
+        await self._do(self._delete, self._prefix + _checked(key))
 
     async def list(self, query: str = "") -> builtins.list[str]:
         """Return the keys that begin with ``query``, sorted."""
-        keys: builtins.list[str] = await self._do(self.keys, self._prefix + normal(query).lstrip("/"))
+        keys: builtins.list[str] = await self._do(self.keys, self._prefix + _normal(query).lstrip("/"))
         return [key[len(self._prefix) :] for key in keys]
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
@@ -126,7 +128,7 @@ class TieredStorage(Storage):
         """Return a view of the keys with ``prefix``, without the prefix."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
-        inner = normal(prefix).strip("/")
+        inner = _normal(prefix).strip("/")
         view._prefix = f"{self._prefix}{inner}/" if inner else self._prefix
         return view
 
@@ -154,13 +156,13 @@ class TieredStorage(Storage):
                     self._warm(item, sealed)
                 self._clear_parts(key, before=str(item["version"]))
                 return
-            found = self._table.get(self._partition, sort_of(key))
+            found = self._table.get(self._partition, _sort_of(key))
             stamp = max(stamp, int(found["stamp"]) if found else 0) + 1
         raise StoreError(f"key={key!r} is written concurrently; {_TRIES} attempts failed")
 
     def _read(self, key: str) -> bytes | None:
         seen = ""
-        while (item := self._table.get(self._partition, sort_of(key))) is not None:
+        while (item := self._table.get(self._partition, _sort_of(key))) is not None:
             if (sealed := item.get("data")) is None:
                 value = self._from_hot(item)
                 if value is not None:
@@ -177,8 +179,8 @@ class TieredStorage(Storage):
         return None
 
     def _delete(self, key: str) -> None:
-        item = self._table.get(self._partition, sort_of(key))
-        self._table.delete(self._partition, sort_of(key))
+        item = self._table.get(self._partition, _sort_of(key))
+        self._table.delete(self._partition, _sort_of(key))
         self._clear_parts(key, before=_LAST)
         if item is not None and "data" not in item:
             self._hot_do(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
@@ -219,30 +221,30 @@ class TieredStorage(Storage):
 
     def _item(self, key: str, stamp: int) -> Item:
         version = f"{stamp:020d}{uuid.uuid4().hex[:12]}"
-        return {**self._key(sort_of(key)), "key": key, "stamp": stamp, "version": version}
+        return {**self._key(_sort_of(key)), "key": key, "stamp": stamp, "version": version}
 
     def _key(self, sort: str) -> Item:
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _place(self, item: Item) -> str:
-        return f"{self._owner}/storage/{digest(str(item['key']))}/{item['version']}"
+        return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        first = f"k/{cut(prefix)}"
+        first = f"k/{_cut(prefix)}"
         return self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
 
     def _put_parts(self, item: Item, sealed: bytes) -> None:
         parts = [sealed[start : start + _PART] for start in range(0, len(sealed), _PART)]
         item["parts"] = len(parts)
-        self._table.batch_write(puts=[{**self._key(part_of(item, at)), "data": part} for at, part in enumerate(parts)])
+        self._table.batch_write(puts=[{**self._key(_part_of(item, at)), "data": part} for at, part in enumerate(parts)])
 
     def _joined(self, item: Item) -> bytes | None:
-        keys = [(self._partition, part_of(item, number)) for number in range(int(item["parts"]))]
+        keys = [(self._partition, _part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        first = f"p/{digest(key)}/"
+        first = f"p/{_digest(key)}/"
         rows = list(self._table.query(self._partition, first=first, last=first + before, attributes=[]))
         if rows:
             delete_rows(self._table, rows)
@@ -271,3 +273,44 @@ class TieredStorage(Storage):
             self._no_hot_until = time.monotonic() + _NO_HOT_FOR
             logger.warning("error=<%s> | the hot tier is not used for a while", cause_of(error))
             return None
+
+
+def _normal(key: str) -> str:
+    """Return a key or prefix with runs of ``/`` collapsed; raise ``StorageError`` if it is invalid."""
+    if "\\" in key:
+        raise StorageError(f"key {key!r} must not hold a backslash")
+    if ".." in key.split("/"):
+        raise StorageError(f"key {key!r} must not hold '..' between slashes")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise StorageError(f"key {key!r} must be valid Unicode") from error
+    return re.sub(r"/+", "/", key)
+
+
+def _checked(key: str) -> str:
+    """Return a key without surrounding slashes; raise ``StorageError`` if it is empty or invalid."""
+    found = _normal(key).strip("/")
+    if not found:
+        raise StorageError(f"key must not be empty, got {key!r}")
+    return found
+
+
+def _digest(key: str) -> str:
+    """Return the digest of a key, used in other records."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _cut(key: str) -> str:
+    """Return the part of a key that the sort value of its record contains."""
+    return key.encode()[: _LONGEST_SORT - 70].decode(errors="ignore")
+
+
+def _sort_of(key: str) -> str:
+    """Return the sort value of a key's record; for a long key it ends in the digest."""
+    return f"k/{key}" if len(key.encode()) <= _LONGEST_SORT - 70 else f"k/{_cut(key)}!{_digest(key)}"
+
+
+def _part_of(item: Item, number: int) -> str:
+    """Return the sort value of a part of a value."""
+    return f"p/{_digest(str(item['key']))}/{item['version']}/{number:06d}"

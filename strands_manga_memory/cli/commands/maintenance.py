@@ -1,0 +1,184 @@
+"""Commands ``doctor``, ``sweep`` and ``bench``, which run against the stores of a deployment."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.text import Text
+from strands import Agent
+
+from strands_manga_memory.cli.options import (
+    CodecName,
+    Durable,
+    Hot,
+    Json,
+    ModelName,
+    Users,
+    codec_of,
+    loaded,
+    opened,
+    settings_of,
+)
+from strands_manga_memory.cli.output import FAILED, advance, console, messages, print_json, print_lines, print_table, progress
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.ops.doctor import Finding, Level, diagnose
+from strands_manga_memory.ops.stand_in import StandInModel
+from strands_manga_memory.telemetry import RETURN, OperationStats, recorder
+
+_SIGNS = {
+    Level.OK: Text("ok", "green"),
+    Level.WARNING: Text("warning", "yellow"),
+    Level.PROBLEM: Text("PROBLEM", "red"),
+}
+
+
+def doctor(
+    hot: Hot = None,
+    durable: Durable = None,
+    users: Users = None,
+    model: ModelName = None,
+    codec: CodecName = None,
+    window: Annotated[int | None, typer.Option(help="Tokens of the context window; default: that of --model.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as problems.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Check a deployment and print its problems with remedies. Exits with 1 if there is a problem."""
+    if model is not None and window is None:
+        window = loaded(model).context_window_limit
+    found: list[Finding] = []
+    settings = settings_of(hot=hot, durable=durable, users=users)
+    with progress("checks") as shown:
+        for finding in diagnose(settings, window=window, codec=codec_of(codec)):
+            found.append(finding)
+            advance(shown)
+    bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
+    failed = any(finding.level in bad for finding in found)
+    if as_json:
+        print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})
+    else:
+        lines: list[tuple[str | Text, ...]] = []
+        for finding in found:
+            lines.append((_SIGNS[finding.level], finding.check, finding.detail))
+            lines += [("", "", f"-> {finding.remedy}")] if finding.remedy else []
+        print_lines(lines)
+        counts = {level: sum(finding.level is level for finding in found) for level in Level}
+        console().print(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings, {counts[Level.OK]} checks passed")
+    return FAILED if failed else 0
+
+
+_DEADLINES = {"hot.load": 0.05, "durable.get": 0.05, "serialization": 0.01, "breaker.check": 0.001}
+"""Hard deadlines in seconds, by operation."""
+
+
+def bench(
+    turns: Annotated[int, typer.Option(min=1, max=100_000, help="Number of turns.")] = 200,
+    rate: Annotated[float, typer.Option(min=0.1, help="Most turns per second.")] = 50.0,
+    sessions: Annotated[int, typer.Option(min=1, help="Number of conversations.")] = 10,
+    size: Annotated[int, typer.Option(min=1, help="Bytes of each message.")] = 500,
+    hot: Hot = None,
+    durable: Durable = None,
+    as_json: Json = False,
+) -> None:
+    """Hold conversations with a scripted model on these stores, and show the layer's share of each turn.
+
+    The results depend on your machine and network. The conversations are deleted at the end. Benchmarks with fixed
+    budgets are in the package's repository: ``python -m tests.benchmarks``.
+    """
+    memory = opened(settings_of(hot=hot, durable=durable).model_copy(update={"telemetry": True}))
+    memory.durable.create_if_missing()
+    recorder.stats()
+    user = f"bench-{uuid.uuid4().hex}"
+    text = ("manga " * (size // 6 + 1))[:size]
+    model = StandInModel(text)
+    made = [
+        Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=user, session_id=str(number)))
+        for number in range(sessions)
+    ]
+    try:
+        with progress("turns held") as shown:
+            start = time.monotonic()
+            for turn in range(turns):
+                time.sleep(max(0.0, start + turn / rate - time.monotonic()))
+                made[turn % sessions](text)
+                advance(shown)
+            seconds = time.monotonic() - start
+        for agent in made:  # restore each conversation, as another process would
+            Agent(
+                model=model,
+                callback_handler=None,
+                **memory.agent_kwargs(user_id=user, session_id=str(made.index(agent)), agent_id=agent.agent_id),
+            )
+        stats = memory.stats()["operations"]
+    finally:
+        with messages.status("deleting the conversations"):
+            memory.forget_user(user)
+            memory.close()
+    _show(stats, turns / seconds, as_json=as_json)
+
+
+def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"turns_a_second": round(rate, 1), "operations": {name: asdict(each) for name, each in stats.items()}})
+        return
+    rows = []
+    for name, each in stats.items():
+        if name == RETURN.name:  # gaps between scripted turns are meaningless
+            continue
+        values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
+        deadline = _DEADLINES.get(name)
+        late = "" if deadline is None else f"{1000 * deadline:g}: {'met' if each.p99 <= deadline else 'MISSED'}"
+        rows.append((name, f"{each.count:,}", *values, late))
+    turn = stats["turn"]
+    rows.append(("layer, mean of a turn", f"{turn.count:,}", f"{1000 * turn.sums['layer'] / turn.count:,.2f}", "", "", "", ""))
+    print_table(
+        f"{rate:,.1f} turns per second, times in milliseconds",
+        ("operation", "count", "p50", "p95", "p99", "max", "deadline"),
+        rows,
+        right=(1, 2, 3, 4, 5),
+    )
+
+
+def sweep(
+    loop: Annotated[bool, typer.Option("--loop/--once", help="Repeat until SIGTERM or Ctrl-C, or sweep once.")] = False,
+    every: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds between two sweeps of --loop.")] = 60.0,
+    limit: Annotated[int, typer.Option(min=1, help="Most conversations per tier and sweep.")] = 100,
+    hot: Hot = None,
+    durable: Durable = None,
+    users: Users = None,
+    model: ModelName = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> None:
+    """Flush and finalize expired sessions, and delete the logs of ended ones."""
+    stop = threading.Event()
+    if loop:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    memory = opened(settings_of(hot=hot, durable=durable, users=users), codec)
+    sweeper = memory.sweeper(None if model is None else loaded(model))
+    try:
+        while True:
+            start = time.monotonic()
+            try:
+                finished = sweeper.run_once(limit=limit)
+            except StoreUnavailableError as error:
+                if not loop:
+                    raise
+                messages.print(f"a store is unavailable, retrying: {error}", markup=False)
+                finished = 0
+            seconds = time.monotonic() - start
+            if as_json:
+                print_json({"finished": finished, "seconds": round(seconds, 3)})
+            elif finished or not loop:
+                messages.print(f"{finished} conversations finalized in {seconds:.1f} s")
+            # A sweep that reached its limit has left some for the next one.
+            if not loop or stop.wait(0.0 if finished >= limit else every):
+                break
+    finally:
+        memory.close()

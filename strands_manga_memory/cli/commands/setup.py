@@ -1,0 +1,107 @@
+"""Commands ``init-table``, ``permissions`` and ``settings``: tables, least permissions, and the effective settings."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from strands_manga_memory.assembly.settings import MangaMemorySettings, markdown, rows
+from strands_manga_memory.cli.options import Durable, Hot, Json, Users, settings_of
+from strands_manga_memory.cli.output import messages, print_json, print_lines
+from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy, redis_acl
+from strands_manga_memory.stores import SESSIONS, USER_MEMORY, open_table
+from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
+from strands_manga_memory.stores.table import TableSchema
+from strands_manga_memory.stores.urls import redis_prefix, users_table_url, without_password
+
+
+def init_table(
+    durable: Durable = None,
+    users: Users = None,
+    print_: Annotated[
+        bool, typer.Option("--print", help="Print a CloudFormation template instead of creating the tables.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Create missing tables, indexes and TTL settings."""
+    urls = _table_urls(settings_of(durable=durable, users=users))
+    if print_:
+        print(cloudformation_yaml(*(_named(schema, url) for schema, url in urls.items())), end="")  # noqa: T201
+        return
+    made = []
+    for schema, url in urls.items():
+        table = open_table(url, schema)
+        with messages.status(f"creating {schema.name}"):
+            table.create_if_missing()
+        table.close()
+        made.append({"table": getattr(table, "name", schema.name), "url": without_password(url)})
+    if as_json:
+        print_json({"tables": made})
+        return
+    for entry in made:
+        messages.print(f"{entry['table']} exists: {entry['url']}", markup=False)
+
+
+def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
+    """Return the URL of each table of the settings, by its schema."""
+    users = users_table_url(settings.users_url, settings.durable_url)
+    return {SESSIONS: settings.durable_url, **({} if users is None else {USER_MEMORY: users})}
+
+
+def _named(schema: TableSchema, url: str) -> tuple[TableSchema, str]:
+    """Return schema and name of a table in DynamoDB; a table elsewhere has the default name."""
+    table = open_table(url, schema) if url.startswith("dynamodb:") else None
+    return (table.schema, table.name) if isinstance(table, DynamoDBTable) else (schema, schema.name)
+
+
+class Kind(StrEnum):
+    """Format of the permissions."""
+
+    IAM = "iam"
+    ACL = "acl"
+
+
+def permissions(
+    print_: Annotated[Kind, typer.Option("--print", help="IAM policy, or arguments of ACL SETUSER.")] = Kind.IAM,
+    hot: Hot = None,
+    durable: Durable = None,
+    users: Users = None,
+    user: Annotated[str, typer.Option(help="Name of the Redis user.")] = "manga-memory",
+    region: Annotated[str, typer.Option(help="AWS region.")] = "*",
+    account: Annotated[str, typer.Option(help="AWS account.")] = "*",
+    stream: Annotated[str | None, typer.Option(metavar="ARN", help="Kinesis stream, if preferences are sent to one.")] = None,
+    setup: Annotated[bool, typer.Option("--setup", help="Include the permissions to create the tables.")] = False,
+) -> None:
+    """Print the least permissions that a worker needs."""
+    settings = settings_of(hot=hot, durable=durable, users=users)
+    if print_ is Kind.ACL:
+        is_cluster = "+cluster" in settings.hot_url.partition("://")[0]
+        print(redis_acl(user, prefix=redis_prefix(settings.hot_url), cluster=is_cluster))  # noqa: T201
+        return
+
+    arns = [
+        f"arn:aws:dynamodb:{region}:{account}:table/{_named(schema, url)[1]}" for schema, url in _table_urls(settings).items()
+    ]
+    print_json(iam_policy(*arns, setup=setup, stream=stream))
+
+
+def settings(
+    as_json: Json = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the settings as a Markdown table.")] = False,
+) -> None:
+    """Show every setting: its value, its source, and the accepted values."""
+    if as_markdown:
+        print(markdown(), end="")  # noqa: T201
+        return
+    values = {name: without_password(str(value)) if isinstance(value, str) else value for name, value in settings_of()}
+    if as_json:
+        print_json(values)
+        return
+    lines = []
+    for name, variable, _, takes, _ in rows():
+        source = "set" if os.environ.get(variable) else "default"
+        lines += [(variable, f"{values[name]} ({source})"), ("", f"accepts {takes.replace('`', '')}")]
+    print_lines(lines)

@@ -1,0 +1,166 @@
+"""Commands ``export``, ``import`` and ``forget-user``: the data of one user."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from strands.storage import LocalFileStorage
+
+from strands_manga_memory.assembly.facade import MangaMemory
+from strands_manga_memory.cli.options import (
+    CodecName,
+    Durable,
+    Hot,
+    Json,
+    Tenant,
+    Users,
+    Yes,
+    opened,
+    settings_of,
+    unnamed_hot_tier,
+)
+from strands_manga_memory.cli.output import (
+    FAILED,
+    advance,
+    confirmed,
+    messages,
+    print_json,
+    print_table,
+    print_unchecked,
+    progress,
+    write_private_file,
+)
+from strands_manga_memory.exceptions import StoreRefusedError
+from strands_manga_memory.ops.exporting import export_snapshots
+from strands_manga_memory.ops.importing import import_user
+from strands_manga_memory.session.places import listings, unseen_copies
+
+
+def export(
+    user: Annotated[str, typer.Argument(metavar="USER", help="User id.")],
+    tenant: Tenant = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default standard output.")] = None,
+    snapshots: Annotated[
+        Path | None,
+        typer.Option("--snapshots", help="Folder for the sessions, in the format of Strands."),
+    ] = None,
+    hot: Hot = None,
+    durable: Durable = None,
+    users: Users = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> int:
+    """Write all data of a user as JSON: sessions with their logs, memories, unsent signals, environment overrides.
+
+    With --snapshots, only the sessions are written, in the format that SnapshotSessionManager reads from
+    LocalFileStorage(folder). Exits with 1 if a store was not checked or a record is unreadable; ``not_looked_at`` and
+    ``unreadable`` list them.
+    """
+    settings = settings_of(hot=hot, durable=durable, users=users)
+    memory = opened(settings, codec)
+    if snapshots is not None:
+        listed, unreadable = listings(memory.durable, user, tenant)
+        scopes = [one.scope for one in listed]
+        written = asyncio.run(export_snapshots(memory, LocalFileStorage(str(snapshots)), scopes))
+        unseen = unseen_copies(memory.durable, listed, memory.hot)
+        memory.close()
+        messages.print(f"{written['agents']} agents' sessions are in {snapshots}", markup=False)
+        return FAILED if print_unchecked([*unseen, *map(_unreadable, unreadable)]) else 0
+    with messages.status(f"reading the data of {user!r}"):
+        found: dict[str, Any] = memory.export_user(user, tenant=tenant)
+    memory.close()
+    found["not_looked_at"] += unnamed_hot_tier(settings)
+    left_out = [*found["not_looked_at"], *map(_unreadable, found["unreadable"])]
+    text = json.dumps(found, ensure_ascii=False, indent=None if as_json else 2, default=str)
+    data = text.encode("utf-8", "backslashreplace")  # lone surrogates become escapes, which JSON accepts
+    if out is None:
+        print(data.decode())  # noqa: T201
+        return FAILED if print_unchecked(left_out) else 0
+    write_private_file(out, data + b"\n")
+    messages.print(f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}", markup=False)
+    return FAILED if print_unchecked(left_out) else 0
+
+
+def _unreadable(name: str) -> str:
+    return f"record {name} cannot be read"
+
+
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="File written by export.")],
+    yes: Yes = False,
+    hot: Hot = None,
+    durable: Durable = None,
+    users: Users = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> int:
+    """Store the data of an export. Existing data is not changed."""
+    if not source.is_file():
+        raise typer.BadParameter(f"{str(source)!r} is not a file")
+    try:
+        exported = json.loads(source.read_text(encoding="utf-8"))
+        who, count = exported["user_id"], len(exported["sessions"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise typer.BadParameter(f"{source} is not an export: {error}") from error
+    confirmed(f"Store {count} conversations and {len(exported.get('memories', ()))} memories of {who!r}?", yes=yes)
+    with opened(settings_of(hot=hot, durable=durable, users=users), codec) as memory, progress("conversations") as shown:
+        _create_missing_tables(memory)
+        report = import_user(exported, memory, progress=lambda _: advance(shown))
+        status = FAILED if report.left_out and memory.memories is None else 0
+    if as_json:
+        print_json(asdict(report))
+        return status
+    messages.print(f"{report.conversations} conversations, {report.messages} messages, {report.memories} memories were stored")
+    for name in report.skipped:
+        messages.print(f"exists already, not changed: {name}", markup=False)
+    for name in report.ended:
+        messages.print(f"deleted or expired in this deployment, not stored: {name}", markup=False)
+    if report.left_out:
+        why = "no memory table is set (--users true)" if status else "the user was deleted in this deployment"
+        messages.print(f"memories not stored, {why}: {report.left_out}", markup=False)
+    return status
+
+
+def _create_missing_tables(memory: MangaMemory) -> None:
+    for table in (memory.durable, *([] if memory.memories is None else [memory.memories])):
+        try:
+            table.get("nobody", "nothing")
+        except StoreRefusedError as error:
+            if error.reason != "table":
+                raise
+            table.create_if_missing()
+
+
+def forget_user(
+    user: Annotated[str, typer.Argument(metavar="USER", help="User id.")],
+    tenant: Tenant = None,
+    yes: Yes = False,
+    hot: Hot = None,
+    durable: Durable = None,
+    users: Users = None,
+    as_json: Json = False,
+) -> int:
+    """Delete all data of a user, in all tiers. It can be repeated.
+
+    Exits with 1 if data is left or a store was not checked.
+    """
+    settings = settings_of(hot=hot, durable=durable, users=users)
+    confirmed(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
+    memory = opened(settings)
+    with progress("conversations deleted") as shown:
+        report = memory.forget_user(user, tenant=tenant, progress=lambda _: advance(shown))
+    memory.close()
+    unnamed = unnamed_hot_tier(settings)
+    not_looked_at = [*report.not_looked_at, *unnamed]
+    if as_json:
+        print_json({**asdict(report), "complete": report.complete and not unnamed, "not_looked_at": not_looked_at})
+    else:
+        print_table(f"Deleted of {user}", ("item", "count"), list(report.counts.items()), right=(1,))
+    for name in report.left:
+        messages.print(f"left: {name}", markup=False)
+    return FAILED if print_unchecked(not_looked_at) or report.left else 0

@@ -1,0 +1,89 @@
+"""Checks of stored records: whether conversations and memories can be read with the application's codec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError, StoreUnavailableError
+from strands_manga_memory.memory.records import INTERNAL, Owner, record_of
+from strands_manga_memory.ops.doctor.finding import Finding, ok, problem
+from strands_manga_memory.session.places import ExpiryEntry, ExpiryIndex
+from strands_manga_memory.session.tiers import Tiers, durable_tier
+from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.table import Table
+
+_LOOKED_AT = 20
+_EVER = 100 * 365 * 86_400.0
+_RECORDS, _TURNS, _MEMORIES = "durable.records", "durable.turns", "users.records"
+
+
+def check_records(durable: Table, users: Table | None, codec: Codec | None, *, clock: Callable[[], float]) -> Iterator[Finding]:
+    """Check a sample of conversations and of their users' memories; yield a finding for each that cannot be read.
+
+    Args:
+        durable: The durable tier.
+        users: The memory table, if there is one.
+        codec: The application's codec; None: it has none.
+        clock: Seconds since 1970.
+    """
+    entries = list(islice(ExpiryIndex(durable).due(clock() + _EVER), _LOOKED_AT))
+    yield from check_conversations(durable, entries, codec, clock=clock)
+    if users is not None:
+        try:
+            yield _read(_MEMORIES, "memories", sum(_memories(users, owner, codec) for owner in _owners(entries)))
+        except StoreError as error:
+            yield _unreadable(_MEMORIES, error)
+
+
+def check_conversations(
+    durable: Table, entries: Sequence[ExpiryEntry], codec: Codec | None, *, clock: Callable[[], float]
+) -> Iterator[Finding]:
+    """Yield whether the heads and turns of some conversations can be read. Nothing is written.
+
+    Args:
+        durable: The durable tier.
+        entries: Entries of the expiry index.
+        codec: The application's codec, if it has one.
+        clock: Seconds since 1970.
+    """
+    tiers = Tiers.of(None, durable, codec=codec, clock=clock)
+    heads, damaged = 0, 0
+    try:
+        for entry in entries:
+            tier = durable_tier(entry.place, tiers, ids={})
+            head = None if tier is None else tier.read_head()
+            heads += head is not None
+            if tier is not None and head is not None and not head.is_empty:
+                damaged += len(tier.unreadable_turns(head.incarnation))
+    except StoreError as error:
+        yield _unreadable(_RECORDS, error)
+        return
+    yield _read(_RECORDS, "conversations", heads)
+    if damaged:
+        yield problem(_TURNS, f"{damaged} turns cannot be read; they stay as they are", "restore their items from a backup")
+
+
+def _owners(entries: Sequence[ExpiryEntry]) -> list[Owner]:
+    owners = (Owner(str(entry.ids["user"]), entry.ids.get("tenant")) for entry in entries if entry.ids.get("user"))
+    return list(dict.fromkeys(owners))
+
+
+def _memories(users: Table, owner: Owner, codec: Codec | None) -> int:
+    rows = users.query(owner.partition, last=INTERNAL, limit=_LOOKED_AT)
+    return sum(record_of(row, owner, codec) is not None for row in rows if not str(row["memory_id"]).startswith(INTERNAL))
+
+
+def _read(check: str, what: str, count: int) -> Finding:
+    return ok(check, f"{count} {what} were read with this codec" if count else f"there are no {what} to try the codec on")
+
+
+def _unreadable(check: str, error: StoreError) -> Finding:
+    remedy = "see the message"
+    if isinstance(error, KeyMissingError):
+        remedy = "name the application's codec with --codec package.module:name, and give it the key"
+    elif isinstance(error, CorruptRecordError):
+        remedy = "is it the codec it was stored with? if so, restore it from a backup, or delete it"
+    elif isinstance(error, StoreUnavailableError):
+        remedy = getattr(error, "remedy", "try again when it answers")
+    return problem(check, str(error), remedy)

@@ -1,1 +1,0 @@
-"""Strands' ``Storage`` over both tiers."""
