@@ -36,6 +36,7 @@ from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
+from strands_manga_memory.language.packs import any_language
 from strands_manga_memory.language.search import Days, content_terms, evidence_terms, parse_days, query_terms
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import id_of, is_turn_start
@@ -71,17 +72,8 @@ _WEAK = 0.2
 _CANDIDATES = 250
 _EXPANDED_AROUND = 30
 
-_FOLLOWS = re.compile(
-    r"\A\W*(?:and\b|what about|how about|which one|the (?:first|second|third|other|last) one|それ|その|じゃあ|では|あと"
-    r"|次は|もう一つ)"
-    r"|\b(?:it|that|those|them|this one|that one)\b\W*\Z|\A.{0,10}(?:は|の方は|のほうは)[?？]\Z",
-    re.IGNORECASE,
-)
-_ANSWER_FORMAT = re.compile(
-    r"\A\W{0,3}(?:please )?(?:answer|reply|respond|write your answer|give (?:me )?(?:the|your|an) answer)\b(?!.{0,200}\?)"
-    r"|(?:答えて|回答して|返答して|お答え)(?:ください|下さい|くださいね)?[。！!]?\Z",
-    re.IGNORECASE,
-)
+_FOLLOWS = any_language("questions.follows")
+_ANSWER_FORMAT = any_language("questions.answer_format")
 _FEW_TERMS = 3
 """A question of at most so many terms that follows another one is about the same thing."""
 
@@ -143,7 +135,6 @@ class HistoryRecall(Plugin):
             self.retriever: Retriever = Bm25Retriever()
         else:
             self.retriever = retriever if standalone else FusedRetriever(retriever)
-        self._search = RecallSearch(self.retriever, clock)
         self._follows_window = max_tokens is None
         tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
         self._quotes = QuoteFormatter(tokens, self.counter)
@@ -242,60 +233,55 @@ class HistoryRecall(Plugin):
 
     def search(self, question: str) -> list[RecallHit]:
         """Return the messages that fit a question, the best first."""
-        return self._search.find(question)
+        return find_messages(self.retriever, question, self._clock)
 
 
-class RecallSearch:
-    """Searches a retriever twice, with the question and with the words of its first hits, and ranks the hits.
+def find_messages(retriever: Retriever, question: str, clock: Callable[[], float]) -> list[RecallHit]:
+    """Return the messages that fit a question, the best first.
+
+    A retriever is searched twice: with the question, and with the words of its first hits. The neighbours of a message add to
+    its score. Each message shares a content word with the question, is the user's reply to a question of the assistant that
+    does, or was found by its meaning; of a tool result the names of its fields do not count. Before such a reply comes the
+    question that it answers. Messages that fit much worse than the best follow in the order of the first search.
 
     Args:
         retriever: The index.
+        question: The question.
         clock: Returns the time, for questions that name days such as "yesterday".
     """
+    question = head_and_tail(question)
+    first = retriever.search(question, _CANDIDATES)
+    if not first:
+        return []
+    scores, found = _expand(retriever, question, first)
+    asked = content_terms(question)
+    by_meaning = {hit.number for hit in first if not hit.by_words}
+    fit = _spread(scores, found)
+    days = parse_days(question, lambda: _day(clock()))
+    related = {number for number, message in found.items() if _is_related(message, asked)}
+    replies = {number for number in found if number not in related and _is_reply(number, found, related)}
+    hits = [
+        RecallHit(number, message, fit[number] * _worth(message, days))
+        for number, message in found.items()
+        if message.text and (number in by_meaning or (number in related | replies and not _only_asks(message)))
+    ]
+    hits.sort(key=lambda hit: (-hit.score, -hit.number))
+    return _questions_first(_strong_first(hits, [hit.number for hit in first]), replies, found)
 
-    def __init__(self, retriever: Retriever, clock: Callable[[], float]) -> None:
-        self._retriever = retriever
-        self._clock = clock
 
-    def find(self, question: str) -> list[RecallHit]:
-        """Return the messages that fit a question, the best first.
-
-        The neighbours of a message add to its score. Each message shares a content word with the question, is the user's reply
-        to a question of the assistant that does, or was found by its meaning; of a tool result the names of its fields do not
-        count. Before such a reply comes the question that it answers. Messages that fit much worse than the best follow in the
-        order of the first search.
-        """
-        question = head_and_tail(question)
-        first = self._retriever.search(question, _CANDIDATES)
-        if not first:
-            return []
-        scores, found = self._expand(question, first)
-        asked = content_terms(question)
-        by_meaning = {hit.number for hit in first if not hit.by_words}
-        fit = _spread(scores, found)
-        days = parse_days(question, lambda: _day(self._clock()))
-        related = {number for number, message in found.items() if _is_related(message, asked)}
-        replies = {number for number in found if number not in related and _is_reply(number, found, related)}
-        hits = [
-            RecallHit(number, message, fit[number] * _worth(message, days))
-            for number, message in found.items()
-            if message.text and (number in by_meaning or (number in related | replies and not _only_asks(message)))
-        ]
-        hits.sort(key=lambda hit: (-hit.score, -hit.number))
-        ranked = _strong_first(hits, [hit.number for hit in first])
-        return _questions_first(ranked, replies, found)
-
-    def _expand(self, question: str, first: Sequence[RecallHit]) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-        """Return the scores of both searches, and their messages with the neighbours of the best."""
-        scores = {hit.number: hit.score for hit in first}
-        found = {hit.number: hit.message for hit in first}
-        words = " ".join(hit.message.text for hit in first[:_EXPANDED_HITS])
-        for hit in self._retriever.search(f"{question} {words}", _CANDIDATES):
-            scores[hit.number] = scores.get(hit.number, 0.0) + _EXPANDED_WEIGHT * hit.score
-            found[hit.number] = hit.message
-        for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_EXPANDED_AROUND]:
-            found.update(self._retriever.around(number))
-        return scores, found
+def _expand(
+    retriever: Retriever, question: str, first: Sequence[RecallHit]
+) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
+    """Return the scores of both searches, and their messages with the neighbours of the best."""
+    scores = {hit.number: hit.score for hit in first}
+    found = {hit.number: hit.message for hit in first}
+    words = " ".join(hit.message.text for hit in first[:_EXPANDED_HITS])
+    for hit in retriever.search(f"{question} {words}", _CANDIDATES):
+        scores[hit.number] = scores.get(hit.number, 0.0) + _EXPANDED_WEIGHT * hit.score
+        found[hit.number] = hit.message
+    for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_EXPANDED_AROUND]:
+        found.update(retriever.around(number))
+    return scores, found
 
 
 def _is_related(message: ArchivedMessage, asked: frozenset[str]) -> bool:

@@ -34,6 +34,7 @@ from strands_manga_memory.language.verification import SearchableText, render_co
 from strands_manga_memory.messages import id_of, is_turn_start, spoken_text, turns
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.model_calls import model_setting
+from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import prompt_tokens
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -237,6 +238,7 @@ def build_prompt(most_tokens: int, required: Sequence[Fact], context: str) -> st
 RESULT_CHARACTERS = 1_500
 """Most characters of one tool result in a transcript: head and tail."""
 
+_LEFT_OUT = " [...] "
 _SPEAKERS = {"user": "User", "assistant": "Assistant"}
 _MEDIA = ("image", "document", "video", "audio")
 
@@ -257,15 +259,10 @@ def _lines(message: Message, most: int | None) -> Iterator[str]:
             names[use["toolUseId"]] = use["name"]
             yield f"Tool call: {use['name']}({as_json(use['input'])})"
         elif "toolResult" in block:
-            yield f"Tool result: {_cut(redact_identifiers(result_text(block['toolResult'])), most)}"
+            text = result_text(block["toolResult"])
+            yield f"Tool result: {head_and_tail(redact_identifiers(text), most or len(text), _LEFT_OUT)}"
         else:
             yield from (f"{speaker}: [{kind}]" for kind in _MEDIA if kind in block)
-
-
-def _cut(text: str, most: int | None) -> str:
-    if most is None or len(text) <= most:
-        return text
-    return f"{text[: most * 2 // 3]} [... {len(text) - most} characters ...] {text[len(text) - most // 3 :]}"
 
 
 def split_chunks(messages: Sequence[Message], *, most_tokens: int, count: Callable[[str], int]) -> list[list[Message]]:
@@ -280,15 +277,6 @@ def split_chunks(messages: Sequence[Message], *, most_tokens: int, count: Callab
         found[-1] += messages[turn.start : turn.stop]
         room -= tokens
     return found
-
-
-def truncate_middle(text: str, *, most_tokens: int, count: Callable[[str], int]) -> str:
-    """Return a text without its middle, so that it fits a summarizer's window."""
-    tokens = count(text)
-    if tokens <= most_tokens:
-        return text
-    kept = int(len(text) * most_tokens / tokens * 0.9)
-    return f"{text[: kept // 2]}\n[...]\n{text[len(text) - kept // 2 :]}"
 
 
 # --- Writer -------------------------------------------------------------------------------------------------------------------
@@ -395,6 +383,13 @@ class SummaryWriter:
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
+    def _source(self, messages: Sequence[Message], most_tokens: int) -> str:
+        """Return the transcript of messages, without its middle if a summarizer's window has no room for it."""
+        text = render_transcript(messages)
+        tokens = self._count(text)
+        most = len(text) if tokens <= most_tokens else int(len(text) * most_tokens / tokens * 0.9)
+        return head_and_tail(text, most, _LEFT_OUT)
+
     def _extracted(self, messages: Sequence[Message]) -> list[Fact]:
         with logged_errors(logger, "the slot extractor failed, using the rules"):  # it may be the user's own code
             found = self._extractor.extract(messages)
@@ -429,7 +424,7 @@ class SummaryWriter:
         self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Fact], summarizer: Summarizer, *, share: int
     ) -> DraftWork:
         """Ask the summarizer for prose, at most three times; return the usable draft that lacks the fewest facts."""
-        source = truncate_middle(render_transcript(messages), most_tokens=self._source_of(summarizer), count=self._count)
+        source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
             return DraftWork("", 0, 0)
         most = max(40, int(self.sizes.summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))

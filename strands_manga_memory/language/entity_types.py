@@ -83,7 +83,7 @@ def _time(match: re.Match[str]) -> str | None:
 
 
 _UNITS = canonical_words("entities.units")
-_ENGLISH_NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+_ENGLISH_NUMBERS = "|".join(EN.groups("numbers.units")[0][1:13])
 _COUNTER = "|".join(sorted(_UNITS, key=len, reverse=True))
 
 

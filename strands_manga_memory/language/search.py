@@ -477,7 +477,7 @@ class Days(NamedTuple):
 
 
 _MONTHS = list(map(str.lower, calendar.month_name[1:]))
-_WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_WORDS = EN.groups("numbers.units")[0][:11]
 
 _PERIODS = {
     "day_before_yesterday": ("day", 2),
@@ -509,7 +509,7 @@ def _days(name: str, match: re.Match[str], today: date) -> Days | None:
         return _period(*_PERIODS[name], today)
     if name in _AGO:  # give or take half of the unit
         unit, number = _AGO[name], match[1]
-        count = int(number) if number.isdigit() else _WORDS.index(number) + 1 if number in _WORDS else 1
+        count = int(number) if number.isdigit() else _WORDS.index(number) if number in _WORDS else 1
         middle, half = today - timedelta(unit * count), timedelta(unit // 2)
         return Days(middle - half, middle + half)
     return _latest(match.groupdict(), today)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -325,10 +326,7 @@ class ModelSessionSummarizer:
             Exception: The last error of the model.
         """
         source, required = render_lines(lines), required_facts(lines, max_tokens)
-        given = source
-        if len(given) > self._most:
-            half = self._most // 2
-            given = f"{given[:half]}\n[...]\n{given[-half:]}"
+        given = head_and_tail(source, self._most, "\n[...]\n")
         fence = "-" * 20
         prompt = f"{fence}\n{given}\n{fence}\nSummarize it in at most {max_tokens} tokens."
         end = time.monotonic() + self._timeout
@@ -473,7 +471,7 @@ def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
     Raises:
         TimeoutError: It takes longer than ``timeout`` seconds.
     """
-    outcome: list[tuple[bool, Any]] = []
+    outcome = Future[Any]()
 
     async def awaited(coroutine: Any) -> Any:
         return await asyncio.wait_for(coroutine, timeout)
@@ -481,19 +479,12 @@ def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
     def run() -> None:
         try:
             result = work()
-            outcome.append((True, asyncio.run(awaited(result)) if asyncio.iscoroutine(result) else result))
+            outcome.set_result(asyncio.run(awaited(result)) if asyncio.iscoroutine(result) else result)
         except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            outcome.append((False, error))
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=run, name="strands-manga-memory-summarizer", daemon=True)
-    thread.start()
-    thread.join(timeout + 0.5)
-    if not outcome:
-        raise TimeoutError(f"no answer within {timeout} s")
-    succeeded, value = outcome[0]
-    if succeeded:
-        return value
-    raise value
+    threading.Thread(target=run, name="strands-manga-memory-summarizer", daemon=True).start()
+    return outcome.result(timeout + 0.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from strands_manga_memory.language.text_features import (
 )
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.text_excerpts import head_and_tail
+from strands_manga_memory.messages.tokens import shorten_line
 
 
 class FactKind(StrEnum):
@@ -388,7 +389,7 @@ class RuleFactExtractor:
         for block in message["content"]:
             if "toolUse" in block:
                 use = block["toolUse"]
-                values = ", ".join(_short(value) for value in _leaves(redact_value_identifiers(use["input"])))
+                values = ", ".join(shorten_line(str(value), 40) for value in _leaves(redact_value_identifiers(use["input"])))
                 yield Fact(FactKind.TASK, f"{use['name']}({values})"[:_LONGEST], source, key=use["name"], weight=0.5)
 
 
@@ -432,11 +433,6 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(item)
     elif value not in (None, ""):
         yield value
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP) -> list[Fact]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from strands_manga_memory.language.packs import EN, JA
+from strands_manga_memory.language.packs import EN, JA, any_language
 from strands_manga_memory.messages.text_excerpts import split_pieces
 
 _T = TypeVar("_T")
@@ -49,12 +49,7 @@ _SIGNS = str.maketrans(
 _SPACE = re.compile(r"\s+")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
 
-_UNIT_WORDS = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen
-"""
-_TEN_WORDS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_UNITS, _TENS = _UNIT_WORDS.split(), _TEN_WORDS.split()
+_UNITS, _TENS = EN.groups("numbers.units")[0], EN.groups("numbers.tens")[0]
 _WORDS = {word: number for number, word in enumerate(_UNITS)} | {word: 10 * number for number, word in enumerate(_TENS, 2)}
 _ENGLISH_NUMBER = re.compile(
     rf"\b(?:(?P<tens>{'|'.join(_TENS)})[- ](?P<unit>{'|'.join(_UNITS[1:10])})|(?P<word>{'|'.join(_WORDS)}))\b"
@@ -155,12 +150,6 @@ _LEADING_GLUE = EN.words("condense.leading_glue")
 
 _MOST_GLUE = 2
 
-_POLITE = re.compile(
-    r"(?:を|が|は)?(?:お願い(?:します|いたします|できますか)?|(?:し|教え|見せ)?て(?:ください|下さい|もらえますか|いただけますか)|ください|下さい"
-    r"|(?:の|ん)?でしょうか|(?:の|ん)?ですか|(?:の|ん)?ですが|ますか|ました|ます|でした|です|ませんか)[よねか]*[。？！?!、 ]*\Z"
-)
-_FILLERS = re.compile(r"\A(?:えっと|えーと|あの|では|じゃあ|それでは|それと|あと|すみません|はい|ええ|うん|なるほど)[、。 ]*")
-
 
 def split_sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text, without white space around them."""
@@ -219,18 +208,16 @@ def _is_hour(number: str, word: str) -> bool:
 
 
 def _condensed_japanese(sentence: str) -> str:
-    text = _FILLERS.sub("", sentence.strip())
-    shorter = _POLITE.sub("", text)
+    text = JA.condense.fillers.sub("", sentence.strip())
+    shorter = JA.condense.polite.sub("", text)
     return (shorter if len(shorter) >= 2 else text).strip(_EDGES)
 
 
 _CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
 _MINE = EN.words("condense.mine")
-_MINE_PHRASES = re.compile("i am |i live|i work|call me|私の|うちの|僕の|妻|夫|息子|娘|母|父")
-_NUMBER_NAMES = "one two three four five six seven eight nine ten eleven twelve"
-_NUMBER_WORDS = _NUMBER_NAMES.split()
+_MINE_PHRASES = any_language("condense.mine")
 _NUMBER = re.compile(
-    rf"\d+|(?=[otfsen])\b(?:{'|'.join(_NUMBER_WORDS)})\b|(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
+    rf"\d+|(?=[otfsen])\b(?:{'|'.join(_UNITS[1:13])})\b|(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
 )
 _LINE_NUMBER = re.compile(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")

@@ -19,13 +19,13 @@ _AT_ONCE, _BEYOND = 4_000, 500
 """Characters that are searched for the beginnings of matches at once, and how far matches may extend beyond."""
 
 
-def head_and_tail(text: str, most: int = MOST) -> str:
+def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
     """Return the beginning and the end of a text, at most ``most`` characters in total.
 
-    Three quarters come from the beginning. Pasted material is usually in the middle.
+    Three quarters come from the beginning. Pasted material is usually in the middle, in place of which is ``gap``.
     """
     tail = most // 4
-    return text if len(text) <= most else f"{text[: most - tail - 1]}\n{text[-tail:]}"
+    return text if len(text) <= most else f"{text[: most - tail - len(gap)]}{gap}{text[-tail:]}"
 
 
 def split_pieces(text: str) -> Iterator[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.conversation import ArchivedMessage, Bm25Retriever, DenseRetriever, HistoryRecall
+from strands_manga_memory.conversation import ArchivedMessage, Bm25Retriever, DenseRetriever, HistoryRecall, RecallHit
 from strands_manga_memory.conversation.archive import FusedRetriever
-from strands_manga_memory.conversation.recall import RecallSearch, complete_question
+from strands_manga_memory.conversation.recall import complete_question, find_messages
 from tests.unit.conversation.messages import assistant, user
 
 DAY = 86_400.0
@@ -22,17 +22,17 @@ def archive(*texts: str, days_apart: float = 1.0) -> list[ArchivedMessage]:
     ]
 
 
-def search(messages: Iterable[ArchivedMessage]) -> RecallSearch:
+def found(question: str, messages: Iterable[ArchivedMessage]) -> list[RecallHit]:
     retriever = Bm25Retriever()
     retriever.add(messages)
-    return RecallSearch(retriever, lambda: NOW)
+    return find_messages(retriever, question, lambda: NOW)
 
 
 def test_a_message_without_a_word_of_the_question_is_no_hit() -> None:
     filler = [f"The weather in town {at} is fine." for at in range(30)]
     said = archive("My sister Aiko moved to Sendai.", *filler, "Aiko found work at the aquarium.", *filler)
-    found = [hit.message.text for hit in search(said).find("Where does my sister live?")]
-    assert found == ["My sister Aiko moved to Sendai."]
+    texts = [hit.message.text for hit in found("Where does my sister live?", said)]
+    assert texts == ["My sister Aiko moved to Sendai."]
 
 
 def test_the_days_that_a_question_names_come_first() -> None:
@@ -42,8 +42,8 @@ def test_the_days_that_a_question_names_come_first() -> None:
     )
     [wanted] = [message for message in said if "Pluto" in message.text]
     days = round((NOW - (wanted.at or 0)) / DAY)
-    assert search(said).find(f"What did I order {days} days ago?")[0].message == wanted
-    assert search(said).find("What did I order?")[0].message != wanted
+    assert found(f"What did I order {days} days ago?", said)[0].message == wanted
+    assert found("What did I order?", said)[0].message != wanted
 
 
 @pytest.mark.parametrize(
