@@ -115,7 +115,11 @@ class Conversation:
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
-            self._take_in(found)
+            try:
+                self._take_in(found)
+            except BaseException:
+                hot.forget()  # else a write would replace what was not joined
+                raise
             self.local.hot_copy = found
             return found
 
@@ -128,13 +132,17 @@ class Conversation:
         durable = self._durable()
         with self._durable_io:
             found = durable.read_head()
-            if is_alone and found is not None and found.incarnation:
-                found = durable.with_unlisted_turns(found)
-            self._take_in(found)
-            self.local.note_head(found)
-            if unproven := self.local.unproven:
-                incarnation = self.local.base.incarnation
-                self.local.cut_lost(unproven, durable.get_turns(incarnation, unproven), incarnation)
+            try:
+                if is_alone and found is not None and found.incarnation:
+                    found = durable.with_unlisted_turns(found)
+                self._take_in(found)
+                self.local.note_head(found)
+                if unproven := self.local.unproven:
+                    incarnation = self.local.base.incarnation
+                    self.local.cut_lost(unproven, durable.get_turns(incarnation, unproven), incarnation)
+            except BaseException:
+                durable.forget()  # as above
+                raise
             return found
 
     def complete(self) -> None:
@@ -288,9 +296,11 @@ class Conversation:
                 self.read_head()  # a table that was restored may have no head, without which nothing may enter the log
             attempt = 0
             while True:
-                if durable.record is None and not self.local.base.incarnation and durable.unlisted_keys(Record(incarnation=1)):
-                    # A log that no head lists is left of a conversation that was lost or deleted: nothing of it may come back.
-                    self.local.first_incarnation = self.local.next_incarnation(1, None)
+                if self._is_new_durably and durable.unlisted_keys(Record(incarnation=1)):
+                    self.read_head()  # the author of the turns has put a head before them, perhaps just now
+                    if self._is_new_durably:
+                        # The log is left of a conversation that was lost or deleted: nothing of it may come back.
+                        self.local.first_incarnation = self.local.next_incarnation(1, None)
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
                     return
@@ -302,6 +312,10 @@ class Conversation:
                 if self._put_head(draft, head_record(draft, missing, durable.record)):
                     return
                 attempt = next_attempt(attempt, "durable")
+
+    @property
+    def _is_new_durably(self) -> bool:
+        return self._durable().record is None and not self.local.base.incarnation
 
     def _put_head(self, draft: Record, head: Record) -> bool:
         if not self.local.note_offer(draft):

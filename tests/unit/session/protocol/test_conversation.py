@@ -514,3 +514,38 @@ def test_record_of_a_newer_release_is_refused_by_name(tier: str) -> None:
         head["data"] = head["data"].replace(older, newer)
     with pytest.raises(CorruptRecordError, match=f"has version {VERSION + 1}, this package reads {VERSION}; upgrade it"):
         stores.hold()
+
+
+def test_head_that_could_not_be_joined_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that fails between the head and the log leaves the head unknown, so the next save joins it first."""
+    stores = Stores()
+    other, hold = stores.hold(hot=False), stores.hold()
+    say(other, 1)
+    other.save()
+    with monkeypatch.context() as patch:
+        patch.setattr(stores.durable.store, "query", _fail)
+        with pytest.raises(StoreUnavailableError):
+            hold.refresh()
+    say(hold, 2)
+    hold.save()
+    assert sorted(texts(stores.hold())) == sorted(expected(1, 2))
+
+
+def test_first_save_continues_a_conversation_that_has_just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns that another process has logged since this one looked are no rest of a deleted conversation."""
+    stores = Stores()
+    hold, other = stores.hold(), stores.hold(hot=False)
+    say(other, 1)
+    other.save()
+    other.flush()
+    say(hold, 2)
+    monkeypatch.setattr(stores.durable.store, "put", _fail)
+    with suppress(StoreUnavailableError):
+        hold.save()
+    monkeypatch.undo()
+    hold.save()
+    assert sorted(texts(stores.hold())) == sorted(expected(1, 2))
+
+
+def _fail(*given: Any, **named: Any) -> Any:
+    raise StoreUnavailableError("it failed")
