@@ -12,7 +12,7 @@ import pytest
 from mangaassist import headless
 from mangaassist.headless import break_stock, say
 from mangaassist.orders import orders_of
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.browser.conftest import NewPage
 
@@ -89,7 +89,7 @@ async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(vis
     assert "purchase" in state
     assert "B07X5541" in state
     assert "unsaved 0" in re.sub(r"\s+", " ", await page.locator("#tiers").inner_text())
-    assert "genre: mystery" in await page.locator("#known").inner_text()
+    assert "genre: mystery" in await page.locator("#memories").inner_text()
     assert "<conversation_state>" in (await page.locator("#told").text_content() or "")
 
 
@@ -121,16 +121,70 @@ async def test_a_session_becomes_a_memory_and_a_user_can_be_forgotten(visit: New
     await say(page, "My favorite genre is mystery.")
     await page.click("#new")
     await expect(page.locator(".question")).to_have_count(0)
-    await expect(page.locator("#known")).to_contain_text("mystery")
+    await expect(page.locator("#memories")).to_contain_text("mystery")
     assert "mystery" in await say(page, "What do you know about me?")
     await page.click("#forget")
     await page.get_by_role("button", name="Keep everything").click()
-    assert "mystery" in await page.locator("#known").inner_text()
+    assert "mystery" in await page.locator("#memories").inner_text()
     await page.click("#forget")
     await page.click("#really")
-    await expect(page.locator("#known")).not_to_contain_text("mystery")
+    await expect(page.locator("#memories")).not_to_contain_text("mystery")
     assert await user_of(page) == user
     assert "Nothing yet" in await say(page, "What do you know about me?")
+
+
+async def test_each_memory_shows_its_source_and_can_be_deleted(visit: NewPage) -> None:
+    page, other = await visit(), await visit()
+    await expect(page.locator("#memories li")).to_have_count(0)
+    await say(page, "My favorite genre is mystery.")
+    memory = page.locator("#memories li")
+    await expect(memory).to_have_count(1, timeout=30_000)
+    await expect(memory).to_contain_text("preference, from this session")
+    await page.click("#new")
+    await expect(page.locator(".question")).to_have_count(0)
+    await expect(memory.first).to_contain_text("from an earlier session", timeout=30_000)
+    await expect(other.locator("#memories li")).to_have_count(0)
+    for left in reversed(range(await memory.count())):
+        await memory.first.get_by_role("button").click()
+        await expect(memory).to_have_count(left, timeout=30_000)
+    assert "not told me" in await say(page, "What is my favorite genre?")
+
+
+async def test_a_caption_names_the_memory_that_an_answer_used(visit: NewPage) -> None:
+    page = await visit()
+    await say(page, "My favorite genre is mystery.")
+    await expect(page.locator(".used").last).to_have_text("Memory used: this conversation only")
+    await say(page, "What is my favorite genre?")
+    await expect(page.locator(".used").last).to_contain_text("user memory")
+
+
+async def test_five_steps_lead_through_the_memory(visit: NewPage) -> None:
+    page = await visit()
+    steps, done = page.locator("#steps button"), page.locator("#steps .done")
+    assert await steps.count() == 5
+    await steps.nth(0).click()
+    await expect(page.locator(".answer.done")).to_have_count(1)
+    await steps.nth(1).click()
+    await expect(page.locator("#restored")).to_contain_text("restored 1 finished turn", timeout=60_000)
+    await steps.nth(2).click()
+    await expect(page.locator(".answer.done").last).to_contain_text("mystery")
+    await steps.nth(3).click()
+    await expect(page.locator("#welcome")).to_be_visible()
+    await steps.nth(4).click()
+    await expect(page.locator(".answer.done")).to_contain_text("cannot look that up")
+    await expect(done).to_have_count(5)
+    await break_stock(page, "none")
+
+
+@pytest.mark.parametrize(("locale", "first"), [("ja-JP", "私の好きなジャンル"), ("de-DE", "My favorite genre")])
+async def test_starters_are_in_the_language_of_the_browser(
+    chromium: Browser, app: headless.Application, locale: str, first: str
+) -> None:
+    context = await chromium.new_context(locale=locale)
+    page = await context.new_page()
+    await headless.opened(page, app.url)
+    assert (await page.locator("#starters button").first.inner_text()).startswith(first)
+    await context.close()
 
 
 async def test_a_question_about_oneself_is_answered_from_memory(visit: NewPage) -> None:

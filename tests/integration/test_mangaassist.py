@@ -303,6 +303,9 @@ class FakeShop:
     def known(self, user: str) -> str:
         return "nothing"
 
+    def memories(self, user: str, session: str) -> list[dict[str, Any]]:
+        return []
+
     async def ask(self, user: str, session: str, text: str) -> AsyncGenerator[Piece, None]:
         yield Piece("products", "o")
         await self.go.wait()

@@ -182,6 +182,24 @@ class Shop:
         """Return what is remembered of a user beyond the session; blocks."""
         return self.memory.user(user).build_agent_context()
 
+    def memories(self, user: str, session: str) -> list[dict[str, Any]]:
+        """Return the memories of a user, each with its source; blocks."""
+        found = self.memory.user(user).recall(limit=20)
+        return [
+            {
+                "id": record.memory_id,
+                "type": str(record.type),
+                "text": record.content,
+                "source": "this session" if record.metadata.get("session_id") == session else "an earlier session",
+                "at": record.updated_at,
+            }
+            for record in found
+        ]
+
+    def delete_memory(self, user: str, memory_id: str) -> bool:
+        """Delete a memory; tell whether there was one; blocks."""
+        return self.memory.user(user).forget(memory_id)
+
     def finish(self, user: str, session: str) -> None:
         """End a session: what is worth it becomes a memory of its user; blocks."""
         scope = ConversationScope(user, session)

@@ -10,10 +10,12 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 from mangaassist.assistant.shop import Shop
 from mangaassist.web.visitors import Visitor
+from strands_manga_memory import MangaMemoryError
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +24,10 @@ Event = dict[str, Any]
 MOST_TURNS, MOST_PAGES = 3, 8
 _MOST_WAITING = 1_000
 """Events that a page may be behind; one that is further behind is sent away, and comes back for all there is."""
+
+
+_READ_AGAIN = (0.5, 1.5, 4.0)
+"""Seconds between the reads of the memories after a turn."""
 
 
 class BusyError(Exception):
@@ -44,8 +50,10 @@ class Chat:
         self._views: dict[str, Any] = {}
         self._agent = ""
         self._known = ""
+        self._memories: list[Event] = []
         self._pages: set[asyncio.Queue[str | None]] = set()
         self._running: set[asyncio.Task[None]] = set()
+        self._refreshing: asyncio.Task[None] | None = None
         self._opened: asyncio.Task[None] | None = None
         self._used = time.monotonic()
 
@@ -67,11 +75,38 @@ class Chat:
         user, session = self.visitor.user_id, self.visitor.session_id
         said = await self._shop.history(user, session)
         self._views = await asyncio.to_thread(self._shop.views, user, session)
-        self._known = await asyncio.to_thread(self._shop.known, user)
+        await self._read_known()
         for one in said:
             turn = self._new_turn(one.question)
             turn.update(agent=one.agent, answer=one.answer, done=True)
             self._agent = one.agent
+
+    async def _read_known(self) -> None:
+        """Read the memories of the visitor."""
+        user, session = self.visitor.user_id, self.visitor.session_id
+        self._known = await asyncio.to_thread(self._shop.known, user)
+        self._memories = await asyncio.to_thread(self._shop.memories, user, session)
+
+    async def _refresh_known(self) -> None:
+        """Show the memories again when those of the last message are stored, which happens after the turn."""
+        before = self._memories
+        for seconds in _READ_AGAIN:
+            await asyncio.sleep(seconds)
+            with suppress(MangaMemoryError):
+                await self._read_known()
+            if self._memories != before:
+                self._publish({"type": "known", "known": self._known, "memories": self._memories})
+                return
+
+    async def delete_memory(self, memory_id: str) -> None:
+        """Delete a memory of the visitor, and show the others.
+
+        Raises:
+            ValueError: The id is not that of a memory.
+        """
+        await asyncio.to_thread(self._shop.delete_memory, self.visitor.user_id, memory_id)
+        await self._read_known()
+        self._publish({"type": "known", "known": self._known, "memories": self._memories})
 
     def say(self, text: str) -> None:
         """Begin a turn.
@@ -149,6 +184,7 @@ class Chat:
             "views": self._views,
             "agent": self._agent,
             "known": self._known,
+            "memories": self._memories,
             "model": self._shop.played_by,
             "worker": os.getpid(),
             **self._tools(),
@@ -159,6 +195,8 @@ class Chat:
         self._views[agent], self._agent = view, agent
         self._publish({"type": "view", "agent": agent, "view": view})
         turn = next((turn for turn in reversed(self._turns) if not turn["done"]), None)
+        if turn is not None:
+            turn["used"] = used_in(view["told"])
         if turn is not None and (quotes := quoted_in(view["told"])) != turn["quotes"]:
             turn["quotes"] = quotes
             self._publish({"type": "quotes", "id": turn["id"], "quotes": quotes})
@@ -187,13 +225,16 @@ class Chat:
                     self._publish({"type": "text", "id": turn["id"], "agent": piece.agent, "text": piece.text})
                 else:
                     turn["answer"] = piece.answer
-            self._known = await asyncio.to_thread(self._shop.known, user)
+            await self._read_known()
         except Exception as error:  # what it says may be private
             logger.error("error=<%s> | a turn failed", type(error).__name__)
             turn["answer"] = turn["answer"] or "Sorry, something went wrong. Please try again."
         turn["done"] = True
-        self._publish({"type": "done", "turn": turn, "known": self._known})
+        self._publish({"type": "done", "turn": turn, "known": self._known, "memories": self._memories})
         self.tell_tools()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        self._refreshing = asyncio.create_task(self._refresh_known())
 
     def _tools(self) -> Event:
         return {"tools": self._shop.servers.status(), "fault": self._shop.servers.fault}
@@ -210,6 +251,20 @@ class Chat:
         self._pages.discard(page)
         if not page.full():
             page.put_nowait(None)
+
+
+_MEMORIES = {
+    "user memory": ("<user_preferences>", "<user_memory>"),
+    "recall of earlier messages": ("<recalled_history>",),
+    "state of the task": ("<conversation_state>",),
+}
+"""Tags of the texts in a request, by the memory that they come from."""
+
+
+def used_in(texts: list[str]) -> list[str]:
+    """Return the names of the memories whose texts are in a request."""
+    request = "\n".join(texts)
+    return [name for name, tags in _MEMORIES.items() if any(tag in request for tag in tags)]
 
 
 _QUOTES = re.compile(r"<recalled_history>\n(.*?)</recalled_history>", re.DOTALL)

@@ -1,16 +1,38 @@
 // The page: shows what the server tells, as text. No text is ever made into markup.
 "use strict";
 
-const SUGGESTIONS = [
-  "My favorite genre is mystery.",
-  "What is my favorite genre?",
-  "Recommend me something to read.",
-  "静かな料理の漫画を探しています。",
-  "『猫と踏切番』3巻は在庫ありますか？",
-  "I would like to buy it.",
-  "Where is my order?",
-  "全巻の一覧を見せてください。",
-  "I want to complain!",
+const JAPANESE = navigator.language.startsWith("ja");
+const inLanguage = (english, japanese) => (JAPANESE ? japanese : english);
+
+const SUGGESTIONS = inLanguage(
+  [
+    "My favorite genre is mystery.",
+    "What is my favorite genre?",
+    "Recommend me something to read.",
+    "Is The Cat and the Crossing Keeper volume 3 in stock?",
+    "I would like to buy it.",
+    "Where is my order?",
+    "Show me all volumes of The Tide-Waiting Diner.",
+    "I want to complain!",
+  ],
+  [
+    "私の好きなジャンルはミステリーです。",
+    "私の好きなジャンルは何ですか？",
+    "おすすめの漫画を教えてください。",
+    "『猫と踏切番』3巻は在庫ありますか？",
+    "それを買いたいです。",
+    "注文はいつ届きますか？",
+    "全巻の一覧を見せてください。",
+    "苦情があります。",
+  ],
+);
+
+const STEPS = [
+  [inLanguage("Tell it what you like", "好みを伝える"), () => send(SUGGESTIONS[0])],
+  [inLanguage("Kill the worker", "ワーカーを停止"), () => killWorker()],
+  [inLanguage("Ask again", "もう一度尋ねる"), () => send(SUGGESTIONS[1])],
+  [inLanguage("New session", "新しい会話"), () => post("/sessions")],
+  [inLanguage("Break a tool", "ツールを壊す"), async () => (await post("/stock", { fault: "error" })) && send(SUGGESTIONS[3])],
 ];
 
 const byId = (id) => document.getElementById(id);
@@ -49,7 +71,7 @@ function putTurn(turn) {
     const item = element("li");
     parts = {
       question: element("div", { classes: ["question"] }), quotes: element("div", { classes: ["quotes"] }),
-      answer: element("div", { classes: ["answer"] }),
+      answer: element("div", { classes: ["answer"] }), used: element("p", { classes: ["used"] }),
     };
     const act = (name, text, title) => {
       const button = element("button", { text, classes: [name], title });
@@ -62,7 +84,7 @@ function putTurn(turn) {
       act("fork", "Branch from here", "A new session begins with everything up to here; this one stays in the store"),
       act("rewind", "Go back to here", "Everything after this answer is deleted, and what the agents noted with it"),
     );
-    item.append(parts.question, parts.quotes, parts.answer, acts);
+    item.append(parts.question, parts.quotes, parts.answer, parts.used, acts);
     byId("welcome").hidden = true;
     byId("suggestions").hidden = false;
     byId("turns").append(item);
@@ -71,6 +93,7 @@ function putTurn(turn) {
   }
   parts.answer.textContent = turn.answer;
   putQuotes(turn);
+  if (turn.done && turn.used) parts.used.textContent = `Memory used: ${turn.used.join(", ") || "this conversation only"}`;
   if (turn.agent) parts.answer.dataset.agent = turn.agent;
   parts.answer.classList.toggle("done", turn.done);
 }
@@ -253,6 +276,22 @@ function compare(process) {
   note(`worker ${before.worker} killed, worker ${process} restored ${done.length} turns`, same ? "closed" : "open");
 }
 
+/** Show each memory of the user with its source, and a button that deletes it. */
+function showKnown({ known, memories }) {
+  byId("known").textContent = known;
+  byId("memories").replaceChildren(
+    ...memories.map(({ id, type, text, source, at }) => {
+      const item = element("li"), remove = element("button", { text: "Delete" });
+      remove.type = "button";
+      remove.setAttribute("aria-label", `Delete: ${text}`);
+      remove.addEventListener("click", () => post("/memories", { delete: id }));
+      const learned = new Date(at * 1000).toLocaleString();
+      item.append(element("span", { text }), element("small", { text: `${type}, from ${source}, ${learned}` }), remove);
+      return item;
+    }),
+  );
+}
+
 function showTools({ tools, fault }) {
   follow(tools);
   byId("fault").value = fault;
@@ -298,7 +337,7 @@ const EVENTS = {
     byId("kill").disabled = false;
     views = event.views;
     shown = event.agent;
-    byId("known").textContent = event.known;
+    showKnown(event);
     showTools(event);
     showAgents();
     byId("turns").scrollTop = byId("turns").scrollHeight;
@@ -308,13 +347,14 @@ const EVENTS = {
   quotes: (event) => changing(() => putQuotes(event)),
   done(event) {
     showTurn(event.turn);
-    byId("known").textContent = event.known;
+    showKnown(event);
   },
   view(event) {
     views[event.agent] = event.view;
     shown = event.agent;
     showAgents();
   },
+  known: showKnown,
   tools: showTools,
   problem: (event) => problem(event.text),
 };
@@ -358,7 +398,9 @@ async function post(path, body = {}) {
 }
 
 async function send(text) {
-  if (text.trim() && (await post("/messages", { text }))) byId("text").value = "";
+  const accepted = text.trim() && (await post("/messages", { text }));
+  if (accepted) byId("text").value = "";
+  return accepted;
 }
 
 byId("form").addEventListener("submit", (event) => {
@@ -383,16 +425,31 @@ byId("sure").addEventListener("close", () => {
   if (byId("sure").returnValue === "forget") post("/forget");
   byId("sure").returnValue = "";
 });
-byId("kill").addEventListener("click", async () => {
+async function killWorker() {
   byId("restored").hidden = true;
   byId("kill").disabled = true;
-  if (!(await post("/kill"))) byId("kill").disabled = false;
-});
+  const accepted = await post("/kill");
+  if (!accepted) byId("kill").disabled = false;
+  return accepted;
+}
+
+byId("kill").addEventListener("click", killWorker);
 byId("panel").addEventListener("click", () => {
   const open = document.body.classList.toggle("panel");
   byId("panel").setAttribute("aria-expanded", String(open));
   byId("panel").textContent = open ? "Chat" : "Memory";
 });
+byId("steps").append(
+  ...STEPS.map(([text, run]) => {
+    const item = element("li"), button = element("button", { text });
+    button.type = "button";
+    button.addEventListener("click", async () => {
+      if (await run()) item.classList.add("done");
+    });
+    item.append(button);
+    return item;
+  }),
+);
 for (const place of ["suggestions", "starters"]) {
   byId(place).append(
     ...SUGGESTIONS.map((text) => {

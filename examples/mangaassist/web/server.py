@@ -73,6 +73,7 @@ class Web:
                 Route("/fork", self._fork, methods=["POST"]),
                 Route("/rewind", self._rewind, methods=["POST"]),
                 Route("/forget", self._forget, methods=["POST"]),
+                Route("/memories", self._delete_memory, methods=["POST"]),
                 Route("/stock", self._break_stock, methods=["POST"]),
                 Route("/kill", self._kill, methods=["POST"]),
             ],
@@ -193,6 +194,24 @@ class Web:
 
     async def _forget(self, request: Request) -> Response:
         await self._leave(await self._visitor(request), lambda user, session: self._shop.forget(user))
+        return JSONResponse({})
+
+    async def _delete_memory(self, request: Request) -> Response:
+        """Delete one memory of the visitor."""
+        visitor = await self._visitor(request)
+        memory_id = (await _json(request)).get("delete")
+        if not isinstance(memory_id, str):
+            raise HTTPException(422, "delete must be the id of a memory.")
+        chat = self._chat(visitor)
+        try:
+            await chat.opened()
+            await chat.delete_memory(memory_id)
+        except BusyError as error:
+            raise HTTPException(429, str(error)) from error
+        except ValueError as error:
+            raise HTTPException(422, "delete must be the id of a memory.") from error
+        except MangaMemoryError as error:
+            raise HTTPException(503, _UNREADABLE) from error
         return JSONResponse({})
 
     async def _leave(self, visitor: Visitor, end: Callable[[str, str], object]) -> None:
