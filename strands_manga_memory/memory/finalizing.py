@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from strands.models import Model
@@ -34,7 +32,7 @@ from strands_manga_memory.language.session_summaries import (
 )
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
-from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, RECENT_DAYS, WEEKS_DAYS, ended_at
+from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, PERIODS, ended_at
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, forgotten_id, note_id
@@ -48,7 +46,9 @@ from strands_manga_memory.memory.records import (
     Retention,
     content_id,
     episode_id,
+    question_record,
     skip_unreadable,
+    summary_id,
 )
 from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.tokens import shorten_line, truncate_to_tokens
@@ -126,7 +126,7 @@ class MemoryRollup:
         sessions = [record for record in records.values() if record.type == MemoryType.SUMMARY]
         now = self._clock()
         written = 0
-        for type_, days, name_of in ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS, _month)):
+        for type_, days, name_of in PERIODS:
             periods: dict[str, list[MemoryRecord]] = defaultdict(list)
             for record in sessions:
                 if now - ended_at(record) >= days * DAY:
@@ -134,7 +134,8 @@ class MemoryRollup:
             for period, covered in sorted(periods.items()):
                 after = (forgotten or {}).get(forgotten_id(f"{type_}#{period}"), 0.0)
                 covered = [record for record in covered if ended_at(record) > after]
-                if not covered:
+                expires_at = self._retention[type_].expires_at(max(map(ended_at, covered), default=0.0))
+                if not covered or (expires_at is not None and expires_at <= now):
                     continue
                 written += self._made(type_, period, sorted(covered, key=ended_at), records, guard)
         return written
@@ -158,20 +159,18 @@ class MemoryRollup:
         def made(known: MemoryRecord | None) -> MemoryRecord | None:
             if known is not None and _is_up_to_date(known, versions):
                 return known
-            covers = {**dict(known.metadata.get("versions") or {} if known else {}), **_digests(versions)}
-            ids = dict.fromkeys([*(known.listed("covers") if known else ()), *versions])
-            metadata: dict[str, Any] = {
-                "period": period,
-                "covers": list(ids)[-_MOST_COVERED:],
-                "versions": dict(list(covers.items())[-_MOST_COVERED:]),
-                "sessions": len(ids),
-                "topics": topics,
-                "ended_at": latest,
-            }
+            covers = {**(known.covers if known else {}), **versions}
+            metadata: dict[str, Any] = {"period": period, "sessions": len(covers), "topics": topics, "ended_at": latest}
             first = known or MemoryRecord(
                 memory_id=id_, type=type_, content="", importance=rule.importance, created_at=now, updated_at=now
             )
-            return first.changed(content=content, metadata=metadata, updated_at=now, expires_at=rule.expires_at(latest))
+            return first.changed(
+                content=content,
+                metadata=metadata,
+                covers=dict(list(covers.items())[-_MOST_COVERED:]),
+                updated_at=now,
+                expires_at=rule.expires_at(latest),
+            )
 
         with skip_unreadable():
             return self._partition.update(id_, made, guard=guard) is not None
@@ -199,22 +198,7 @@ def _by_rules(sessions: Sequence[MemoryRecord], topics: Sequence[str]) -> str:
 def _is_up_to_date(rollup: MemoryRecord | None, versions: Mapping[str, int]) -> bool:
     if rollup is None:
         return False
-    known = dict(rollup.metadata.get("versions") or {})
-    return all(known.get(name) == version for name, version in _digests(versions).items())
-
-
-def _digests(versions: Mapping[str, int]) -> dict[str, int]:
-    """Return versions by a short digest of each memory id, which keeps the record small."""
-    return {hashlib.sha256(id_.encode()).hexdigest()[:8]: version for id_, version in versions.items()}
-
-
-def _week(at: float) -> str:
-    year, week, _ = datetime.fromtimestamp(at, UTC).isocalendar()
-    return f"{year}-W{week:02d}"
-
-
-def _month(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m")
+    return all(rollup.covers.get(id_) == version for id_, version in versions.items())
 
 
 SUMMARY_TOKENS = 60
@@ -272,7 +256,7 @@ class MemoryKeeper:
         partition = self.partition(owner)
         erased = partition.erased()
         place, log = owner.partition, self._log(partition)
-        id_ = summary_id(transcript)
+        id_ = _summary_id(transcript)
         removals = log.removals()
         forgotten = removals.forgotten
         transcript = _without_forgotten(
@@ -290,13 +274,15 @@ class MemoryKeeper:
             stored = partition.update(id_, lambda known: self._summary(known, id_, transcript, summary), guard=erased)
             if stored is None:
                 return None
+            self._keep_questions(partition, stored, erased)
         if self.keep_episodes:
             self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
         self._keep_preferences(partition, transcript, stored, erased)
         loaded = partition.load_context()
         self._keep_patterns(partition, loaded, erased, forgotten)
-        if loaded.ledger:
+        if loaded.uses:
             partition.fold()
+        partition.delete_many(loaded.expired)  # they would take the places of later ones when a session starts
         MemoryRollup(
             self.table,
             user_id=owner.user_id,
@@ -343,6 +329,14 @@ class MemoryKeeper:
         if known is not None:
             return known.changed(**fields)
         return MemoryRecord(memory_id=id_, type=MemoryType.SUMMARY, created_at=now, version=0, **fields)
+
+    def _keep_questions(self, partition: UserPartition, summary: MemoryRecord, erased: Item | None) -> None:
+        """Store the open questions of a session that was summarized, instead of those of its earlier summary."""
+        record = question_record(summary, self.retention[MemoryType.QUESTION])
+        if record.metadata["open_questions"]:
+            partition.update(record.memory_id, lambda known: record, guard=erased)
+        elif summary.version > 1:
+            partition.delete_many([record.memory_id])
 
     def _keep_episodes(
         self,
@@ -457,10 +451,9 @@ def _states(text: str, preference: Preference) -> bool:
     return not stated.isdisjoint(map(canonical_value, split_values(preference.value)))
 
 
-def summary_id(transcript: Transcript) -> str:
-    """Return the deterministic id of an incarnation's summary."""
-    session, agent = encoded_id(transcript.session_id), encoded_id(transcript.agent_id)
-    return f"{MemoryType.SUMMARY}#{session}#{agent}#{transcript.mark}"
+def _summary_id(transcript: Transcript) -> str:
+    """Return the deterministic id of an incarnation's summary, in the order of the beginnings of the sessions."""
+    return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:

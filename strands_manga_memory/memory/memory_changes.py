@@ -16,7 +16,16 @@ from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import CommittedChange, PreferenceLog, preference_record
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.preferences.statements import Removal, message_digest
-from strands_manga_memory.memory.records import INTERNAL, MemoryRecord, MemoryType, Retention, content_id
+from strands_manga_memory.memory.records import (
+    INTERNAL,
+    MemoryRecord,
+    MemoryType,
+    Retention,
+    content_id,
+    content_key,
+    question_id,
+    question_record,
+)
 
 _MOST_KEY_CHARACTERS = 200
 
@@ -72,7 +81,7 @@ class MemoryChanges:
         rule = self._retention[type_]
         worth = rule.importance if importance is None else checked_importance("importance", importance)
         text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata)
-        now, id_ = self._clock(), memory_id or content_id(type_, text)
+        now, id_ = self._clock(), memory_id or self._id_of(type_, text)
 
         def learned(known: MemoryRecord | None) -> MemoryRecord:
             first = known or MemoryRecord(
@@ -91,8 +100,24 @@ class MemoryChanges:
 
         record = self._partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
+        if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
+            self._keep_questions(record)
         self._publish(self._log.renew())
         return self._noted(record)
+
+    def _id_of(self, type_: MemoryType, text: str) -> str:
+        if type_ == MemoryType.SUMMARY:
+            return self._partition.id_of_summary(f"~{content_key(text)}")
+        return content_id(type_, text)
+
+    def _keep_questions(self, summary: MemoryRecord) -> None:
+        questions = question_record(summary, self._retention[MemoryType.QUESTION])
+        is_open = bool(questions.metadata["open_questions"])
+        if is_open:
+            self._partition.put(questions)
+        else:
+            self._partition.delete_many([questions.memory_id])
+        self._shown(questions.memory_id, questions if is_open else None)
 
     def prefer(self, key: str, value: str, importance: float | None, metadata: Mapping[str, Any]) -> MemoryRecord:
         """Store a preference: one record per key, regardless of case. The last write wins."""
@@ -174,7 +199,7 @@ class MemoryChanges:
         """Delete the memories derived from a summary."""
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
-            gone += self._partition.episode_ids(memory_id)
+            gone += [question_id(memory_id), *self._partition.episode_ids(memory_id)]
             for type_ in (MemoryType.WEEK, MemoryType.MONTH):
                 gone += self._rollups_of(memory_id, type_)
             self._partition.delete_many(gone[1:])
@@ -186,7 +211,7 @@ class MemoryChanges:
             rollups = self._partition.load(type_).records
         except KeyMissingError:  # unreadable roll-ups may be derived from it
             return self._partition.ids(type_)
-        return [id_ for id_, record in rollups.items() if memory_id in record.listed("covers")]
+        return [id_ for id_, record in rollups.items() if memory_id in record.covers]
 
     def _noted(self, record: MemoryRecord) -> MemoryRecord:
         self._shown(record.memory_id, record)

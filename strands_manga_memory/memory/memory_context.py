@@ -118,10 +118,13 @@ def _pair(record: MemoryRecord) -> tuple[str, str]:
 
 
 def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int, count: Callable[[str], int]) -> str:
-    sessions = [record for record in known if record.type == MemoryType.SUMMARY]
-    sessions.sort(key=lambda record: (ended_at(record), record.memory_id), reverse=True)
+    latest_first = sorted(known, key=lambda record: (ended_at(record), record.memory_id), reverse=True)
+    sessions = [record for record in latest_first if record.type == MemoryType.SUMMARY]
     recent = [record for record in sessions if now - ended_at(record) < RECENT_DAYS * DAY]
-    questions = dict.fromkeys(_safe(question) for record in recent for question in record.listed("open_questions"))
+    asking = [
+        record for record in latest_first if record.type == MemoryType.QUESTION and now - ended_at(record) < RECENT_DAYS * DAY
+    ]
+    questions = dict.fromkeys(_safe(question) for record in (*recent, *asking) for question in record.listed("open_questions"))
     lines: list[str] = []
     if questions:
         lines = ["Open questions of the last 7 days:", *(f"- {question}" for question in questions)]
@@ -136,8 +139,8 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     weeks = [record for record in known if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY]
     months = [record for record in known if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY]
     # Older sessions without a roll-up, because none was finalized since, are listed one by one.
-    rolled_up = {id_ for record in (*weeks, *months) for id_ in record.listed("covers")}
-    latest = [record for record in sessions if record in recent or record.memory_id not in rolled_up]
+    rolled_up = {record.memory_id: ended_at(record) for record in (*weeks, *months)}
+    latest = [record for record in sessions if record in recent or not _is_rolled_up(record, rolled_up)]
     shown = [record for record in latest if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
     for title, records, most in (
         ("Latest sessions:", shown, MOST_RECENT),
@@ -151,6 +154,24 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
             left -= count(section) + 1
     return "\n".join(lines)
 
+
+def _is_rolled_up(summary: MemoryRecord, ends: Mapping[str, float]) -> bool:
+    """Return whether a roll-up covers a summary. ``ends`` has the end of the last session of each roll-up, by id."""
+    at = ended_at(summary)
+    return any(at <= ends.get(f"{type_}#{name_of(at)}", -1.0) for type_, _, name_of in PERIODS)
+
+
+def _week(at: float) -> str:
+    year, week, _ = datetime.fromtimestamp(at, UTC).isocalendar()
+    return f"{year}-W{week:02d}"
+
+
+def _month(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m")
+
+
+PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS, _month))
+"""Types of roll-ups, the days after which they cover a session, and functions from the end of the session to the period."""
 
 _LATEST = 253_402_300_799.0
 """Last second that has a date."""

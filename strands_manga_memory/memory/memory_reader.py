@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,10 @@ logger = logging.getLogger(__name__)
 FOLD_SECONDS = 30.0
 """Seconds after a recall in which its access counts become part of the records."""
 
-_SEARCHED = MemoryQuery(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH})
+_PATIENCE = 5.0
+"""Seconds that a search waits for the recent memories; a table answers or fails earlier."""
+
+_SEARCHED = MemoryQuery(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
 _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
@@ -45,7 +49,11 @@ class Ranking:
 
 
 class MemoryReader:
-    """Reads one user's memories once, searches them, and records recalls in the background."""
+    """Reads the memories of a session's start, then recent ones for searches, and records recalls, in the background.
+
+    Both are bounded, so that a start does not depend on the number of memories. All memories are read by ``recalled``, and
+    once by a search that finds nothing in the recent ones.
+    """
 
     def __init__(
         self,
@@ -67,6 +75,8 @@ class MemoryReader:
         self._writer = writer
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
+        self._read_recent: Callable[[], None] | None = None
+        self._recent: Future[None] | None = None
         self._profile: Mapping[str, str] = {}
         self._is_fresh = False
         self._is_fold_planned = False
@@ -78,10 +88,11 @@ class MemoryReader:
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
+        self._with_recent()
 
-    def refresh(self) -> PartitionContent:
+    def refresh(self) -> None:
         """Read the memories from the table and the profile from its source."""
-        return self._taken(self._partition.load())
+        self._take(self._partition.load_start(), lambda older: None)
 
     def drop_snapshot(self) -> None:
         """Drop the snapshot after a change elsewhere, so that the next search or context reads the memories."""
@@ -102,11 +113,7 @@ class MemoryReader:
         """Return the memories and passages most similar to ``query``, without the blocks of this package in it."""
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
-            hits = (
-                self._current().ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
-                if query.strip()
-                else []
-            )
+            hits = self._search(query, limit) if query.strip() else []
             noted.counts["records"] = len(hits)
         self._note_uses(hit.record.memory_id for hit in hits)
         return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
@@ -155,7 +162,7 @@ class MemoryReader:
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return the sources of a roll-up: each summary, or ``"expired"`` if it no longer exists."""
         rollup = self._partition.get(memory_id)
-        covers = [] if rollup is None else rollup.listed("covers")
+        covers = [] if rollup is None else list(rollup.covers)
         return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}
 
     # Inside
@@ -166,24 +173,71 @@ class MemoryReader:
         return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
 
     def _read(self) -> None:
-        """Read the memories from the hot tier, or from the table and store them in the hot tier."""
-        looked = CacheLookup() if self._copy is None else self._copy.look()
+        """Read the memories from the hot tier, or from the table and later store them in the hot tier."""
+        copy = self._copy
+        looked = CacheLookup() if copy is None else copy.look()
         if looked.memories is not None:
-            self._taken(looked.memories)
+            self._take(looked.memories, None)
             return
-        loaded = self.refresh()
-        if self._copy is not None and looked.seen is not None:
-            self._copy.keep(loaded, looked.seen)
+        loaded = self._partition.load_start()
+        first = dict(loaded.records)
 
-    def _taken(self, loaded: PartitionContent) -> PartitionContent:
+        def keep(recent: PartitionContent) -> None:
+            if copy is not None and looked.seen is not None:
+                records, unreadable = {**recent.records, **first}, [*loaded.unreadable, *recent.unreadable]
+                is_partial = loaded.is_partial or recent.is_partial
+                copy.keep(PartitionContent(records, unreadable=unreadable, is_partial=is_partial), looked.seen)
+
+        self._take(loaded, keep)
+
+    def _take(self, loaded: PartitionContent, then: Callable[[PartitionContent], None] | None) -> None:
+        """Use memories that were read. ``then`` is called with the recent memories; None: they are among those read."""
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
+        snapshot = self._ranking.of(loaded)
+
+        def read_recent() -> None:
+            recent = self._partition.load_recent()
+            snapshot.add_older(recent, is_partial=loaded.is_partial or recent.is_partial)
+            if then is not None:
+                then(recent)
+
         with self._lock:
-            self._snapshot = self._ranking.of(loaded)
+            self._snapshot = snapshot
+            self._read_recent, self._recent = None if then is None else read_recent, None
             self._profile = {} if profile is None else profile.preferences
-        if loaded.wants_folding:
-            self._writer.submit(owner, self._partition.fold)
-        return loaded
+
+    def _search(self, query: str, limit: int | None) -> list[Hit]:
+        """Search the recent memories, and all others if none of the recent ones matches."""
+        snapshot = self._complete()
+        hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
+        if hits or not snapshot.is_partial:
+            return hits
+        try:
+            snapshot.add_older(self._partition.load(), is_partial=False)
+        except StoreError as error:
+            logger.debug("error=<%s> | failed to read the older memories of a user", type(error).__name__)
+            return []
+        return snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
+
+    def _with_recent(self) -> Future[None] | None:
+        """Read the recent memories in the background, unless that was begun; return the result."""
+        with self._lock:
+            if self._read_recent is not None and self._recent is None:
+                self._recent = self._writer.submit(self._partition.owner, self._read_recent)
+            return self._recent
+
+    def _complete(self) -> Snapshot:
+        """Return the snapshot with the recent memories, or without them if the table is unavailable."""
+        snapshot, recent = self._current(), self._with_recent()
+        try:
+            if recent is not None:
+                recent.result(timeout=_PATIENCE)
+        except (StoreError, TimeoutError) as error:
+            logger.debug("error=<%s> | failed to read the recent memories of a user", type(error).__name__)
+            with self._lock:
+                self._recent = None  # the next search tries again
+        return snapshot
 
     def _current(self) -> Snapshot:
         with self._lock:

@@ -212,6 +212,8 @@ class Snapshot:
         embed: Embed | None,
     ) -> None:
         self.records = loaded.records
+        self.is_partial = loaded.is_partial
+        self._removed: set[str] = set()
         self._uses = loaded.uses
         self._retention = retention
         self._weights = weights
@@ -230,9 +232,19 @@ class Snapshot:
             if self._index is not None:
                 self._enter([record])
 
+    def add_older(self, loaded: PartitionContent, *, is_partial: bool) -> None:
+        """Add memories that were read before the last changes, except those that were changed or removed since."""
+        with self._lock:
+            new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
+            self.records |= new
+            self.is_partial = is_partial
+            if self._index is not None:
+                self._enter(new.values())
+
     def remove(self, memory_id: str) -> None:
         """Remove a memory."""
         with self._lock:
+            self._removed.add(memory_id)
             self.records.pop(memory_id, None)
             names = self._of_record.pop(memory_id, [])
             for name in names:

@@ -8,7 +8,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from strands_manga_memory.memory.records import (
     ERASED,
     INTERNAL,
     LEDGER,
+    SHOWN_ATTRIBUTES,
     MemoryRecord,
     MemoryType,
     Owner,
@@ -33,6 +34,7 @@ from strands_manga_memory.memory.records import (
     preference_id,
     record_of,
     skip_unreadable,
+    summary_id,
     type_range,
 )
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
@@ -107,7 +109,6 @@ logger = logging.getLogger(__name__)
 
 _TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
-_FOLD_FROM = 200
 _MOST_COUNTED = 40
 """Most memories that an entry of the ledger names, and that one request reads to count them."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
@@ -118,22 +119,51 @@ _Written = TypeVar("_Written")
 
 @dataclass
 class PartitionContent:
-    """Content of a partition: unexpired memories, access counts, and ids of ledger entries.
+    """Content of a partition: unexpired memories and the access counts of the ledger.
 
-    ``erased`` is the marker of the last erasure. ``unreadable`` lists ids of records that are damaged or of a later
-    version; they are not changed.
+    ``unreadable`` lists ids of records that are damaged or of a later version; they are not changed. ``is_partial`` tells
+    that there may be more records than were read. ``expired`` lists ids of records that the store has not deleted yet.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
     uses: dict[str, tuple[int, float]] = field(default_factory=dict)
-    ledger: list[str] = field(default_factory=list)
-    erased: Item | None = None
     unreadable: list[str] = field(default_factory=list)
+    is_partial: bool = False
+    expired: list[str] = field(default_factory=list)
 
-    @property
-    def wants_folding(self) -> bool:
-        """Whether the ledger has enough entries to add them to the records."""
-        return len(self.ledger) >= _FOLD_FROM
+
+@dataclass(frozen=True)
+class _Range:
+    """Sort values of a query. With a limit, the highest are read, and only the attributes that texts and searches need."""
+
+    first: str | None = None
+    last: str | None = None
+    limit: int | None = None
+
+    def read(self, table: Table, partition: str) -> Iterator[Item]:
+        return table.query(
+            partition,
+            first=self.first,
+            last=self.last,
+            reverse=self.limit is not None,
+            limit=self.limit,
+            attributes=None if self.limit is None else SHOWN_ATTRIBUTES,
+        )
+
+
+# The order of the types' names decides what a range holds. At a limit, the lowest are left out, which are the oldest.
+_START = (
+    _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9),
+    _Range(*type_range(MemoryType.PREFERENCE), 40),
+    _Range(f"{MemoryType.QUESTION}#", f"{MemoryType.WEEK}$", 16),
+)
+"""At most 4 months and the latest 5 summaries or more; preferences; at most 7 weeks and the latest 9 open questions or more."""
+
+_RECENT = (
+    _Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24),
+    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", 64),
+)
+"""Latest episodes and patterns; feedback and facts."""
 
 
 class UserPartition:
@@ -162,25 +192,44 @@ class UserPartition:
         Raises:
             CorruptRecordError: None of the encrypted records can be decrypted, so the key differs from theirs.
         """
-        ranges = [(None, None)] if type_ is None else [type_range(type_), *([(LEDGER, f"{LEDGER}~")] if uses else [])]
-        return self._load(ranges)
+        if type_ is None:
+            return self._load([_Range()])
+        return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
 
     def load_context(self) -> PartitionContent:
-        """Read summaries, preferences, roll-ups, the erasure marker and the ledger in one query, without facts and episodes.
+        """Read summaries, preferences, roll-ups and the ledger in one query, without facts and episodes.
 
         Raises:
             CorruptRecordError: As in ``load``.
         """
-        return self._load([(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
+        return self._load([_Range(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
 
-    def _load(self, ranges: Sequence[tuple[str | None, str | None]]) -> PartitionContent:
+    def load_start(self) -> PartitionContent:
+        """Read the memories of an agent's context in three queries of at most 65 records, without the sources of roll-ups.
+
+        Raises:
+            CorruptRecordError: As in ``load``.
+        """
+        return self._load(_START)
+
+    def load_recent(self) -> PartitionContent:
+        """Read other memories for searches in two queries: the latest 24 episodes, and 64 facts and feedbacks.
+
+        Raises:
+            CorruptRecordError: As in ``load``.
+        """
+        return self._load(_RECENT)
+
+    def _load(self, ranges: Iterable[_Range]) -> PartitionContent:
         loaded, used = PartitionContent(), Uses()
         sealed: set[str] = set()
-        items = (item for first, last in ranges for item in self.table.query(self.owner.partition, first=first, last=last))
-        for item in items:
-            sealed |= {str(item["memory_id"])} if "sealed" in item else set()
-            with self._one_by_one(item, loaded.unreadable):
-                self._take(item, loaded, used)
+        for each in ranges:
+            items = list(each.read(self.table, self.owner.partition))
+            loaded.is_partial |= len(items) == each.limit
+            for item in items:
+                sealed |= {str(item["memory_id"])} if "sealed" in item else set()
+                with self._one_by_one(item, loaded.unreadable):
+                    self._take(item, loaded, used)
         if self.codec is not None and self.codec.encrypts and sealed and sealed.issubset(loaded.unreadable):
             place = place_of(self.owner, min(sealed))
             what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
@@ -191,13 +240,12 @@ class UserPartition:
     def _take(self, item: Item, loaded: PartitionContent, used: Uses) -> None:
         id_ = str(item["memory_id"])
         if id_.startswith(LEDGER):
-            loaded.ledger.append(id_)
             used.add(item)
-        elif id_ == ERASED:
-            loaded.erased = item
         elif not id_.startswith(INTERNAL):
             record = record_of(item, self.owner, self.codec)
-            if not record.expired(self.clock()):
+            if record.expired(self.clock()):
+                loaded.expired.append(id_)
+            else:
                 loaded.records[id_] = record
 
     @contextmanager
@@ -281,6 +329,11 @@ class UserPartition:
         first, last = type_range(type_)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
+
+    def id_of_summary(self, name: str) -> str:
+        """Return the id of a summary with this name, or a new one. Reads the ids of all summaries."""
+        known = (id_ for id_ in self.ids(MemoryType.SUMMARY) if id_.split("#", 2)[-1] == name)
+        return next(known, summary_id(name, self.clock()))
 
     def episode_ids(self, summary_id: str) -> list[str]:
         """Return the ids of the episodes of a summary's session, in order."""

@@ -42,9 +42,11 @@ class MemoryType(StrEnum):
     """A week's sessions; made by ``MemoryRollup``."""
     MONTH = "monthly_rollup"
     """A month's sessions; made by ``MemoryRollup``."""
+    QUESTION = "question"
+    """Open questions of a session, made with its summary, so that a session start need not read all summaries of a week."""
 
 
-DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH})
+DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
 """Types derived from sessions and summaries. ``recall`` returns them only for an explicit type."""
 
 
@@ -85,8 +87,9 @@ RETENTION: Mapping[MemoryType, Retention] = MappingProxyType(
         MemoryType.PATTERN: Retention(30 * DAY, 0.4, 15 * DAY),
         MemoryType.FACT: Retention(180 * DAY, 0.6, 60 * DAY),
         MemoryType.EPISODE: Retention(90 * DAY, 0.4, 60 * DAY),
-        MemoryType.WEEK: Retention(90 * DAY, 0.6),
+        MemoryType.WEEK: Retention(45 * DAY, 0.6),
         MemoryType.MONTH: Retention(90 * DAY, 0.6),
+        MemoryType.QUESTION: Retention(7 * DAY, 0.6),
     }
 )
 """Default retention of each type."""
@@ -124,6 +127,7 @@ class MemoryRecord:
         access_count: Number of recalls, without the ledger's entries.
         expires_at: Expiry; None: never.
         version: Incremented by each change.
+        covers: Ids and versions of the sources of a roll-up, including expired ones. A session start does not read them.
         unknown: Attributes of a later version, preserved on writes.
     """
 
@@ -138,6 +142,7 @@ class MemoryRecord:
     access_count: int = 0
     expires_at: int | None = None
     version: int = 1
+    covers: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def expired(self, now: float) -> bool:
@@ -196,6 +201,35 @@ def content_key(content: str) -> str:
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def summary_id(name: str, at: float) -> str:
+    """Return the id of a session's summary. The ids are in the order of the times, seconds since 1970, of their sessions."""
+    return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
+
+
+def question_id(summary_id: str) -> str:
+    """Return the id of the open questions of the session that a summary covers."""
+    return f"{MemoryType.QUESTION}#{summary_id.partition('#')[2]}"
+
+
+def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
+    """Return the record of the open questions of a summary."""
+    at = float(summary.metadata["ended_at"])
+    return MemoryRecord(
+        memory_id=question_id(summary.memory_id),
+        type=MemoryType.QUESTION,
+        content="",
+        importance=rule.importance,
+        created_at=summary.created_at,
+        updated_at=summary.updated_at,
+        expires_at=rule.expires_at(at),
+        metadata={
+            "open_questions": summary.listed("open_questions"),
+            "session_id": summary.metadata.get("session_id"),
+            "ended_at": at,
+        },
+    )
+
+
 def content_id(type_: str, content: str) -> str:
     """Return the id of a memory, derived from its content, so that the same content is stored once."""
     return f"{type_}#~{content_key(content)}"
@@ -222,12 +256,17 @@ _KNOWN = {
     "access_count",
     "expires_at",
     "version",
+    "covers",
     "schema",
     "owner",
     "sealed",
     "user_id",
     "memory_id",
 }
+
+
+SHOWN_ATTRIBUTES = tuple(sorted(_KNOWN - {"covers", "created_at", "owner", "version"}))
+"""Attributes of a record that is shown and searched, and not written again."""
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
@@ -248,6 +287,8 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     }
     if record.expires_at is not None:
         item["expires_at"] = record.expires_at
+    if record.covers:
+        item["covers"] = dict(record.covers)
     body = {"content": record.content, "metadata": dict(record.metadata)}
     return item | sealed_unless_plain(body, codec, place_of(owner, record.memory_id))
 
@@ -307,6 +348,7 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
             access_count=_number(item.get("access_count", 0), "access_count"),
             expires_at=None if item.get("expires_at") is None else _number(item["expires_at"], "expires_at"),
             version=_number(item.get("version", 1), "version"),
+            covers={id_: _number(version, "covers") for id_, version in _of(dict, item.get("covers") or {}, "covers").items()},
             unknown={name: value for name, value in item.items() if name not in _KNOWN},
         )
 

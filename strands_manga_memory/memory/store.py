@@ -18,7 +18,7 @@ from strands_manga_memory.memory.memory_changes import MemoryChanges
 from strands_manga_memory.memory.memory_context import MOST_TOKENS, AgentContext
 from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking
 from strands_manga_memory.memory.memory_search import Hit, RankingWeights, entries_of
-from strands_manga_memory.memory.partition import PartitionContent, UserPartition
+from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile, MemoryCache
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
@@ -262,7 +262,7 @@ class UserMemoryStore(MemoryStore):
             "open_questions": list(open_questions),
             "ended_at": self.partition.clock(),
         }
-        id_ = f"{MemoryType.SUMMARY}#{encoded_id(session_id)}"
+        id_ = self.partition.id_of_summary(encoded_id(session_id))
         return self._changes.remember(summary, MemoryType.SUMMARY, None, metadata, memory_id=id_)
 
     def recall(
@@ -365,6 +365,6 @@ class UserMemoryStore(MemoryStore):
         """Return the memories of the session start with later additions."""
         return self._reader.known_records()
 
-    def refresh(self) -> PartitionContent:
+    def refresh(self) -> None:
         """Read the user's memories and the profile again. A failing profile source affects only the profile."""
-        return self._reader.refresh()
+        self._reader.refresh()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
 from strands_manga_memory.memory import memory_reader
+from strands_manga_memory.memory.records import RETENTION, MemoryType, episode_id, question_id, question_record, summary_id
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -70,6 +73,110 @@ def test_finalizing_reads_as_much_with_a_thousand_memories_as_with_one(tables: t
     few, many = finalizing(tables, "u1", 1), finalizing(tables, "u2", 1_000)
     assert few[0] == many[0] <= 20, "requests"
     assert max(few[1], many[1]) <= 2_500
+
+
+def fill(store: UserMemoryStore, count: int) -> None:
+    """Give a user facts, summaries, open questions and episodes, each as often as the others."""
+    table, now = store.partition.table, time.time()
+    fact = store.partition.item_of(store.remember("The parcel of Uzumaki is kept at the locker GX0."))
+    summary = store.store_session_summary(
+        "s", "The user asked about Uzumaki and its next volume.", topics=["Uzumaki"], open_questions=["When does it arrive?"]
+    )
+    passages = {"passages": ["User: Is Uzumaki in stock?\nAssistant: Yes."] * 10, "ended_at": now}
+    episode = summary.changed(type=MemoryType.EPISODE, content="", metadata=passages)
+    question = question_record(summary, RETENTION[MemoryType.QUESTION])
+    puts: list[dict[str, Any]] = []
+    for number in range(count // 4):
+        id_ = summary_id(f"s{number}", now - number)
+        puts.append(fact | {"memory_id": f"fact#~{number:032x}"})
+        puts += [
+            store.partition.item_of(replace(record, memory_id=memory_id))
+            for record, memory_id in ((summary, id_), (question, question_id(id_)), (episode, episode_id(id_, 0)))
+        ]
+    for start in range(0, len(puts), 25):
+        table.batch_write(puts=puts[start : start + 25])
+
+
+def session(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
+    """Return the requests to the table, and the bytes read, until the context is read, and in each of three turns."""
+    fill(UserMemoryStore(tables[1], user_id=user), memories)
+    counted: Any = CountingTable(tables[1])
+    found = []
+
+    def take() -> None:
+        assert shared_writer(None, counted).drain(20)
+        found.append((counted.requests.total(), counted.read_bytes))
+        counted.requests.clear()
+        counted.read_bytes = 0
+
+    UserMemoryStore(counted, user_id=user).build_agent_context()
+    take()
+    with MangaMemory(hot="memory://", durable=tables[0], memories=counted) as memory:
+        kwargs = memory.agent_kwargs(user_id=user, session_id="s1")
+        agent = Agent(model=ScriptedModel(lambda _: "Noted."), callback_handler=None, **kwargs)
+        for _ in range(3):
+            agent("Is volume 3 of Uzumaki in stock?")
+            take()
+    return found
+
+
+def test_a_session_start_reads_at_most_25_kb_for_every_user(tables: tuple[Table, Table]) -> None:
+    few, some, many = (session(tables, f"u{count}", count) for count in (4, 100, 2_000))
+    assert [requests for requests, _ in few] == [requests for requests, _ in some] == [requests for requests, _ in many]
+    assert many[0][0] == 3, "requests of a start"
+    assert max(read for _, read in (few[0], some[0], many[0])) <= 25_000
+    assert max(read for _, read in (few[1], some[1], many[1])) <= 75_000, "bytes of the start, and of what searches look in"
+    assert {read for turns in (few, some, many) for _, read in turns[2:]} == {0}, "bytes of later turns"
+
+
+def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> None:
+    """Searches look in the recent memories first, and in all if none of these matches."""
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 1_000)
+    old = store.partition.item_of(store.remember("Collects lighthouse postcards."))
+    tables[1].delete("u1", old["memory_id"])
+    tables[1].put(old | {"memory_id": "fact#0"})
+    counted: Any = CountingTable(tables[1])
+    store = UserMemoryStore(counted, user_id="u1")
+    assert store.found("uzumaki")
+    assert counted.requests["query"] == 5
+    assert [hit.content for hit in store.found("Any postcards?")] == ["Collects lighthouse postcards."]
+    assert store.found("Any trains?") == []
+    assert counted.requests["query"] == 6, "the others are read once"
+
+
+def test_a_memory_that_is_removed_while_recent_ones_are_read_stays_removed(tables: tuple[Table, Table]) -> None:
+    store = UserMemoryStore(tables[1], user_id="u1")
+    gone, kept = store.remember("Likes maps"), store.remember("Likes map tables")
+
+    class RacingTable(CountingTable):
+        def __getattr__(self, name: str) -> Any:
+            found = super().__getattr__(name)
+            return self._query if name == "query" else found
+
+        def _query(self, *args: Any, **settings: Any) -> Iterator[Any]:
+            items = list(tables[1].query(*args, **settings))
+            if any(item["memory_id"] == gone.memory_id for item in items):
+                racing.forget(gone.memory_id)
+            return iter(items)
+
+    racing = UserMemoryStore(RacingTable(tables[1]), user_id="u1")  # type: ignore[arg-type]
+    assert [hit.record.memory_id for hit in racing.found("maps")] == [kept.memory_id]
+
+
+def test_open_questions_of_a_week_are_shown_after_many_sessions(tables: tuple[Table, Table]) -> None:
+    store = UserMemoryStore(tables[1], user_id="u1")
+    first = store.store_session_summary("asked", "The user asked.", open_questions=["When does volume 9 arrive?"])
+    for number in range(20):
+        store.store_session_summary(f"s{number}", "The user thanked.")
+    assert "- When does volume 9 arrive?" in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    store.store_session_summary("asked", "The user asked, and was answered.")
+    assert "volume 9" not in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    store.store_session_summary("asked", "The user asked.", open_questions=["When does volume 8 arrive?"])
+    assert store.forget(first.memory_id)
+    assert "volume 8" not in store.build_agent_context()
+    assert "volume 8" not in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    assert "volume 8" not in repr(list(tables[1].query("u1")))
 
 
 def test_a_recall_is_counted_in_the_record_by_itself(tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch) -> None:

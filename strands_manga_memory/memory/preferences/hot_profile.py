@@ -79,7 +79,8 @@ class MemoryCache:
         """Cache memories that were read from the table after ``look`` returned ``seen``; return whether they were stored."""
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
-        data = self._codec.encode({"rows": rows, "uses": uses, "read_at": time.time()}, self._place)
+        content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "read_at": time.time()}
+        data = self._codec.encode(content, self._place)
         if len(data) > MOST_BYTES or loaded.unreadable:
             return False
         try:
@@ -100,7 +101,7 @@ class MemoryCache:
                 return None  # bounds the effect of a removal that could not be published
             records = [record_of(row, self._owner, None) for row in data["rows"]]
             uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
-        return PartitionContent({each.memory_id: each for each in records}, uses)
+        return PartitionContent({each.memory_id: each for each in records}, uses, is_partial=bool(data["is_partial"]))
 
     def _written(self, seen: tuple[int, int], *, fields: dict[str, bytes]) -> bool:
         write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields=fields, ttl=self._ttl)

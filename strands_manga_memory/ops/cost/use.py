@@ -171,7 +171,7 @@ class MeasuredUse:
 MEASURED = MeasuredUse(
     date="2026-11-27",
     write_units=(40.4, 1.55, 2.64),
-    read_units=(52.4, 0.07, 2.11),
+    read_units=(56.0, 0.07, 2.11),
     session_bytes=(1_560.6, 199.4, 964.6),
     memory_bytes=(5_101.0, 10.1, 1_011.5),
     hot_bytes=1_541.7,
