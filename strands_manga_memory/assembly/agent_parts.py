@@ -70,12 +70,14 @@ def make_recall_plugin(
 ) -> conversation.HistoryRecall:
     """Return the plugin that quotes evicted messages, in at most ``tokens`` tokens.
 
-    The log is not read while the history holds all of it.
+    The log is not read while the history holds all of it, with the times of its messages.
     """
     from strands_manga_memory import conversation
 
     def log() -> Iterable[Mapping[str, Any]]:
-        return session.records() if session is not None and session.stats()["left_messages"] else ()
+        if session is None:
+            return ()
+        return session.records() if session.stats()["left_messages"] else session.held_records()
 
     return conversation.HistoryRecall(
         tokens,

@@ -317,7 +317,7 @@ class ArchiveIndexer:
     Args:
         retriever: The index.
         source: Returns the messages of before this process. It is read once, in up to three turns if it fails, and again after
-            the index was emptied or while it returns nothing and the times of restored messages are unknown.
+            the index was emptied.
         on_add: Called with messages before they are indexed.
     """
 
@@ -328,7 +328,6 @@ class ArchiveIndexer:
         self._on_add = on_add
         self._source = source
         self._reads_left = _MOST_SOURCE_READS
-        self._lacks_times = False
         self._lock = threading.Lock()
         self._pending: list[TimedMessage] = []
         self._settled = 0
@@ -338,7 +337,6 @@ class ArchiveIndexer:
     def note(self, message: Message, at: float) -> None:
         """Add a message of the current turn; a restored message has the time 0."""
         self._pending.append(TimedMessage(message, at))
-        self._lacks_times |= not at
 
     def begin_turn(self) -> None:
         """Mark the messages added so far as final: only later messages may still be redacted."""
@@ -370,19 +368,18 @@ class ArchiveIndexer:
             self._forgotten.add(id_)
             self._retriever.forget(id_)
 
-    def _add(self, messages: Iterable[ArchivedMessage]) -> int:
+    def _add(self, messages: Iterable[ArchivedMessage]) -> None:
         wanted = [message for message in messages if message.id not in self._forgotten]
         self._on_add(wanted)
         self._retriever.add(wanted)
-        return len(wanted)
 
     def _read_source(self, open_ids: set[str]) -> None:
         if self._source is None or not self._reads_left:
             return
         self._reads_left -= 1
         with logged_errors(logger, "the earlier history could not be read, recalling only what this process has seen"):
-            added = self._add(each for each in archived_messages(map(_timed, self._source())) if each.id not in open_ids)
-            self._reads_left = 0 if added or not self._lacks_times else _MOST_SOURCE_READS
+            self._add(each for each in archived_messages(map(_timed, self._source())) if each.id not in open_ids)
+            self._reads_left = 0
 
 
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:

@@ -451,6 +451,13 @@ class AgentConversation:
             entries = [entry.shift(max(0, earlier), max(0, turns)) for entry in entries[-last:]]
         yield from (entry for entry in entries if entry.seq > after)
 
+    def held_records(self) -> list[dict[str, Any]]:
+        """Return the unchanged messages of the history as records with ``message`` and ``at``, without I/O."""
+        with self.lock:
+            local = self.local
+            held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]
+        return [{"message": load(data), "at": at} for data, at in held if data is not None]
+
     def page(
         self, *, limit: int, before: LogPosition | None, unsaved: AgentConversation | None
     ) -> tuple[list[LogEntry], LogPosition | None]:

@@ -265,6 +265,16 @@ class StoredSession:
         for logged in self._members.log(agent_id, after=after, last=last):
             yield logged.record
 
+    def held_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the unchanged messages in the history of an agent in use here: ``message`` and ``at``. There is no I/O.
+
+        Args:
+            agent_id: The agent; the scope's by default.
+        """
+        conversation = self._members.in_use(agent_id)
+        if conversation is not None:
+            yield from conversation.held_records()
+
     def history_page(self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None) -> HistoryPage:
         """Return a page of the log: the last messages first, then earlier ones. Only the page is read, wherever it is.
 
