@@ -51,14 +51,14 @@ class ObservedStore:
         return partial(self._iterate if name in _ITERATED else self._call, name, attribute)
 
     def _call(self, operation: str, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-        start, error = time.perf_counter(), None
+        start = time.perf_counter()
         try:
-            return call(*args, **kwargs)
-        except Exception as raised:
-            error = raised
+            answer = call(*args, **kwargs)
+        except Exception as error:
+            self._record(operation, args, time.perf_counter() - start, type(error).__name__)
             raise
-        finally:
-            self._record(operation, args, time.perf_counter() - start, error)
+        self._record(operation, args, time.perf_counter() - start, "")
+        return answer
 
     def _iterate(self, operation: str, call: Callable[..., Iterator[_T]], *args: Any, **kwargs: Any) -> Iterator[_T]:
         """Call an iterator function. The recorded duration excludes the time that the consumer takes per value."""
@@ -66,12 +66,12 @@ class ObservedStore:
         try:
             found = iter(call(*args, **kwargs))
         except Exception as error:
-            self._record(operation, args, time.perf_counter() - start, error)
+            self._record(operation, args, time.perf_counter() - start, type(error).__name__)
             raise
         return self._each(operation, args, found, time.perf_counter() - start)
 
     def _each(self, operation: str, args: tuple[Any, ...], found: Iterator[_T], seconds: float) -> Iterator[_T]:
-        error = None
+        error = ""  # its type alone: an error holds this frame, which must not hold the error
         try:
             while True:
                 start = time.perf_counter()
@@ -80,7 +80,7 @@ class ObservedStore:
                 except StopIteration:
                     return
                 except Exception as raised:
-                    error = raised
+                    error = type(raised).__name__
                     raise
                 finally:
                     seconds += time.perf_counter() - start
@@ -88,15 +88,15 @@ class ObservedStore:
         finally:
             self._record(operation, args, seconds, error)
 
-    def _record(self, operation: str, args: tuple[Any, ...], seconds: float, error: Exception | None) -> None:
+    def _record(self, operation: str, args: tuple[Any, ...], seconds: float, error: str) -> None:
         about = {**self._about, "db.operation.name": operation}
         named = args[0] if args and operation not in _OF_NO_CONVERSATION else None
         if isinstance(named, dict):  # a record
             named = named.get(cast("Table", self.observes).schema.partition)
         if isinstance(named, str):
             about["conversation"] = named
-        if error is not None:
-            about["error.type"] = type(error).__name__
+        if error:
+            about["error.type"] = error
         recorder.note(STORE_CALL, seconds, about)
 
 

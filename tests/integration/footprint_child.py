@@ -102,7 +102,7 @@ async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, di
         await _play(agent("let go"), 10)
         await _at_rest(writer)
         left = _alive() - before  # the garbage collector does not tell of all that it frees
-    found["let go"] |= {name: number for name, number in left.items() if name != "Traits"}  # those are in a cache of all agents
+    found["let go"] |= {name: number for name, number in left.items() if name != "TextFeatures"}  # in a shared cache
     return found
 
 
