@@ -208,7 +208,7 @@ class MangaMemorySettings(BaseModel):
         None, description="Treatment of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
     )
     retention_days: RetentionDays | None = Field(
-        None, description="Days that memories are stored, by type; unset: 90, feedback and facts 180, patterns 30"
+        None, description="Days that memories are stored, by type; unset: 90; facts, feedback 180, patterns 30, questions 7"
     )
     breaker_failures: Failures = Field(5, ge=1, le=1000, description="Consecutive failures that open a tool's breaker")
     breaker_reset_after: Seconds = Field(30.0, gt=0, le=600, description="Time that a breaker stays open")

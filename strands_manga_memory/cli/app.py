@@ -26,7 +26,7 @@ COMMANDS: dict[str, str] = {
     "init-table": "Create the tables, their indexes and TTL settings.",
     "permissions": "Print the permissions that a worker needs.",
     "export": "Export a user's data as JSON, or as snapshots.",
-    "import": "Import an export, or sessions of other managers.",
+    "import": "Import a file that export wrote.",
     "forget-user": "Delete all data of a user, in all tiers.",
     "cost": "Estimate the monthly cost of a deployment.",
     "ttl-advice": "Recommend a TTL for the hot tier.",

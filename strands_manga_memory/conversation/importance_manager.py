@@ -79,7 +79,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         max_tokens: The budget of the history, in tokens, both by the counter and by the model's reports. None: a quarter of
             the context window of the agent's model, at most 16,384, and 4,096 if the model does not know its window.
         scorer: Rates the importance of a message; default: rules in English and Japanese.
-        bands: From which scores on a message is kept as long as anything else can go (0.8), or if there is room (0.5).
+        bands: Scores of the bands: messages from 0.8 are evicted last, messages from 0.5 before them, others first.
         signals: Weights of the signals when messages of one band are compared.
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
         trim_to: Tokens to which a history over ``max_tokens`` is brought, and the same share of ``max_turns``; None (default):

@@ -80,10 +80,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     Args:
         trigger: When older turns are summarized. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
-        model: Who summarizes: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is its
+        model: Model that summarizes: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is its
             own model if it has no other.
         sizes: How large a summary is. Default: 500 tokens.
-        schedule: Longest wait for it. Default: nobody, it is written in the background.
+        schedule: Longest wait for a summary. Default: none; summaries are written in the background.
         slots: Finds the facts that a summary must contain. Default: rules in English and Japanese.
         types: Entity types that are verified. Default: those of a book shop.
         trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
