@@ -134,24 +134,26 @@ class PartitionContent:
 
 @dataclass(frozen=True)
 class _Range:
-    """Sort values of a query. With a limit, the highest are read, and only the attributes that texts and searches need."""
+    """Sort values of a query. With a limit, it returns only the attributes that texts and searches need."""
 
     first: str | None = None
     last: str | None = None
     limit: int | None = None
+    highest_first: bool = True
 
     def read(self, table: Table, partition: str) -> Iterator[Item]:
         return table.query(
             partition,
             first=self.first,
             last=self.last,
-            reverse=self.limit is not None,
+            reverse=self.limit is not None and self.highest_first,
             limit=self.limit,
             attributes=None if self.limit is None else SHOWN_ATTRIBUTES,
         )
 
 
-# The order of the types' names decides what a range holds. At a limit, the lowest are left out, which are the oldest.
+# The order of the types' names decides which types a range holds. Ids of summaries, questions and episodes begin with the time:
+# at a limit, the oldest are left out.
 _START = (
     _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9),
     _Range(*type_range(MemoryType.PREFERENCE), 40),
@@ -161,9 +163,9 @@ _START = (
 
 _RECENT = (
     _Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24),
-    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", 64),
+    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", 64, highest_first=False),
 )
-"""Latest episodes and patterns; feedback and facts."""
+"""Latest episodes and patterns; facts before feedback."""
 
 
 class UserPartition:
@@ -213,7 +215,7 @@ class UserPartition:
         return self._load(_START)
 
     def load_recent(self) -> PartitionContent:
-        """Read other memories for searches in two queries: the latest 24 episodes, and 64 facts and feedbacks.
+        """Read other memories for searches in two queries: the latest 24 episodes, and 64 facts, or feedback after all facts.
 
         Raises:
             CorruptRecordError: As in ``load``.

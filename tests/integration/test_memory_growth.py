@@ -135,7 +135,7 @@ def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> N
     fill(store, 1_000)
     old = store.partition.item_of(store.remember("Collects lighthouse postcards."))
     tables[1].delete("u1", old["memory_id"])
-    tables[1].put(old | {"memory_id": "fact#0"})
+    tables[1].put(old | {"memory_id": "fact#~~"})
     counted: Any = CountingTable(tables[1])
     store = UserMemoryStore(counted, user_id="u1")
     assert store.found("uzumaki")
@@ -143,6 +143,15 @@ def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> N
     assert [hit.content for hit in store.found("Any postcards?")] == ["Collects lighthouse postcards."]
     assert store.found("Any trains?") == []
     assert counted.requests["query"] == 6, "the others are read once"
+
+
+def test_many_feedbacks_leave_the_facts_to_searches(tables: tuple[Table, Table]) -> None:
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fact = store.remember("Collects lighthouse postcards.")
+    for number in range(70):
+        store.record_feedback(f"The postcards of volume {number} are too small.")
+    found = UserMemoryStore(tables[1], user_id="u1").found("lighthouse postcards")
+    assert found[0].record.memory_id == fact.memory_id
 
 
 def test_a_memory_that_is_removed_while_recent_ones_are_read_stays_removed(tables: tuple[Table, Table]) -> None:
