@@ -28,6 +28,10 @@ EXCEPTED: dict[str, tuple[str, ...]] = {
         f"{_REPOSITORY}::test_fix_broken_tool_use_handles_multiple_orphaned_tools",
         "tests/strands/test_tracking_id_history_invariant.py::test_no_idless_messages_after_session_restore_repair",
     ),
+    "expects a result that Strands wrote for a cut tool call in the history; ours completes the request, and stores none": (
+        f"{_AGENT}::test_agent_fixes_orphaned_tool_use_on_new_prompt",
+        f"{_AGENT}::test_agent_fixes_multiple_orphaned_tool_uses",
+    ),
     "counts writes of the sliding window's state, which has a counter that ours has not": (
         f"{_REPOSITORY}::test_sync_agent_calls_update_when_conversation_manager_state_changed",
     ),
