@@ -1,6 +1,8 @@
-"""Memory layer for Strands agents: durable sessions, context management, user memory and state.
+"""Memory for Strands agents.
 
-Names are imported at their first use, so importing the package imports no database driver.
+The package provides durable sessions, limited histories, user memory and task state.
+
+Each name is imported at its first use. Importing the package therefore imports no database driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Metadata providers of agents. Session managers store their metadata with the conversation."""
+"""Registration of functions that provide metadata of an agent's conversation.
+
+A session manager calls these functions at each save. The session manager stores the metadata with the conversation.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,21 @@ _providers: weakref.WeakKeyDictionary[Agent, Callable[[], Mapping[str, Any]]] = 
 
 
 def announces(agent: Agent, provider: Callable[[], Mapping[str, Any]]) -> None:
-    """Register the metadata provider of an agent. It is called at each save of the conversation.
+    """Register a function that provides metadata of an agent's conversation.
+
+    The function is called at each save of the conversation.
 
     Args:
         agent: The agent.
-        provider: Returns the metadata by key, without I/O. It must not hold a reference to the agent.
+        provider: Function that returns the metadata by key, without I/O. It must not hold a reference to the agent.
     """
     _providers[agent] = provider
 
 
 def announced(agent: Agent) -> Mapping[str, Any]:
-    """Return the current metadata of an agent's conversation; an empty mapping without a provider."""
+    """Return the current metadata of an agent's conversation.
+
+    The mapping is empty if no function is registered for the agent.
+    """
     provider = _providers.get(agent)
     return {} if provider is None else provider()

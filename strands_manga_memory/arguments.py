@@ -1,4 +1,7 @@
-"""Argument checks that return the checked value or raise an error with the name of the argument."""
+"""Checks of arguments.
+
+A check returns the valid argument. For an invalid argument, a check raises an error that names the argument.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ _T = TypeVar("_T")
 
 
 def positive(name: str, value: object) -> int:
-    """Return a positive whole number.
+    """Check that an argument is a positive whole number, and return the number.
 
     Raises:
         ValueError: ``value`` is not a positive whole number.
@@ -18,10 +21,10 @@ def positive(name: str, value: object) -> int:
 
 
 def whole(name: str, value: object, *, least: int) -> int:
-    """Return a whole number of at least ``least``.
+    """Check that an argument is a whole number of at least ``least``, and return the number.
 
     Raises:
-        ValueError: ``value`` is not a whole number, or below ``least``.
+        ValueError: ``value`` is not a whole number, or is below ``least``.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         expected = "a positive whole number" if least == 1 else f"a whole number of {least} or more"
@@ -30,17 +33,17 @@ def whole(name: str, value: object, *, least: int) -> int:
 
 
 def filled(name: str, value: object) -> None:
-    """Check that a value is a text that is not blank.
+    """Check that an argument is a string that is not blank.
 
     Raises:
-        ValueError: ``value`` is not a string, or blank.
+        ValueError: ``value`` is not a string, or is blank.
     """
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{name} must be a text that is not empty, got {value!r:.80}")
 
 
 def seconds(name: str, value: object) -> float:
-    """Return a number of seconds above 0.
+    """Check that an argument is a number of seconds above 0, and return the number.
 
     Raises:
         ValueError: ``value`` is not a number above 0.
@@ -51,13 +54,13 @@ def seconds(name: str, value: object) -> float:
 
 
 def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
-    """Return an object of a type.
+    """Check that an argument is an instance of a type, and return the argument.
 
     Args:
         name: Name of the argument.
         value: Object to check.
         kind: Expected type.
-        words: Description of the type in the error. Default: its name.
+        words: Description of the type in the error. Default: the name of ``kind``.
 
     Raises:
         ValueError: ``value`` has another type.
@@ -68,7 +71,7 @@ def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
 
 
 def function(name: str, value: _T, words: str = "a function") -> _T:
-    """Return a callable.
+    """Check that an argument is callable, and return the argument.
 
     Args:
         name: Name of the argument.
@@ -84,13 +87,13 @@ def function(name: str, value: _T, words: str = "a function") -> _T:
 
 
 def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
-    """Return an object with a method, such as ``count(message)``.
+    """Check that an argument has a method, and return the argument.
 
     Args:
         name: Name of the argument.
         value: Object to check.
-        method: Name of the method, with its parameters.
-        words: Description of the object in the error. Default: its method.
+        method: Name of the method with its parameters, such as ``count(message)``. Only the name is checked.
+        words: Description of the expected object in the error. Default: a description with the method's name.
 
     Raises:
         ValueError: ``value`` has no such method.

@@ -1,4 +1,7 @@
-"""Tool calls: the invocation state with the agent of its call in every task, and the hints of a tool."""
+"""Invocation state of one tool call, and a check of a tool's read-only hint.
+
+Tools that run at the same time share the invocation state of Strands. This module gives each call its own agent.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,11 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict whose methods all use ``__getitem__`` and the other item methods."""
+        """Dict whose methods use the item access of a subclass.
+
+        Methods such as ``get`` call ``__getitem__``, ``__setitem__`` or ``__delitem__``. A subclass only needs to
+        replace these.
+        """
 
         def __or__(self, other):
             return dict(self) | other
@@ -30,14 +37,17 @@ else:
 
 
 class CallState(_Dict):
-    """View of a shared invocation state that keeps the agent of its call and the values of that agent.
+    """Invocation state of one tool call.
 
-    Parallel nodes of a Graph share one invocation state, and Strands writes the agent to it just before each tool call. After
-    a pause, a tool would read the agent of another node. Reads and writes of all other keys go to the shared state.
+    Parallel nodes of a Graph share one invocation state. Strands writes the agent to the shared state just before each
+    tool call. A tool that waits would afterwards read the agent of another node.
+
+    This object keeps the agent of its call, with the agent's model, messages, system prompt and tool configuration. All
+    other keys are read from and written to the shared state.
 
     Args:
         shared: Shared invocation state.
-        agent: Agent of the call. None (default) for the current agent of the state, if any.
+        agent: Agent of the call. Default: the agent that the shared state holds now, if any.
     """
 
     def __init__(self, shared: MutableMapping[str, Any], agent: LocalAgent | None = None) -> None:
@@ -68,14 +78,17 @@ class CallState(_Dict):
         return repr(dict(self))
 
     def copy(self) -> dict[str, Any]:
-        """Return a dict with the current items."""
+        """Return an ordinary dict with the current items."""
         return dict(self)
 
     __copy__ = copy
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context with a ``CallState`` as invocation state."""
+    """Return a copy of a tool call's context with a separate invocation state.
+
+    The invocation state of the copy is a ``CallState``. The copy therefore keeps the agent of the call.
+    """
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 
@@ -91,6 +104,9 @@ def _of(agent: LocalAgent) -> dict[str, Any]:
 
 
 def declares_read_only(spec: Mapping[str, Any]) -> bool:
-    """Return whether a tool's annotations declare it read-only, and not destructive at the same time."""
+    """Return whether a tool's annotations declare the tool read-only.
+
+    A tool that is also declared destructive does not count as read-only.
+    """
     hints = spec.get("annotations")
     return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True

@@ -1,4 +1,7 @@
-"""CircuitBreaker: stops calls to a tool, a tier or a summarizer that keeps failing. Pure: no I/O, no await."""
+"""Circuit breaker, which stops calls to a tool, a storage tier or a summarizer that keeps failing.
+
+This module performs no I/O and does not await.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,28 @@ logger = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """State of a breaker."""
+    """State of a circuit breaker."""
 
     CLOSED = "closed"
     """Calls are made."""
     OPEN = "open"
     """Calls are rejected."""
     HALF_OPEN = "half_open"
-    """One call at a time, the probe, is made; the others are rejected."""
+    """One call at a time is made, as a probe; other calls are rejected."""
 
 
 class Health(StrEnum):
-    """Health of a guarded tool, derived from the state of its breaker."""
+    """Health of a guarded tool.
+
+    The health is derived from the state of the tool's circuit breaker.
+    """
 
     HEALTHY = "healthy"
-    """Closed, with fewer than half the failures that open it."""
+    """The breaker is closed, with fewer than half of the failures that open it."""
     DEGRADED = "degraded"
-    """Closed, with half of them or more (3 of 5); or half-open."""
+    """The breaker is closed, with at least half of the failures that open it (3 of 5); or it is half-open."""
     UNAVAILABLE = "unavailable"
-    """Open."""
+    """The breaker is open."""
 
 
 _CLOSED, _OPEN, _HALF_OPEN = State  # a member of an enum takes long to read, and a rejection reads two
@@ -40,12 +46,12 @@ _CLOSED, _OPEN, _HALF_OPEN = State  # a member of an enum takes long to read, an
 
 @dataclass(frozen=True)
 class BreakerEvent:
-    """A change of a breaker's state.
+    """A change of a circuit breaker's state.
 
     Args:
         name: The breaker's name.
-        before: The state it left.
-        after: The state it is in.
+        before: State before the change.
+        after: State after the change.
         reason: ``failures``, ``probe_failed``, ``probe``, ``probe_succeeded`` or ``manual``.
         at: Time by the breaker's clock, in seconds.
     """
@@ -58,7 +64,10 @@ class BreakerEvent:
 
 
 class Permit:
-    """Permission for one call. Report its outcome once, by ``success``, ``failure`` or ``ignore``; more is ignored."""
+    """Permission for one call, issued by a circuit breaker.
+
+    The caller reports the outcome of the call by ``success``, ``failure`` or ``ignore``. Only the first report counts.
+    """
 
     __slots__ = ("_breaker", "_generation", "_pending", "is_probe")
 
@@ -77,24 +86,31 @@ class Permit:
         self._breaker._settle(self, False)  # noqa: FBT003, SLF001
 
     def ignore(self) -> None:
-        """Report that the call proves nothing: it was cancelled, or its arguments were wrong."""
+        """Report that the outcome proves nothing about the guarded tool.
+
+        Examples are a call that was cancelled, and a call with wrong arguments.
+        """
         self._breaker._settle(self, None)  # noqa: SLF001
 
 
 class CircuitBreaker:
-    """Rejects calls after some failures in a row, then admits one call at a time until one succeeds.
+    """Stops calls after several failures in a row, and tries again later.
 
-    Thread-safe; a lock is held for a few instructions, never during a call. The outcome of a permit that was issued before the
-    state changed is dropped. An ignored outcome is neutral: it neither resets the count nor closes a half-open breaker. The
-    next probe is admitted when the last one is settled, or when its lease is over.
+    After a waiting time, the breaker admits one probe call at a time until a probe succeeds. The breaker is half-open
+    during this time. The outcome of a call is dropped if the state has changed since the call's permit was issued. An
+    ignored outcome neither resets the count of failures nor closes a half-open breaker. A half-open breaker admits the
+    next probe when the last probe was ignored, or when the lease of the last probe is over.
+
+    The breaker is thread-safe. No lock is held during a call.
 
     Args:
-        failures: Failures in a row that open it.
+        failures: Number of failures in a row after which the breaker opens.
         reset_after: Seconds between opening and the first probe.
-        max_reset_after: Each failed probe doubles the wait, up to so many seconds. Default: the wait stays ``reset_after``.
-        lease: Seconds after which the next probe is admitted though the last one was not settled. Default: the wait.
+        max_reset_after: Longest wait in seconds. Each failed probe doubles the wait. Default: all waits are ``reset_after``.
+        lease: Seconds after which the next probe is admitted even if the last probe has reported no outcome. Default: the
+            wait that a failed probe causes.
         name: Name in events and logs.
-        clock: Monotonic seconds. A clock that is set back makes no wait longer than it was.
+        clock: Monotonic seconds. If the clock is set back, a running wait begins again at its full length.
         on_event: Called with a ``BreakerEvent`` after each change, by the thread that caused it, outside the lock.
     """
 
@@ -130,7 +146,10 @@ class CircuitBreaker:
     # Calls
 
     def try_acquire(self) -> Permit | None:
-        """Return the permit for a call, or None: rejected."""
+        """Return a permit for a call.
+
+        Returns None if the breaker rejects the call.
+        """
         event = None
         with self._lock:
             if self._state is _CLOSED:
@@ -165,7 +184,10 @@ class CircuitBreaker:
         self._notify(event)
 
     def record(self, *, succeeded: bool) -> None:
-        """Count the outcome of a call without a permit. While a probe is not due, failures are ignored; a success closes it."""
+        """Count the outcome of a call without a permit.
+
+        A success closes an open breaker. An open breaker ignores failures until a probe is due.
+        """
         with self._lock:
             event = None
             if self._state is _OPEN and self._remaining(self._clock()) <= 0:
@@ -188,7 +210,9 @@ class CircuitBreaker:
     # Manual changes
 
     def open(self, seconds: float = math.inf, *, reason: str = "manual") -> None:
-        """Open it for ``seconds``, by default until ``close`` or ``reset``.
+        """Open the breaker for ``seconds``.
+
+        Without ``seconds``, the breaker stays open until ``close`` or ``reset`` is called.
 
         Raises:
             ValueError: ``seconds`` is not over 0.
@@ -201,7 +225,11 @@ class CircuitBreaker:
         self._notify(event)
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Continue with the failures of an earlier process; open for the rest of its wait, if ``seconds`` is over 0."""
+        """Restore the breaker of an earlier process.
+
+        The breaker takes over the earlier count of failures. If ``seconds`` is above 0, the breaker opens for that
+        time. This is the rest of the earlier waiting time.
+        """
         with self._lock:
             if seconds > 0:
                 self._change(_OPEN, "failures")
@@ -209,13 +237,13 @@ class CircuitBreaker:
             self._failures = failures
 
     def close(self, *, reason: str = "manual") -> None:
-        """Close it and reset the count of failures."""
+        """Close the breaker and reset the count of failures."""
         with self._lock:
             event = self._change(_CLOSED, reason)
         self._notify(event)
 
     def reset(self) -> None:
-        """Close it and reset the count of failures and the wait."""
+        """Close the breaker, and reset the count of failures and the waiting time."""
         with self._lock:
             event = self._change(_CLOSED, "manual")
             self._next_wait = self._reset_after
@@ -225,7 +253,10 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """The state; half-open as soon as a probe would be admitted."""
+        """Current state of the breaker.
+
+        The state is half-open as soon as the breaker would admit a probe.
+        """
         with self._lock:
             if self._state is _OPEN and self._remaining(self._clock()) <= 0:
                 return _HALF_OPEN
@@ -241,17 +272,26 @@ class CircuitBreaker:
 
     @property
     def failures(self) -> int:
-        """Failures in a row; while open or half-open, those that opened it."""
+        """Number of failures in a row.
+
+        The number is kept while the breaker is open or half-open.
+        """
         return self._failures
 
     @property
     def reason(self) -> str:
-        """Reason of the last opening, as in ``BreakerEvent``; empty while it is closed."""
+        """Reason of the last opening, as in ``BreakerEvent``.
+
+        The reason is empty while the breaker is closed.
+        """
         return self._opened_by
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted; 0 if it would be now, infinite if opened without a time."""
+        """Seconds until a call may be admitted.
+
+        The value is 0 if a call is admitted now. The value is infinite if the breaker was opened without a time limit.
+        """
         with self._lock:
             now = self._clock()
             if self._state is _OPEN:

@@ -1,4 +1,7 @@
-"""Deadline for the events of a stream, enforced by a task of its own; blocking calls off the event loop."""
+"""Deadlines for streams of events, and blocking calls in threads.
+
+A stream with a deadline runs in a task of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,14 @@ END = object()
 
 
 class DeadlineError(TimeoutError):
-    """The deadline of a call passed before the end of its stream."""
+    """A stream did not end before the deadline of its call."""
 
 
 def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return the asynchronous form of a blocking function: it runs in a thread, and the event loop continues."""
+    """Return an asynchronous version of a blocking function.
+
+    The function runs in a thread, so that the event loop is not blocked.
+    """
 
     @functools.wraps(call)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -34,10 +40,11 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Replace the default executor of a loop, because one of its threads may be stuck.
+    """Replace the default executor of an event loop.
 
-    Python cannot stop the thread of a function. In the old executor the thread would occupy a worker, and ``asyncio.run``,
-    and therefore ``agent(...)``, would wait for its end. Other work in the old executor continues.
+    A thread of the old executor may be stuck, and Python cannot stop a thread. The stuck thread would occupy a worker.
+    ``asyncio.run`` would wait for the end of the thread, and therefore ``agent(...)`` would too. Other work in the old
+    executor continues.
 
     Args:
         loop: Event loop to change.
@@ -46,15 +53,16 @@ def leave_threads(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Pump:
-    """Reader of a stream's events that stops at a deadline.
+    """Reads the events of a stream until a deadline.
 
-    The stream runs in a task of its own. The reader does not wait for a tool that ignores its cancellation, or for the thread
-    of a function, see :func:`leave_threads`. The deadline cannot stop a tool that blocks the event loop.
+    The stream runs in its own task. After the deadline, the stream is cancelled. The reader then waits at most
+    ``grace`` seconds, because a tool may ignore the cancellation and a thread cannot be cancelled; see
+    :func:`leave_threads`. The deadline cannot stop a tool that blocks the event loop.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds the stream may take, without the time that the consumer spends on events.
-        grace: Seconds a cancelled stream has to end.
+        timeout: Seconds that the stream may take. The time that the consumer spends on events is not counted.
+        grace: Seconds that ``close`` waits for a cancelled stream to end.
     """
 
     __slots__ = ("_deadline", "_error", "_events", "_given_at", "_grace", "_loop", "_stream", "_task", "_timer", "_waiter")
@@ -86,7 +94,9 @@ class Pump:
             self._waiter.set_result(None)
 
     async def next(self) -> Any:
-        """Return the next event, or ``END``.
+        """Return the next event of the stream.
+
+        Returns ``END`` after the last event.
 
         Raises:
             DeadlineError: The deadline passed. The stream is cancelled; ``close`` waits up to ``grace`` for its end.
@@ -112,7 +122,10 @@ class Pump:
         return event
 
     async def close(self) -> None:
-        """Cancel the stream if it still runs, and wait up to ``grace`` seconds for its end."""
+        """End the stream.
+
+        A running stream is cancelled. The call waits up to ``grace`` seconds for the end of the stream.
+        """
         task = self._task
         if task.done():
             return

@@ -38,7 +38,7 @@ class StoreUnavailableError(StoreError):
 
 
 class StoreRefusedError(StoreUnavailableError):
-    """A store rejects a valid request until an operator repairs the cause.
+    """A store rejects valid requests until an operator repairs the cause.
 
     Attributes:
         reason: Cause in a word, such as ``authentication``, ``read-only`` or ``damaged``.
@@ -58,7 +58,10 @@ NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-me
 
 
 class OvertakenError(StoreUnavailableError):
-    """Others keep changing a record. Its store is well, so this write, or read, is put off, and nobody else's."""
+    """Other writers keep changing a record.
+
+    The store works, so only the current read or write is postponed.
+    """
 
 
 class ConflictError(StoreError):
@@ -66,7 +69,9 @@ class ConflictError(StoreError):
 
 
 class CorruptRecordError(StoreError):
-    """A stored record fails its checksum, is malformed, or has a newer version. The record is not changed.
+    """A stored record cannot be read.
+
+    The record fails its checksum, is malformed, or was written by a newer version. The record is not changed.
 
     Attributes:
         record: Name of the record.
@@ -78,7 +83,9 @@ class CorruptRecordError(StoreError):
 
 
 class KeyMissingError(CorruptRecordError):
-    """A record is encrypted, and its cipher or key is missing or destroyed. With the key, the record is readable.
+    """An encrypted record cannot be decrypted.
+
+    The cipher or the key is missing, or the key is destroyed. With the key, the record is readable.
 
     Attributes:
         record: Name of the record.
@@ -86,7 +93,10 @@ class KeyMissingError(CorruptRecordError):
 
 
 class PersonalDataError(MangaMemoryError):
-    """A policy refuses to store a text with personal data. The message names the kind of data, never the data."""
+    """A policy refuses to store a text with personal data.
+
+    The message names the kind of data, but never contains the data.
+    """
 
 
 class StateError(MangaMemoryError, ValueError):
@@ -95,13 +105,14 @@ class StateError(MangaMemoryError, ValueError):
 
 @contextmanager
 def logged_errors(logger: logging.Logger, consequence: str) -> Iterator[None]:
-    """Log an error of the block, and go on behind the block.
+    """Log an error of the ``with`` block, and continue after the block.
 
-    The text of the error may hold personal data: a warning names its class alone, a debug record has the traceback.
+    The text of an error may contain personal data. The warning therefore names only the error's class. A debug record
+    has the traceback.
 
     Args:
         logger: Logger of the module.
-        consequence: What failed, and what happens instead.
+        consequence: Text for the log: the failed operation, and the consequence.
     """
     try:
         yield

@@ -1,4 +1,7 @@
-"""Renewal of locks, threads and connections after a fork of the process."""
+"""Replacement of locks, threads and connections in forked processes.
+
+A forked process must not use the locks, threads and connections of its parent.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,23 @@ from typing import Protocol
 
 
 class Renewable(Protocol):
-    """Object whose locks, threads or connections must not be used in the child of a fork."""
+    """Object with locks, threads or connections.
+
+    The child of a fork must not use these, and replaces them by ``renew_after_fork``.
+    """
 
     def renew_after_fork(self) -> None:
-        """Replace the locks, threads and connections that belong to the parent."""
+        """Replace the locks, threads and connections of the parent process."""
 
 
 _renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Call ``renew_after_fork`` of an object in the child of each fork, as long as the object is in use."""
+    """Renew an object in the child process of each fork.
+
+    The child process calls ``renew_after_fork`` of the object, as long as the object is in use.
+    """
     _renewables.add(renewable)
 
 
@@ -38,9 +47,10 @@ def at_fork(
     after_in_parent: Callable[[], object] = _nothing,
     after_in_child: Callable[[], object] = _nothing,
 ) -> None:
-    """Register callbacks for each fork of this process, like ``os.register_at_fork``.
+    """Register callbacks for each fork of this process.
 
-    On systems without fork, such as Windows, they are never called. For state of a module; objects use ``renew_in_child``.
+    The parameters correspond to those of ``os.register_at_fork``. On systems without fork, such as Windows, the
+    callbacks are never called. Use this function for the state of a module. Objects use ``renew_in_child``.
 
     Args:
         before: Called in the parent before the fork, in reverse order of registration.

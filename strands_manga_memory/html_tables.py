@@ -1,4 +1,4 @@
-"""HTML tables of reports, as notebooks show them."""
+"""HTML tables for reports in notebooks."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import Any
 
 
 class ReportDict(dict[str, Any]):
-    """Dict that a notebook shows as a table."""
+    """Dict that a notebook displays as a table."""
 
     def _repr_html_(self) -> str:
         return render_html(self)
 
 
 class ReportList(list[Any]):
-    """List that a notebook shows as a table."""
+    """List that a notebook displays as a table."""
 
     def _repr_html_(self) -> str:
         return render_html(self)
 
 
 def render_html(value: object) -> str:
-    """Return nested tables of mappings, lists and dataclasses, with every text escaped."""
+    """Return a value as HTML.
+
+    Mappings, lists and dataclasses become nested tables. All text is escaped.
+    """
     rows: Iterable[str] | None = None
     if is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}

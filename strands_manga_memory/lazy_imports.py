@@ -1,4 +1,4 @@
-"""Import of a package's names at their first use."""
+"""Imports the public names of a package at their first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 def lazy_names(
     package: str, names: Mapping[str, str], every: list[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package that imports modules at the first use of their names.
+    """Return the ``__getattr__`` and ``__dir__`` of a package with lazy imports.
+
+    A module of the package is imported at the first use of one of its names.
 
     Example::
 
@@ -19,8 +21,8 @@ def lazy_names(
 
     Args:
         package: Name of the package.
-        names: Names by module, separated by spaces. Modules are relative to the package.
-        every: All names of the package.
+        names: Mapping from each module, relative to the package, to the module's names, separated by spaces.
+        every: All public names of the package, which ``__dir__`` returns.
     """
     modules = {name: module for module, listed in names.items() for name in listed.split()}
 

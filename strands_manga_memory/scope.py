@@ -1,4 +1,4 @@
-"""Conversation scope: the ids of a conversation and the storage ids derived from them."""
+"""Ids of a conversation, and the storage ids that are derived from them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ MAX_ENCODED_BYTES = 200
 _PREFIX_BYTES = 96
 _IS_STORAGE_ID = "is the id under which stores keep it; pass the ConversationScope itself"
 _OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
-"""Form of a storage id without a tenant. It also recognizes ids that lost their type, for example in JSON."""
+"""Pattern of a storage id without a tenant. It also finds storage ids that became plain strings, for example in JSON."""
 
 
 class StorageId(str):
-    """Storage id, derived from the ids of a scope. It is rejected as a user, session or agent id."""
+    """Id under which data is stored.
+
+    A storage id is derived from the ids of a scope. A storage id is rejected as a user, session or agent id.
+    """
 
     __slots__ = ()
 
 
 def checked_id(name: str, value: object) -> str:
-    """Return ``value`` if it is a valid id.
+    """Check that a value is a valid id, and return the id.
 
     Args:
         name: Name of the id in the error message.
-        value: A non-empty string of at most 1,024 characters, not only white space, without lone surrogates, and not a
-            ``StorageId``.
+        value: Id to check. A valid id is a string of 1 to 1,024 characters that is not blank, has no lone surrogates, and is
+            no ``StorageId``.
 
     Raises:
         ValueError: The value is invalid. The message names the id, the value and the rule.
@@ -52,7 +55,10 @@ def checked_id(name: str, value: object) -> str:
 
 
 def checked_session_id(value: object) -> str:
-    """Return ``value`` if it is a valid id of a session without a user; see ``checked_id``."""
+    """Check the id of a session that belongs to no user, and return the id.
+
+    The rules are those of ``checked_id``.
+    """
     session_id = checked_id("session_id", value)
     if _OF_NO_TENANT.fullmatch(session_id):
         raise ValueError(f"session_id {_IS_STORAGE_ID}, got {session_id!r:.80}")
@@ -60,11 +66,11 @@ def checked_session_id(value: object) -> str:
 
 
 def encoded_id(value: str) -> str:
-    """Return ``value`` percent-encoded: only letters, digits and ``_.-~%``.
+    """Return an id in percent-encoding.
 
-    An encoding of more than 200 bytes is replaced by its first 96 bytes, ``!`` and the SHA-256 of the value. Other
-    encodings contain no ``!``, so only a SHA-256 collision gives two ids one encoding. Readers detect it by comparing
-    the original ids.
+    The result contains only letters, digits and ``_.-~%``. An encoding of more than 200 bytes is shortened: its first
+    96 bytes, ``!`` and the SHA-256 of the id remain. Two ids have the same encoding only if their SHA-256 collides.
+    Readers detect such a collision, because they compare the original ids.
     """
     encoded = quote(value, safe="")
     if len(encoded) <= MAX_ENCODED_BYTES:
@@ -73,16 +79,21 @@ def encoded_id(value: str) -> str:
 
 
 def encoded_user(user_id: str, tenant: str | None) -> str:
-    """Return the encoded user id, after ``tenant:`` if there is a tenant. Encoded ids contain no colon, so it is unique."""
+    """Return the encoded id of a user.
+
+    With a tenant, the result begins with the encoded tenant and a colon. The result is unique for each user and tenant,
+    because encoded ids contain no colon.
+    """
     user = encoded_id(user_id)
     return user if tenant is None else f"{encoded_id(tenant)}:{user}"
 
 
 def tenant_of(place: str) -> str:
-    """Return the encoded tenant of the data stored at ``place``; ``""`` for the tenant None.
+    """Return the encoded tenant in a storage key.
 
-    Places are storage keys: ``tenant:user:session/...`` (sessions) and ``tenant:user/...`` (memories), either with the
-    prefix ``environment/`` or ``profile/`` or without. Sessions without a user have no tenant.
+    Returns ``""`` if the key has no tenant. Storage keys are ``tenant:user:session/...`` for sessions and
+    ``tenant:user/...`` for memories. Some keys begin with ``environment/`` or ``profile/``. Sessions without a user
+    have no tenant.
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")
@@ -94,13 +105,13 @@ _SHARED = ("environment", "profile")
 
 @dataclass(frozen=True)
 class ConversationScope:
-    """One user's conversation with one agent.
+    """Ids of one user's conversation with one agent.
 
     Args:
-        user_id: The user, unique within the tenant.
-        session_id: The session, unique within the user.
-        agent_id: The agent, unique within the session. Defaults to Strands' own ``"default"``.
-        tenant: The tenant; None is a tenant of its own.
+        user_id: Id of the user, unique within the tenant.
+        session_id: Id of the session, unique within the user.
+        agent_id: Id of the agent, unique within the session. Defaults to Strands' own ``"default"``.
+        tenant: The tenant. Users without a tenant (None) are separate from the users of every tenant.
 
     Raises:
         ValueError: An id is empty, longer than 1,024 characters, or not a string.
@@ -120,11 +131,17 @@ class ConversationScope:
 
     @property
     def storage_session_id(self) -> str:
-        """Storage id of this session: encoded, and unique per (tenant, user, session)."""
+        """Encoded id under which this session is stored.
+
+        The id is unique for each tenant, user and session.
+        """
         tenant = "" if self.tenant is None else encoded_id(self.tenant)
         return StorageId(f"{tenant}:{encoded_id(self.user_id)}:{encoded_id(self.session_id)}")
 
     @property
     def storage_user_id(self) -> str:
-        """Storage id of this user's memories: encoded, and unique per (tenant, user)."""
+        """Encoded id under which this user's memories are stored.
+
+        The id is unique for each tenant and user.
+        """
         return StorageId(encoded_user(self.user_id, self.tenant))

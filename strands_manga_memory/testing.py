@@ -1,4 +1,7 @@
-"""Test doubles for your own tests: a scripted model, a manual clock, and stores that fail on request."""
+"""Helpers for your own tests.
+
+The module contains a model that follows a script, a manual clock, and stores that fail on request.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ _Output = TypeVar("_Output", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Request:
-    """Request to a scripted model, as deep copies made at the time of the call."""
+    """Request that a scripted model received.
+
+    The contents are deep copies from the time of the call.
+    """
 
     messages: Messages
     tool_specs: list[ToolSpec] | None
@@ -51,8 +57,8 @@ class ScriptedModel(Model):
             of a list, the model answers ``"ok"``.
         stateful: Value of ``Model.stateful``. Default False.
         delay: Seconds to wait before each answer. Default 0.
-        usage: Function that returns the input tokens of the messages of a request. By default 4 characters of content are
-            a token.
+        usage: Function that counts the input tokens of a request's messages. Default: one token per 4 characters of
+            content.
 
     Attributes:
         requests: Requests of all calls, oldest first.
@@ -90,7 +96,7 @@ class ScriptedModel(Model):
     async def structured_output(
         self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the next reply as JSON of ``output_model`` and yield it."""
+        """Parse the next reply as JSON of a Pydantic model, and yield the result."""
         reply = self._next(prompt)
         if isinstance(reply, BaseException):
             raise reply
@@ -154,7 +160,10 @@ def _block_events(block: dict[str, Any], index: int) -> Iterator[StreamEvent]:
 
 
 class FakeClock:
-    """Clock for tests, which only ``advance`` moves. Calling the clock returns its time."""
+    """Clock for tests.
+
+    Only ``advance`` changes the time. Calling the clock returns the time.
+    """
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -169,7 +178,10 @@ class FakeClock:
 
 
 class _Faults:
-    """Wrapper that makes calls of a store fail on request, and passes all other calls to the store."""
+    """Wrapper that makes calls of a store fail on request.
+
+    All other calls go to the store.
+    """
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -185,7 +197,8 @@ class _Faults:
         Args:
             count: Number of calls.
             error: Error to raise. Default ``StoreUnavailableError``.
-            after: Whether the store executes the call before the error, as with a lost answer. Default False.
+            after: Whether the store executes the call before the error is raised, as if only its answer were lost.
+                Default False.
         """
         fault = error or StoreUnavailableError("injected fault")
         with self._lock:
@@ -214,8 +227,14 @@ class _Faults:
 
 
 class FaultyHotStore(_Faults):
-    """Hot store that fails on request: the next calls with ``fail_next``, or all calls while ``down`` is True."""
+    """Hot store that fails on request.
+
+    ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
+    """
 
 
 class FaultyTable(_Faults):
-    """Table that fails on request: the next calls with ``fail_next``, or all calls while ``down`` is True."""
+    """Table that fails on request.
+
+    ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
+    """

@@ -1,4 +1,4 @@
-"""One object that opens the stores of a process and builds the parts of its agents."""
+"""Opens the stores of a process, and builds agents on them."""
 
 from __future__ import annotations
 

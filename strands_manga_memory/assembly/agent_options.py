@@ -1,4 +1,7 @@
-"""Keyword arguments of sessions and agents: a check of their names, and the merge of the user's with the facade's."""
+"""Keyword arguments of sessions and agents.
+
+The functions check the names of arguments, and merge the user's arguments with those of ``MangaMemory``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from strands_manga_memory.stores import Codec
 
 
 class SessionSettings(TypedDict, total=False):
-    """Keyword arguments of ``TieredSessionManager``, described there."""
+    """Keyword arguments of ``TieredSessionManager``.
+
+    The class ``TieredSessionManager`` describes each argument.
+    """
 
     flush_every: int
     ttl: TtlPolicy | None
@@ -48,14 +54,16 @@ _CALLS = (
 
 
 def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:
-    """Return the scope of a call that takes it, or its ids.
+    """Return the conversation scope of a call.
+
+    The caller gives either a scope or the ids of a scope.
 
     Args:
-        scope: The scope, or None.
-        ids: ``user_id``, ``session_id``, ``agent_id`` and ``tenant``; None for one that was not given.
+        scope: The scope; None if the caller gives ids.
+        ids: ``user_id``, ``session_id``, ``agent_id`` and ``tenant``; None for a missing id.
 
     Raises:
-        ValueError: Both are given, or the ids of user and session are missing, or an id is not allowed.
+        ValueError: A scope and ids are both given, or the user or session id is missing, or an id is not allowed.
     """
     given = {name: value for name, value in ids.items() if value is not None}
     if scope is None:
@@ -68,15 +76,15 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
 
 
 def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, *, similar: Iterable[str] = ()) -> None:
-    """Refuse unknown keyword arguments.
+    """Raise an error if a keyword argument is unknown.
 
     Args:
         names: Names of the given arguments.
         known: Accepted names. Default: those of ``TieredSessionManager``.
-        similar: Other arguments of the same call, which the error may suggest.
+        similar: Further names that the error message may suggest.
 
     Raises:
-        SettingsError: A name is unknown. The message has the closest name, or the call that takes the argument.
+        SettingsError: A name is unknown. The message suggests the closest name, or names the function that accepts it.
     """
     known = tuple(known)
     problems = []
@@ -90,10 +98,12 @@ def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, 
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of the session and those of the agent.
+    """Split options into those of the session and those of the agent.
+
+    Returns the options of the session, then the options of the agent.
 
     Raises:
-        SettingsError: An option belongs to neither.
+        SettingsError: Neither the session nor the agent has such an option.
     """
     check_options(options, (*SESSION_OPTIONS, *AGENT_OPTIONS), similar=(*SCOPE_OPTIONS, *PART_OPTIONS))
     session = {name: value for name, value in options.items() if name in SESSION_OPTIONS}
@@ -101,7 +111,12 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an agent: the plugins of both, otherwise the user's argument before ours."""
+    """Merge the package's arguments of an agent with the user's arguments.
+
+    An argument in ``theirs``, the user's arguments, replaces the same argument in ``ours``. The plugins of both are
+    kept. None in ``theirs`` replaces nothing. A ``context_manager`` in ``theirs`` also replaces our conversation
+    manager.
+    """
     plugins = [*(ours.get("plugins") or ()), *(theirs.get("plugins") or ())]
     given = {name: value for name, value in theirs.items() if value is not None or name not in ours}
     arguments = {**ours, **given, "plugins": plugins}

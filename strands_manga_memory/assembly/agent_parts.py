@@ -1,4 +1,7 @@
-"""Parts that ``MangaMemory`` gives an agent: its plugins, guarded tools, and the tier of its user."""
+"""Creates the parts that ``MangaMemory`` adds to an agent.
+
+The parts are plugins, guarded tools, and the tier of the agent's user, such as ``premium``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class ClientGuards:
-    """Guarded tools by MCP client, held weakly: the agents of a process share one breaker per tool.
+    """Guarded tools of each MCP client.
+
+    All agents of a process share the guarded tools of a client, and therefore one circuit breaker per tool. The objects
+    are held by weak references.
 
     Args:
         settings: Settings of the process, for the default policy.
@@ -42,7 +48,9 @@ class ClientGuards:
         return iter(list(self._guards.values()))
 
     def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None, settings: dict[str, Any]) -> mcp.GuardedMCPTools:
-        """Return the guarded tools of a client, an existing object if it has one.
+        """Return the guarded tools of an MCP client.
+
+        If the client is guarded already, the existing object is returned. Otherwise a new object is created.
 
         Raises:
             ValueError: The existing object has other settings, or a setting is not allowed.
@@ -68,9 +76,10 @@ class ClientGuards:
 def make_recall_plugin(
     tokens: int | None, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
 ) -> conversation.HistoryRecall:
-    """Return the plugin that quotes evicted messages, in at most ``tokens`` tokens.
+    """Return the plugin that quotes evicted messages.
 
-    The log is not read while the history holds all of it, with the times of its messages.
+    The quotes take at most ``tokens`` tokens. The stored log is read only if the history no longer contains all of its
+    messages.
     """
     from strands_manga_memory import conversation
 
@@ -94,7 +103,9 @@ def make_coordinator(
     is_saved: bool,
     **arguments: Any,
 ) -> state.StateCoordinator:
-    """Return the plugin that keeps the task state; ``options`` replace the other arguments.
+    """Return the plugin that keeps the task state.
+
+    ``options`` is True, or a mapping that overrides ``arguments``.
 
     Raises:
         ValueError: ``options`` is neither True nor a mapping.
@@ -130,10 +141,10 @@ def make_instructions_plugin(instructions: bool | prompt.InstructionFiles) -> pr
 
 
 def check_cache_monitor(monitor: prompt.PromptCacheMonitor) -> prompt.PromptCacheMonitor:
-    """Return a monitor of the prompt cache.
+    """Check that a value is a monitor of the prompt cache, and return the monitor.
 
     Raises:
-        ValueError: It has another type.
+        ValueError: ``monitor`` has another type.
     """
     from strands_manga_memory import prompt
 
@@ -141,7 +152,10 @@ def check_cache_monitor(monitor: prompt.PromptCacheMonitor) -> prompt.PromptCach
 
 
 class EnvironmentMetadata(Plugin):
-    """Plugin that stores the environment with a conversation's metadata, for agents without a ``StateCoordinator``."""
+    """Plugin that stores the user's environment with a conversation.
+
+    The environment is the user's tier, locale and cart. Agents with a ``StateCoordinator`` do not need this plugin.
+    """
 
     name = "strands-manga-memory:environment"
 
@@ -150,12 +164,18 @@ class EnvironmentMetadata(Plugin):
         self._environment = environment
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the environment for each save of the agent's conversation."""
+        """Register the environment as metadata of the agent's conversation.
+
+        Each save of the conversation stores the environment.
+        """
         announces(agent, self._environment.announced)
 
 
 def load_environment(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:
-    """Return the environment of a conversation; None without a source, or if the source fails."""
+    """Return the environment of a conversation.
+
+    Returns None without a source, or if the source fails.
+    """
     if source is None:
         return None
     try:
@@ -166,7 +186,9 @@ def load_environment(source: state.EnvironmentSource | None, scope: Conversation
 
 
 class UserTier:
-    """The user's tier (such as ``premium``), read from the environment at the start of the session and after each change.
+    """The user's tier, such as ``premium``.
+
+    The tier is read from the environment at the start of the session, and after each change of the environment.
 
     Args:
         environment: Environment at the start of the session.
@@ -181,7 +203,10 @@ class UserTier:
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return ``base`` with this tier, or unchanged if this tier is unknown."""
+        """Return a time-to-live policy with the user's tier.
+
+        While the user's tier is unknown, the tier of ``base`` applies.
+        """
         return replace(base, tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier))
 
     def _current(self) -> str | None:
@@ -192,7 +217,10 @@ class UserTier:
 
 @dataclass(frozen=True)
 class AgentBasis:
-    """Session, tier and environment that an agent is built on; without a session manager for nodes of a graph."""
+    """Session manager, user tier and environment of an agent.
+
+    ``manager`` is None for an agent without a session manager, such as a node of a graph.
+    """
 
     manager: TieredSessionManager | None
     tier: UserTier

@@ -1,4 +1,4 @@
-"""``MangaMemory``: the stores of a process, and the agents that are built on them."""
+"""The class ``MangaMemory``, which opens the stores of a process and builds agents on them."""
 
 from __future__ import annotations
 
@@ -52,25 +52,23 @@ _Opened = TypeVar("_Opened")
 
 
 class MangaMemory:
-    """The stores of a process, and the agents that are built on them.
+    """Opens the stores of a process, and builds agents on them.
 
-    ``with MangaMemory.open() as memory`` and ``async with`` close it. Every part also works alone, as in the quickstart.
+    ``with MangaMemory.open() as memory`` and ``async with`` close the stores at the end. Each part also works alone.
 
     Args:
-        hot: URL or store of the hot tier. Default ``memory://``, this process.
-        durable: URL or table of the durable tier. Default: a SQLite file below the working directory.
-        memories: URL or table of users' long-term memory; True: in the file or the service of the durable tier.
-            Default none: agents know nothing of earlier sessions. False: as none, and an erasure does not look for
-            a table that another process may write.
-        create_tables: Create missing tables, with their TTL setting. Default True.
+        hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``: the memory of this process.
+        durable: URL or table of the durable tier, the database. Default: a SQLite file below the working directory.
+        memories: URL or table of users' long-term memory. True: a table in the file or service of the durable tier. Default
+            None: no memory. False: like None, and an erasure does not look for the memory table of another process.
+        create_tables: Whether to create missing tables, with their TTL setting. Default True.
         sink: Destination of extracted preferences. Default: ``memories``.
-        profile: Source of users' profiles in another service; ``profile_deadline`` of ``defaults`` bounds a read.
+        profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
-        environment: Source of each conversation's tier, locale and cart. The tier decides the time to live.
-        embed: Function from texts to vectors of one length, such as a local model: recall and searches in memories then
-            also find texts by meaning. Called in threads, once for each text. Default: by words alone.
-        defaults: Further settings of the process: the history of its agents, their breakers, telemetry.
-            Default ``MangaMemorySettings()``.
+        environment: Source of the user's tier (such as ``premium``, with its time to live), locale and cart.
+        embed: Function from texts to vectors of one length, for searches by meaning. Called in threads, once for each text.
+            Default: recall and memories are searched by words only.
+        defaults: Further settings of the process, such as of history and breakers. Default ``MangaMemorySettings()``.
         settings: Further keyword arguments of every ``TieredSessionManager``, such as ``refresh`` or ``flush_every``.
 
     Attributes:
@@ -137,18 +135,18 @@ class MangaMemory:
 
     @classmethod
     def open(cls: Callable[P, _Opened], *args: P.args, **arguments: P.kwargs) -> _Opened:
-        """Open the stores, as the constructor does. The class describes the arguments."""
+        """Open the stores. The class describes the arguments, which are those of the constructor."""
         return cls(*args, **arguments)
 
     @classmethod
     def from_env(cls, **settings: Any) -> Self:
-        """Open the stores that ``MANGA_MEMORY_HOT_URL`` and the other variables of ``MangaMemorySettings`` name.
+        """Open the stores that environment variables name, such as ``MANGA_MEMORY_HOT_URL``. See ``MangaMemorySettings``.
 
         Args:
-            settings: Keyword arguments of ``open``; they replace those of the variables.
+            settings: Keyword arguments of ``open``, which override the variables.
 
         Raises:
-            ValueError: A variable has a value that is not allowed. The message names both.
+            ValueError: A variable has a value that is not allowed. The message names the variable and the value.
         """
         return cls.from_settings(MangaMemorySettings.from_env(), **settings)
 
@@ -158,18 +156,18 @@ class MangaMemory:
 
         Args:
             settings: Settings of the process.
-            others: Keyword arguments of ``open``; they replace those of the settings.
+            others: Keyword arguments of ``open``, which override the settings.
         """
         return cls.open(**{**settings.open_arguments(), **others})
 
     def agent(self, model: Model | ModelRouter | str | None = None, **options: Any) -> Agent:
-        """Build an agent: ``strands.Agent`` with the keyword arguments of ``agent_kwargs``.
+        """Build a ``strands.Agent`` from the keyword arguments that ``agent_kwargs`` returns.
 
         Example: ``memory.agent(model, user_id="u1", session_id="s1", tools=[search], max_tokens=4_096)``.
 
         Args:
-            model: The model, a router, or the id of a model of Bedrock. Default: the one of Strands.
-            options: Arguments of ``agent_kwargs``, those of ``strands.Agent`` among them.
+            model: The model, a router, or the id of a Bedrock model. Default: the default model of Strands.
+            options: Arguments of ``agent_kwargs``, including those of ``strands.Agent``.
 
         Raises:
             ValueError: An id or a setting is not allowed.
@@ -197,48 +195,48 @@ class MangaMemory:
         cache_monitor: prompt.PromptCacheMonitor | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Return keyword arguments for ``strands.Agent``: managers, plugins, and the ``agent_id``.
+        """Return keyword arguments for ``strands.Agent``, such as managers, plugins and ``agent_id``.
 
-        With ``memories``, also a ``memory_manager`` that searches them. A part that was not asked for is left out.
+        With ``memories``, the result includes a ``memory_manager`` that searches the user's memories. Other optional parts are
+        included only on request.
 
-        ``Agent(plugins=[mine], **memory.agent_kwargs(...))`` is a TypeError if there are plugins of ours: give other arguments
-        of ``Agent`` here, ``Agent(model=model, **memory.agent_kwargs(..., plugins=[mine], tools=[...]))``, or to
-        ``memory.agent(...)``. Plugins are added to ours; a ``conversation_manager``, ``session_manager`` or ``memory_manager``
-        replaces ours, and a ``context_manager`` our conversation manager.
+        ``Agent(plugins=[mine], **memory.agent_kwargs(...))`` raises TypeError if the result contains plugins. Pass further
+        arguments of ``Agent`` to this method, as in ``Agent(model=model, **memory.agent_kwargs(..., plugins=[mine]))``, or to
+        ``memory.agent(...)``. Your plugins are added to ours. Your ``conversation_manager``, ``session_manager`` or
+        ``memory_manager`` replaces ours; your ``context_manager`` replaces our conversation manager.
 
         Args:
             scope: The conversation, instead of the four ids.
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent, unique within the session. Default ``default``, the id of Strands.
-            tenant: The tenant; None is a tenant of its own.
-            session: False for nodes of a Graph or Swarm and for agents used as tools, which have no session manager.
-            history: ``importance``: kept within ``max_tokens`` at every model call. ``summarize``: grows to about twice
-                as much (8,000 by default, at most half the model's window) or 20 turns, then a verified summary,
-                written after the response by the ``aux_model``, replaces all but the last 3 turns and important messages.
-                ``compact``: grows until a request comes near the model's window, then shrinks in stages as
-                ``TieredCompactionConversationManager`` does, without ``max_tokens`` and ``trim_to``. Default ``importance``.
-            max_tokens: Tokens of history. Default: a quarter of the model's context window, at most 16,384 (4,096 with
-                summaries), and 4,096 for an unknown window: see ``budget_plan``.
-            trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step, so that until the next step a
-                provider's prompt cache has the whole previous request. ``max_tokens`` itself trims every turn. Default: room
-                for about seven turns like the last ones, at least two thirds of ``max_tokens``.
+            tenant: The tenant. Users without a tenant (None) are separate from the users of every tenant.
+            session: Whether the agent gets a session manager: not as a node of a Graph or Swarm, nor as a tool. Default True.
+            history: Method that limits the agent's history. ``importance``: the history is kept within ``max_tokens`` at
+                every model call. ``summarize``: it grows to about twice ``max_tokens`` (8,000 by default, at most half the
+                model's context window) or to 20 turns; then a verified summary by the ``aux_model``, after the response,
+                replaces all but the last 3 turns and important messages. ``compact``: it grows until a request comes near the
+                context window, then shrinks as by ``TieredCompactionConversationManager``. Default ``importance``.
+            max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
+                with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
+            trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step. Until the next step, the prompt cache
+                can serve the whole previous request. Equal to ``max_tokens``: a full history is trimmed at every turn.
+                Default: room for about seven turns like the last ones, at least two thirds of ``max_tokens``.
             max_turns: Most turns of a history. Default: as many as fit.
-            recall: Quote evicted messages of this session that fit the user's question, and offer the model a tool to
-                search them. 1,024 of ``max_tokens``, at most a quarter, are reserved for quotes. The first question of each
-                agent reads the session's log, once. Default False.
-            summary_schedule: Longest wait for summaries. Default ``SummarySchedule()``: none, in the background.
-            learn: Extraction of the user's preferences after a turn: ``rules``, in English and Japanese; ``model``, then also
-                by the agent's ``aux_model``, in the background, without values whose words the user did not use; or
-                ``nothing``. Default ``rules`` with ``memories``.
-            task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; a mapping: its keyword
-                arguments, such as ``intents``. It receives changes by ``changes(...)``. Default False.
-            instructions: Whether instruction files, read once, are added to the system prompt; True: ``InstructionFiles()``,
-                those of the working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
-            cache_monitor: Monitor of the share of cached prompt tokens; one may serve all agents. Default none.
-            options: Keyword arguments of this ``TieredSessionManager`` and of ``strands.Agent``.
+            recall: Whether requests quote evicted messages that match the user's question, in 1,024 tokens or at most a quarter
+                of ``max_tokens``, and the model gets a tool to search them. Default False.
+            summary_schedule: When summaries are written, and how long a model call waits for them. Default: in the background;
+                a model call waits, up to 30 s, only while the history exceeds its hard limit.
+            learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
+                the agent's ``aux_model``, in the background, in the user's words. ``nothing``. Default ``rules``.
+            task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
+                keyword arguments, such as ``intents``. ``changes(...)`` publishes outside changes to it. Default False.
+            instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
+                working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
+            cache_monitor: Monitor of the share of cached prompt tokens; agents may share one. Default None.
+            options: Keyword arguments of the agent's ``TieredSessionManager`` and of ``strands.Agent``.
 
-        Settings that are not given here are those of the process.
+        Settings of the process apply to those that are not given here.
 
         Raises:
             ValueError: An id or a setting is not allowed.
@@ -281,17 +279,17 @@ class MangaMemory:
         return merge_arguments({**arguments, "plugins": plugins}, own)
 
     def session(self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]) -> TieredSessionManager:
-        """Return the session manager of a conversation: for its log, its metadata, or an agent that you build yourself.
+        """Return the session manager of a conversation. Use the manager for the log, or for an agent that you build.
 
         Args:
             scope: The conversation, or the plain id of a session without a user.
-            settings: Keyword arguments of this ``TieredSessionManager``; they replace those of the process.
+            settings: Keyword arguments of the session manager, which override the settings of the process.
         """
         check_options(settings)
         return self._manager(scope, settings, agent_parts.UserTier(None))
 
     async def prefetch(self, scope: ConversationScope) -> None:
-        """Read a conversation off the event loop, so that the next agent of this scope is built without I/O."""
+        """Read a conversation off the event loop. The next agent of this conversation is then built without I/O."""
         basis = await asyncio.to_thread(self._basis, scope, {}, is_saved=True)
         if basis.manager is not None:
             await basis.manager.prefetch(scope.agent_id)
@@ -318,7 +316,7 @@ class MangaMemory:
         """Return the long-term memory of a user.
 
         Raises:
-            ValueError: ``memories`` was not opened, or an id is not allowed.
+            ValueError: There is no memory table (``memories``), or an id is not allowed.
         """
         return memory.UserMemoryStore(
             self._memory_table(),
@@ -345,9 +343,9 @@ class MangaMemory:
         return cast("Table", self._stores["memories"])
 
     def storage(self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0) -> TieredStorage:
-        """Return a ``Storage`` of a user over both tiers: for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash.
+        """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager``, ``Agent(storage=)`` or the stash.
 
-        Values stay in the hot tier for ``hot_ttl`` seconds.
+        The durable tier has all values. Large values also stay in the hot tier for ``hot_ttl`` seconds.
 
         Raises:
             ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
@@ -356,7 +354,7 @@ class MangaMemory:
         return TieredStorage(user_id=user_id, tenant=tenant, codec=codec, hot_ttl=hot_ttl, **self._tiers(), **self._clock)
 
     def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> state.EnvironmentChanges:
-        """Return the publisher of outside changes to the live agents of a session: ``changes(...).publish(cart=[...])``.
+        """Return a publisher that sends outside changes, such as ``publish(cart=[...])``, to the live agents of a session.
 
         Raises:
             ValueError: An id is not allowed.
@@ -367,11 +365,11 @@ class MangaMemory:
         return state.EnvironmentChanges(self.hot, scope, codec=self._memory_codec)
 
     def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, **settings: Any) -> mcp.GuardedMCPTools:
-        """Return the tools of an MCP server, each behind a breaker that all agents of the process share.
+        """Return the tools of an MCP server with circuit breakers. All agents of the process share the breakers.
 
         Args:
-            client: The connection, such as in ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
-            policy: Policy of tools without their own. Default: that of the process, 5 failures, 30 s, calls of up to 2 s.
+            client: The MCP client. Example: ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
+            policy: Breaker policy of tools without one. Default: that of the process: 5 failures, 30 s, calls of up to 2 s.
             settings: Further keyword arguments of ``GuardedMCPTools``. Fallback results are stored per tenant and user.
 
         Raises:
@@ -382,15 +380,16 @@ class MangaMemory:
     def sessions(
         self, user_id: str, *, tenant: str | None = None, limit: int = 20, after: str | None = None
     ) -> user_data.SessionPage:
-        """Return a page of a user's sessions, with title, last use and turns. Writes nothing.
+        """Return a page of a user's sessions. Each entry has the session's title, last use and number of turns.
 
-        Pages are in the order of the session ids, the sessions of a page by their last use. The title reads the session's log.
+        The order of the pages is that of the session ids. Within a page, sessions are sorted by their last use. The log of a
+        session is read for its title. Nothing is written.
 
         Args:
             user_id: The user.
             tenant: The user's tenant.
-            limit: Most sessions of the page. Default 20.
-            after: ``next`` of the page before.
+            limit: Most sessions on the page. Default 20.
+            after: ``next`` of the previous page; None for the first page.
 
         Raises:
             ValueError: An id is not allowed, or ``limit`` is below 1.
@@ -402,11 +401,11 @@ class MangaMemory:
         return user_data.list_sessions(self._stores["durable"], owner, self.session, limit=limit, after=after)
 
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
-        """Return a page of the users who have sessions. Reads the expiry index of all sessions.
+        """Return a page of the users who have sessions. The expiry index of all sessions is read.
 
         Args:
-            limit: Most users of the page. Default 100.
-            after: ``next`` of the page before.
+            limit: Most users on the page. Default 100.
+            after: ``next`` of the previous page; None for the first page.
 
         Raises:
             ValueError: ``limit`` is below 1.
@@ -417,9 +416,9 @@ class MangaMemory:
         return user_data.list_users(self._stores["durable"], limit=limit, after=after)
 
     def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
-        """Delete a session: its conversations in both tiers, its dialogue state and its published environment.
+        """Delete a session with its conversations, its dialogue state and its published environment.
 
-        Memories that were made of it stay; ``user(...).forget`` and ``forget_user`` delete those.
+        Memories that were made from the session stay. ``user(...).forget`` or ``forget_user`` deletes the memories.
 
         Raises:
             ValueError: An id is not allowed.
@@ -429,23 +428,23 @@ class MangaMemory:
         self.changes(user_id=user_id, session_id=session_id, tenant=tenant).erase()
 
     def history(self, scope: ConversationScope, *, limit: int = 50, after: str | None = None) -> HistoryPage:
-        """Return a page of a conversation's log, the last messages first; see ``TieredSessionManager.history_page``."""
+        """Return a page of a conversation's log, by default its last messages. See ``TieredSessionManager.history_page``."""
         return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
-        """Begin a session with the first turns of a conversation; return its scope. See ``TieredSessionManager.fork``."""
+        """Copy the first turns of a conversation to a new session, and return its scope. See ``TieredSessionManager.fork``."""
         self.session(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
-        """Return a conversation to the end of a turn; see ``TieredSessionManager.rewind``."""
+        """Reset a conversation to the end of an earlier turn. See ``TieredSessionManager.rewind``."""
         self.session(scope).rewind(at_turn)
 
     def finalizer(self, model: Model | language.SessionSummarizer | None = None) -> SessionFinalizer:
-        """Return the finalizer, which turns ended sessions into memories. Default ``model``: summaries by rules.
+        """Return an object that turns ended sessions into memories. Without ``model``, summaries are made by rules.
 
         Raises:
-            ValueError: ``memories`` was not opened.
+            ValueError: There is no memory table (``memories``).
         """
         from strands_manga_memory.assembly.finalizer import SessionFinalizer
 
@@ -459,17 +458,17 @@ class MangaMemory:
         )
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
-        """Return the sweeper, which ends expired sessions; with ``memories`` it turns them into memories."""
+        """Return an object that ends expired sessions. With ``memories``, the object turns the sessions into memories."""
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, **self._tiers("ttl", "codec", "clock"))
 
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
     ) -> memory.MemoryRecord | None:
-        """Close a session and store its memories; return its summary, or None if it has no messages.
+        """Close a session, store its memories, and return its summary. Returns None if the session has no messages.
 
         Raises:
-            ValueError: ``memories`` was not opened, or ``scope`` is no ``ConversationScope``.
+            ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
             StoreUnavailableError: A store does not answer.
         """
         of_kind("scope", scope, ConversationScope)
@@ -479,52 +478,51 @@ class MangaMemory:
         return self.finalizer(model).run(scope)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Start the grace period of a user who has disconnected, as long as the time to live; a return within it resumes.
+        """Start the grace period in which a disconnected user can resume the conversation. It lasts one time to live.
 
         Returns:
-            Whether the conversation is in the hot tier; ``sweeper()`` finalizes it after the grace period.
+            Whether the conversation is in the hot tier. ``sweeper()`` finalizes such a conversation after the grace period.
 
         Raises:
-            ValueError: ``memories`` was not opened, or ``scope`` is no ``ConversationScope``.
+            ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
         """
         return self.finalizer().disconnected(of_kind("scope", scope, ConversationScope))
 
     def forget_user(
         self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
     ) -> user_data.ErasureReport:
-        """Delete all data of a user; see ``user_data.forget_user``."""
+        """Delete all data of a user. See ``user_data.forget_user``."""
         from strands_manga_memory import user_data
 
         stores = self._tiers("ttl", "codec", "clock")
         return user_data.forget_user(user_id, tenant=tenant, progress=progress, memories=self._user_table, **stores)
 
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
-        """Return all data of a user; see ``user_data.export_user``."""
+        """Return all data of a user. See ``user_data.export_user``."""
         from strands_manga_memory import user_data
 
         stores = {**self._tiers("codec", "clock"), "memories": self._user_table}
         return user_data.export_user(user_id, tenant=tenant, memory_codec=self._memory_codec, **stores)
 
     def _tiers(self, *settings: str) -> dict[str, Any]:
-        """Return hot and durable tier, with those of the given session settings that are set."""
         given = {name: self._session_settings[name] for name in settings if name in self._session_settings}
         return {"hot": self._stores["hot"], "durable": self._stores["durable"], **given}
 
     def explain(self, agent: Agent) -> list[Source]:
-        """Return the sources of the last request of an agent that was built here.
+        """Return the sources of the texts about the user in an agent's last request.
 
-        Each preference, memory, summary, quote, entity and slot of the request is listed with its message and session.
-        Empty for an agent of another ``MangaMemory``. May read the memory table.
+        A source is a preference, memory, summary, quote, entity or task value, with its message and session. The result is
+        empty for an agent of another ``MangaMemory``. The memory table may be read.
         """
         from strands_manga_memory.assembly.provenance import explain
 
         return explain(dict(self._parts), agent)
 
     def retract(self, source: Source) -> RetractionReport:
-        """Remove an entry of ``explain`` from memories, summaries, roll-ups, the hot tier, the dialogue state and live agents.
+        """Remove a source of ``explain`` from stored memories, summaries, the dialogue state and live agents.
 
-        The preferences of its message are deleted, as are the summaries and episodes of the message's session. A memory
-        without a known message is deleted. The messages of the conversation itself stay: redact them in its session.
+        Deletes the preferences from the source's message, and the summaries and episodes of that message's session. Without a
+        known message, the memory itself is deleted. Messages of the conversation stay, and can be redacted in their session.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.
@@ -536,11 +534,11 @@ class MangaMemory:
 
     @property
     def codec(self) -> Codec:
-        """Compression, encryption and checksums of stored sessions."""
+        """Codec that compresses, encrypts and checksums stored sessions."""
         return self._session_settings.get("codec") or Codec()
 
     def stats(self) -> MemoryStats:
-        """Return the figures of the tiers, the open sessions, and the operations of this process, without any I/O."""
+        """Return statistics of the tiers, the open sessions, and the operations of this process. Performs no I/O."""
         from strands_manga_memory.assembly.memory_stats import memory_stats
 
         operations = recorder.stats() if self.settings.telemetry else {}
@@ -563,10 +561,10 @@ class MangaMemory:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Flush every session that was opened here, and close the stores' connections.
+        """Write the pending data of all open sessions, and close the connections of the stores.
 
         Raises:
-            StoreUnavailableError: A tier did not take everything.
+            StoreUnavailableError: A tier did not accept all data.
         """
         for manager in list(self._managers):
             manager.close()

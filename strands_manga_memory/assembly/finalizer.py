@@ -1,4 +1,4 @@
-"""SessionFinalizer: turns sessions that ended into memories of their user."""
+"""Turns ended sessions into memories of their users."""
 
 from __future__ import annotations
 
@@ -37,28 +37,34 @@ _PAUSES = (0.02, 0.1, 0.5)
 
 @dataclass
 class _Claim:
-    """Whether this run has claimed the conversation."""
+    """State of one ``run`` call.
+
+    ``is_ours`` is True if the call has claimed the conversation.
+    """
 
     is_ours: bool = False
 
 
 class SessionFinalizer:
-    """Stores the memories of an ended session: summary, topics, sentiment, preferences, patterns.
+    """Stores memories of ended sessions.
 
-    Give it to a ``SessionSweeper`` for sessions that expire, and call ``run`` for those that are closed. There is one
-    summary for each incarnation of a conversation, by any number of finalizers; after more messages, the next
-    version replaces it. If the model fails, hangs or returns nonsense, the summary is made by rules.
+    The memories are a summary, topics, sentiment, preferences and patterns. Pass the finalizer to a ``SessionSweeper``
+    for sessions that expire. Call ``run`` for sessions that are closed.
+
+    A conversation has one summary from its creation to its deletion or expiry, however many finalizers run. After more
+    messages, a new version replaces the summary. If the model fails, hangs or returns invalid output, the summary is
+    made by rules.
 
     Args:
-        hot: The hot tier of the session managers, or its URL, like the other stores; None, or one that does not survive its
-            process if there is a durable tier, is not used.
-        durable: Their durable tier.
-        memories: A table of the schema ``USER_MEMORY``.
-        model: A Strands model or a summarizer; None: by rules.
+        hot: Hot tier of the session managers, a store or its URL; None if there is none. If there is a durable tier,
+            sessions are not read from a hot store whose data is lost with its process.
+        durable: Durable tier of the session managers, a table or its URL; None if there is none.
+        memories: Memory table of the schema ``USER_MEMORY``, or its URL.
+        model: Strands model or summarizer that writes the summaries. None: summaries are made by rules.
         clock: Seconds since 1970.
-        ttl: The policy of the session managers.
-        codec: Their codec.
-        memory_codec: Seals memories, as of ``UserMemoryStore(codec=...)``.
+        ttl: Time-to-live policy of the session managers.
+        codec: Codec of the session managers.
+        memory_codec: Codec of the memories. It must be the codec of ``UserMemoryStore``.
         pii: Treatment of personal data. Default ``PiiPolicy()``.
         timeout: Seconds to wait for the model. Default 30.
         keep_episodes: Whether the messages are stored for searches across sessions. Default True.
@@ -119,13 +125,14 @@ class SessionFinalizer:
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
-        """Finalize a conversation that was closed; return its summary, or None if there is nothing to summarize.
+        """Finalize a closed conversation, and return its summary.
 
-        Close the session manager first, or its unsaved messages are missed. The hot copy is dropped; a user who comes
-        back within the session's time finds the conversation in the durable tier, and it can be finalized again.
+        Returns None if there is nothing to summarize. Close the session manager first, otherwise its unsaved messages
+        are missed. The copy in the hot tier is removed. A user who returns before the session expires finds the
+        conversation in the durable tier. The conversation can then be finalized again.
 
         Raises:
-            ConflictError: Someone is using or finalizing it right now; the sweeper will do it.
+            ConflictError: Another process uses or finalizes the conversation now. A sweeper finalizes the conversation later.
             StoreUnavailableError: A store does not answer.
         """
         place = Place.of(scope.storage_session_id, "A", scope.agent_id)
@@ -171,10 +178,12 @@ class SessionFinalizer:
         return stored
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Start the grace period of a user who has just disconnected; it has the length of the time to live.
+        """Start the grace period of a disconnected user.
+
+        The grace period is as long as the time to live.
 
         Returns:
-            Whether there is a conversation in the hot tier; the sweeper finalizes it when the grace is over.
+            Whether the conversation is in the hot tier. A sweeper finalizes such a conversation after the grace period.
         """
         if self._tiers.hot is None:
             return False

@@ -1,4 +1,4 @@
-"""HistoryPlan: the conversation manager of an agent, from its settings."""
+"""Builds the conversation manager of an agent from settings."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 _SUMMARY_TOKENS = 500
 
 _TRIM_EVERY = 7
-"""So many turns apart a full history is trimmed: of six requests in seven the whole one before is the beginning."""
+"""Turns between two trims of a full history: six of seven requests begin with the whole previous request."""
 
 _RECALLED = 1_024
-"""Tokens that are reserved for quotes, but at most a quarter of the history's."""
+"""Tokens reserved for quotes, but at most a quarter of the history's tokens."""
 
 
 @dataclass(frozen=True)
 class HistoryPlan:
-    """Plan of an agent's history manager. Budgets that are not set follow the window of the agent's model.
+    """Settings of an agent's conversation manager.
+
+    Budgets that are not set are derived from the context window of the agent's model.
 
     Attributes:
-        settings: Settings of its history, its summaries and its recall.
-        schedule: Longest wait for its summaries; None: none.
+        settings: Settings of the process, including those of history, summaries and recall.
+        schedule: When summaries are written, and how long a model call waits for summaries. None: the default.
     """
 
     settings: MangaMemorySettings
     schedule: conversation.SummarySchedule | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` for a schedule that is none."""
+        """Raise ``ValueError`` if ``schedule`` is not a ``SummarySchedule``."""
         if self.schedule is not None:
             from strands_manga_memory import conversation  # with summaries alone
 
@@ -47,14 +49,20 @@ class HistoryPlan:
 
     @property
     def recall_tokens(self) -> int | None:
-        """Most tokens of quotes in a request; None: they follow the window of the agent's model."""
+        """Most tokens of quotes in a request.
+
+        None: the number is derived from the context window of the agent's model.
+        """
         asked = self.settings
         if asked.recall_tokens is not None or asked.max_tokens is None:
             return asked.recall_tokens
         return max(1, min(_RECALLED, asked.max_tokens // 4))
 
     def manager(self, *, session: TieredSessionManager | None, hot: HotStore) -> ConversationManager:
-        """Return a manager that reads the session's log, and shares drafts of summaries through the hot tier."""
+        """Return the conversation manager of an agent.
+
+        The conversation manager reads the session's log. Drafts of summaries are shared through the hot tier.
+        """
         from strands_manga_memory import conversation
 
         asked = self.settings
@@ -91,9 +99,8 @@ class HistoryPlan:
 
 
 def _end_of_log(session: TieredSessionManager) -> Callable[[int], list[Message]]:
-    """Return a function that reads the last messages of a session's log, if the history does not hold all of them."""
-
     def read(most: int) -> list[Message]:
+        # without evicted messages, the history itself has the end of the log
         if not session.stats()["left_messages"]:
             return []
         return [record["message"] for record in session.records(last=most)]

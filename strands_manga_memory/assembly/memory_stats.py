@@ -1,4 +1,4 @@
-"""MemoryStats: the figures that a MangaMemory reports about its process."""
+"""Statistics of the stores, sessions and operations of a process."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ if TYPE_CHECKING:
 
 
 class MemoryStats(TypedDict):
-    """Figures of a ``MangaMemory``.
+    """Statistics that ``MangaMemory.stats()`` returns.
 
     Attributes:
-        hot: ``up`` or ``down``.
-        hot_error: Why it is down: the cause of a refusal and its remedy, else the text of the error; else empty.
-        hot_failures: How often it did not answer, or refused.
-        durable: ``up`` or ``down``.
-        durable_error: As ``hot_error``.
-        durable_failures: As ``hot_failures``.
+        hot: State of the hot tier, ``up`` or ``down``.
+        hot_error: Cause of the hot tier's outage: reason and remedy of a refusal, or the text of the error; empty if ``up``.
+        hot_failures: Number of missing answers and refusals of the hot tier.
+        durable: State of the durable tier, ``up`` or ``down``.
+        durable_error: Cause of the durable tier's outage, like ``hot_error``.
+        durable_failures: Number of missing answers and refusals of the durable tier.
         backlog: Pieces of background work that wait or run.
-        sessions: Sessions that are open here.
+        sessions: Sessions that this ``MangaMemory`` has open.
         turns: User requests in these sessions.
-        messages: Messages in their logs.
+        messages: Messages in the logs of these sessions.
         unsaved_messages: Messages that no tier has confirmed.
-        tokens: Tokens of their agents' histories.
-        token_budget: Their budgets together.
-        compression: Tokens that trimming removed, as a share of these and the histories' present tokens; 0 without trimming.
-        state: Totals of the coordinators of live agents: ``agents``, active ``entities``, ``goals`` and ``archived_goals``,
-            ``executions``, ``tokens`` of stored layers, tool ``loops``, ``drifts`` and ``unreadable`` layers.
-        summaries: Totals of the managers that summarize: ``runs``, ``swapped``, ``failed``, ``waits``, ``tokens_spent``,
-            ``tokens_freed``, and how many are ``resting``.
-        missed_deadlines: Waits of this process for a tier that took as long as they may, or longer; 0 without telemetry.
-        operations: Figures of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
+        tokens: Tokens of the histories of these sessions' agents.
+        token_budget: Sum of the token budgets of these histories.
+        compression: Tokens that trimming removed, divided by the sum of removed and present tokens; 0 without trimming.
+        state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active ``entities``, ``goals`` and
+            ``archived_goals``, ``executions``, ``tokens`` of the stored state, tool ``loops``, ``drifts``, and ``unreadable``
+            parts of the state.
+        summaries: Totals of the conversation managers that summarize: ``runs``, ``swapped``, ``failed``, ``waits``,
+            ``tokens_spent``, ``tokens_freed``, and the number of managers that are ``resting`` (their breaker is open).
+        missed_deadlines: Number of this process's waits for a tier that reached the deadline; 0 without telemetry.
+        operations: Statistics of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
             ``summary``, ``recall``, ``handoff``, ``breaker.transition`` and others; empty without telemetry.
-        tools: State of each guarded tool.
+        tools: State of each guarded tool, keyed by tool name.
     """
 
     hot: str
@@ -73,7 +74,10 @@ def memory_stats(
     operations: dict[str, OperationStats],
     parts: Iterable[object],
 ) -> MemoryStats:
-    """Return figures of the tiers, the open sessions, the tools and the operations, without any I/O."""
+    """Return statistics of the tiers, the open sessions, the tools and the operations.
+
+    The function performs no I/O.
+    """
     from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
     from strands_manga_memory.state import StateCoordinator
 

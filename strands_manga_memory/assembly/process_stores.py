@@ -1,4 +1,7 @@
-"""Stores of a process: the memory table, stores that report to telemetry, and the outbox of extracted preferences."""
+"""Opens the stores of a process.
+
+The module also wraps the stores for telemetry, and opens the outbox of extracted preferences.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ def open_stores(
     durable: str | Table | None,
     memories: str | Table | bool | None,  # noqa: FBT001 - as MangaMemory takes it
 ) -> dict[str, Any]:
-    """Return the stores ``hot``, ``durable`` and ``memories`` for arguments of ``MangaMemory``.
+    """Open the stores that the arguments of ``MangaMemory`` name, and return the stores, keyed by argument.
 
     Raises:
-        ValueError: An argument is neither a store nor its URL; or ``memories`` is True, and ``durable`` is no URL.
+        ValueError: An argument is neither a store nor a URL. Or ``memories`` is True, but ``durable`` is not a URL.
     """
     hot, durable = hot or _DEFAULTS.hot_url, durable or _DEFAULTS.durable_url
     if memories is True:
@@ -42,7 +45,10 @@ def open_stores(
 
 
 def store_names(stores: Mapping[str, Any], hot: object, durable: object, memories: object) -> dict[str, str]:
-    """Return names of the stores for a ``repr``: the URL that was given, or the class of the store."""
+    """Return the names of the stores for ``repr``.
+
+    A name is the URL of the store or, without a URL, the class of the store.
+    """
     given = {"hot": hot or _DEFAULTS.hot_url, "durable": durable or _DEFAULTS.durable_url, "memories": memories}
     return {
         tier: without_password(url) if isinstance(url := given[tier], str) else type(store).__name__
@@ -52,7 +58,7 @@ def store_names(stores: Mapping[str, Any], hot: object, durable: object, memorie
 
 
 def observe_stores(hot: HotStore, durable: Table, memories: Table | None) -> dict[str, Any]:
-    """Return the stores, each of which reports its operations to telemetry."""
+    """Return the stores, wrapped so that telemetry records their operations."""
     users = None if memories is None else observed_table(memories, tier="memories")
     return {"hot": observed_hot_store(hot), "durable": observed_table(durable), "memories": users}
 
@@ -66,7 +72,10 @@ def open_outbox(
     codec: Codec | None,
     **clock: Callable[[], float],
 ) -> memory.PreferenceOutbox:
-    """Return the outbox of a memory table; by default it writes preferences into the table itself."""
+    """Return the outbox for extracted preferences.
+
+    The outbox sends the preferences to ``sink``. Without ``sink``, the preferences are written to the memory table.
+    """
     from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 
     return memory.PreferenceOutbox(
@@ -80,6 +89,9 @@ def open_outbox(
 
 
 def drain_outbox(hot: HotStore, memories: Table) -> None:
-    """Write pending preferences: into the hot cache first, then to the sink."""
+    """Write pending preferences to their destination.
+
+    The preferences are written to the cache in the hot tier first, then to the destination.
+    """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     shared_writer(None, memories).drain(_DRAIN_SECONDS)

@@ -1,4 +1,7 @@
-"""Provenance: origins of the texts about a user in an agent's last request, and the retraction of such a text."""
+"""Lists the texts about a user in an agent's last request, and removes such texts.
+
+Each text is listed with its origin, such as a message or a stored memory.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A text about the user or the task in a request, and its origin.
+    """A text about the user or the task in a request, with the origin of the text.
 
     Attributes:
-        kind: Its kind.
+        kind: Type of the text, such as ``preference``.
         text: The stored text.
-        scope: The conversation in whose request it stood.
-        session_id: Session that it came from; None if it is unknown.
-        message_id: ``tracking_id`` of the source message; None if no single message did.
-        memory_id: Id of the stored memory; None if it is not stored.
+        scope: Conversation whose request contained the text.
+        session_id: Session that the text came from; None if it is unknown.
+        message_id: ``tracking_id`` of the source message; None if there is no single source message.
+        memory_id: Id of the stored memory; None if the text is not a stored memory.
         at: Time of the source message, in seconds since 1970; None if it is unknown.
     """
 
@@ -46,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True)
 class RetractionReport:
-    """Counts of a retraction.
+    """Numbers of memories and agents that a retraction changed.
 
     Attributes:
         memories: Stored memories that were deleted or changed.
@@ -58,7 +61,10 @@ class RetractionReport:
 
 
 def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
-    """Return the sources of the last request of an agent; see ``MangaMemory.explain``."""
+    """Return the sources of the texts in an agent's last request.
+
+    ``MangaMemory.explain`` describes the sources.
+    """
     from strands_manga_memory import conversation, state
 
     user = next((part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent), None)
@@ -121,7 +127,10 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
 
 
 def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope) -> Iterator[Source]:
-    """Yield the messages that a search for the question quotes again."""
+    """Yield the messages that the request quoted.
+
+    The messages are found by searching again for the user's question.
+    """
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
@@ -136,7 +145,10 @@ def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, 
 
 
 def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memory.UserMemoryStore | None) -> RetractionReport:
-    """Remove a source from the memory table, the hot tier and the live agents; see ``MangaMemory.retract``."""
+    """Remove a source from the memory table, the hot tier and the live agents.
+
+    ``MangaMemory.retract`` describes the removal.
+    """
     memories = 0 if store is None else _retract_stored(store, source)
     agents = set[int]()
     for part, scope in list(parts.items()):
@@ -147,7 +159,6 @@ def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memor
 
 
 def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
-    """Return how many memories were deleted or changed."""
     if source.message_id is None:
         return 0 if source.memory_id is None else int(store.forget(source.memory_id))
     count = store.retract(source.message_id, session_id=source.session_id)
@@ -157,7 +168,10 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
 
 
 def _retract_live(part: Any, source: Source) -> Agent | None:
-    """Remove a source from a part of a live agent; return the agent if the part showed texts of its user."""
+    """Remove a source from a plugin of a live agent.
+
+    Returns the agent if the plugin shows the user's texts or the task state.
+    """
     from strands_manga_memory import conversation, state
 
     message_id = source.message_id

@@ -1,4 +1,7 @@
-"""MangaMemorySettings: everything a process can set, from keywords or from ``MANGA_MEMORY_*`` variables."""
+"""All settings of a process.
+
+The settings are given as keyword arguments or as ``MANGA_MEMORY_*`` environment variables.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,17 @@ from strands_manga_memory.stores.urls import NO_USERS, split_url, without_passwo
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of a setting's number."""
+    """Unit of a numeric setting."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Words:
-    """Kinds of settings other than number, text and choice."""
+    """Description of the values that a setting accepts.
+
+    Settings that are numbers, booleans, URLs or choices need no description.
+    """
 
     takes: str
 
@@ -46,7 +52,10 @@ _MOST_DAYS = 36_500.0
 
 
 def _pairs(names: Collection[str], taken: Callable[[Any], Any], words: str) -> Callable[[object], Mapping[str, Any] | None]:
-    """Return a validator that reads ``name=value,name=value`` or a mapping, and refuses other values with ``words``."""
+    """Return a validator for a mapping.
+
+    The validator also reads the text ``name=value,name=value``. It refuses other values with the message ``words``.
+    """
 
     def read(given: object) -> Mapping[str, Any] | None:
         if given is None:
@@ -90,10 +99,10 @@ RetentionDays = Annotated[Mapping[str, float], BeforeValidator(_pairs(_KEPT, _da
 logger = logging.getLogger(__name__)
 
 PREFIX = "MANGA_MEMORY_"
-"""Beginning of the names of the variables."""
+"""Prefix of the names of the environment variables."""
 
 History = Literal["importance", "summarize", "compact"]
-"""How an agent's history is kept small."""
+"""Method that limits an agent's history."""
 
 
 _HOT_SCHEMES = (
@@ -113,10 +122,13 @@ _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0":
 
 
 class SettingsError(ValueError):
-    """Settings that are not allowed, by the name under which each was given.
+    """Error for settings that are not allowed.
+
+    The message names the argument or environment variable of each setting.
 
     Args:
-        problems: Name and problem of each setting: a phrase that follows the name, or a sentence that quotes it.
+        problems: Name and problem of each setting. The problem is a phrase that follows the name in the message, or a sentence
+            that already contains the name.
     """
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
@@ -125,7 +137,10 @@ class SettingsError(ValueError):
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown setting, with the closest known name."""
+    """Return the error text for an unknown setting.
+
+    The text suggests the closest known name.
+    """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
@@ -133,13 +148,14 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 
 
 class MangaMemorySettings(BaseModel):
-    """The settings of a process; ``MangaMemory.from_settings`` and ``MangaMemory.from_env`` take them.
+    """Settings of a process, for ``MangaMemory.from_settings`` and ``MangaMemory.from_env``.
 
-    Each is also a variable: its name in capitals behind ``MANGA_MEMORY_``, such as ``MANGA_MEMORY_FLUSH_EVERY=10``. Truth is
-    ``true`` or ``false``. An empty variable counts as unset.
+    Each setting is also an environment variable, such as ``MANGA_MEMORY_FLUSH_EVERY=10``. The variable's name is
+    ``MANGA_MEMORY_`` and the setting's name in capitals. Booleans are written ``true`` or ``false``. An empty variable
+    counts as unset.
 
     Raises:
-        ValueError: A value is not allowed. The message names it and the allowed values.
+        ValueError: A value is not allowed. The message names the setting and the allowed values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -233,17 +249,22 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError([_problem(each) for each in error.errors()]) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield the arguments of the ``repr``, with URLs without their passwords."""
+        """Yield the names and values for ``repr``.
+
+        URLs are shown without passwords.
+        """
         for name, value in super().__repr_args__():
             yield name, without_password(value) if isinstance(value, str) else value
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **values: Any) -> MangaMemorySettings:
-        """Return the settings of the variables; ``values`` take precedence.
+        """Return the settings from environment variables.
+
+        A setting in ``values`` replaces the setting of the variable.
 
         Args:
-            environ: The variables. Default those of the process.
-            values: Settings by name.
+            environ: The environment variables. Default: those of the process.
+            values: Settings, keyed by name.
 
         Raises:
             ValueError: A value is not allowed. The message names its variable and the allowed values.
@@ -264,24 +285,28 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError(problems) from None
 
     def over(self, **asked: Any) -> MangaMemorySettings:
-        """Return these settings with the given ones in their place, except those that are None.
+        """Return a copy of these settings with some values replaced.
+
+        The values in ``asked`` replace the existing values. None replaces nothing.
 
         Raises:
-            ValueError: One is not allowed. The message names it and the allowed values.
+            ValueError: A value is not allowed. The message names the setting and the allowed values.
         """
         given = {name: value for name, value in asked.items() if value is not None}
         return MangaMemorySettings(**{**{name: getattr(self, name) for name in self.model_fields_set}, **given})
 
     def pii_policy(self, codec: Codec | None) -> PiiPolicy:
-        """Return the treatment of personal data; encryption uses the codec's cipher.
+        """Return the policy for personal data in memories.
+
+        Encryption uses the cipher of the codec.
 
         Raises:
-            ValueError: Something is to be encrypted, and there is no cipher.
+            ValueError: A setting demands encryption, and there is no cipher.
         """
         return PiiPolicy(actions=self.pii_actions, cipher=None if codec is None else codec.cipher)
 
     def retention(self) -> Mapping[MemoryType, Retention]:
-        """Return how long each type of memory is kept."""
+        """Return the retention of memories, keyed by type of memory."""
         days = self.retention_days or {}
         return {
             **RETENTION,
@@ -289,7 +314,7 @@ class MangaMemorySettings(BaseModel):
         }
 
     def ttl_policy(self) -> TtlPolicy:
-        """Return the policy from the settings of the time to live."""
+        """Return the time-to-live policy from the settings."""
         return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
 
     def open_arguments(self) -> dict[str, Any]:
@@ -307,12 +332,15 @@ class MangaMemorySettings(BaseModel):
 
 
 def variable(name: str) -> str:
-    """Return the name of a setting's variable."""
+    """Return the name of a setting's environment variable."""
     return PREFIX + name.upper()
 
 
 def rows() -> list[tuple[str, str, str, str, str]]:
-    """Return the name, variable, default, kind and meaning of each setting."""
+    """Return a table of all settings.
+
+    A row contains the name, environment variable, default, accepted values and meaning of a setting.
+    """
     return [
         (
             name,
@@ -332,13 +360,13 @@ def _written(value: Any) -> str:
 
 
 def markdown() -> str:
-    """Return the table of all settings, as the guide has it."""
+    """Return the table of all settings for the guide, as Markdown."""
     head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
     return head + "".join(f"| `{var}` | `{default}` | {what} | {why} |\n" for _, var, default, what, why in rows())
 
 
 def takes(name: str) -> str:
-    """Return the kind of a setting's value, in words."""
+    """Return a description of the values that a setting accepts."""
     field = MangaMemorySettings.model_fields[name]
     kinds = [kind for kind in _members(field.annotation) if kind is not type(None)]
     if get_origin(kinds[0]) is Literal:
@@ -368,7 +396,6 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _problem(error: Any) -> tuple[str, str]:
-    """Return the name of a setting and the reason why its value is refused."""
     name = str(error["loc"][0])
     if name not in MangaMemorySettings.model_fields:
         return name, unknown_setting(name, MangaMemorySettings.model_fields)

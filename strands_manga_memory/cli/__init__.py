@@ -1,10 +1,15 @@
-"""Command line, ``strands-manga-memory``: inspect a deployment, run its maintenance, estimate its cost.
+"""Command line that inspects and maintains a deployment and estimates its cost.
 
-``strands-manga-memory --help`` lists the commands, ``strands-manga-memory --install-completion`` installs shell
-completion. Stores are set by the ``MANGA_MEMORY_*`` variables or by options. ``--json`` prints one JSON value on
-standard output; progress and messages go to standard error. It needs the extra ``cli``.
+The command is ``strands-manga-memory`` and needs the extra ``cli``. ``strands-manga-memory --help`` lists the subcommands.
+``strands-manga-memory --install-completion`` installs shell completion. The ``MANGA_MEMORY_*`` variables or options set the
+stores. With ``--json``, a command prints one JSON value on standard output. Progress and messages go to standard error.
 
-Exit status: 0 success; 1 a problem was found or an operation failed; 2 invalid command line; 3 a store is unavailable.
+The exit status is one of these:
+
+- 0: The command succeeded.
+- 1: The command found a problem, or an operation failed.
+- 2: The command line is invalid.
+- 3: A store is unavailable.
 """
 
 from __future__ import annotations

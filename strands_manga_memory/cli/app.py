@@ -1,4 +1,7 @@
-"""Typer application: the list of commands, whose modules are imported when they run, and the exit statuses of errors."""
+"""Typer application that lists and runs the commands.
+
+The module of a command is imported only when the command runs. ``run`` converts errors to exit statuses.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ COMMANDS: dict[str, str] = {
     "bench": "Measure the layer's time per turn on these stores.",
     "settings": "Show every setting, its value and its source.",
 }
-"""Commands by name with their short help, which fits a terminal of 80 columns."""
+"""Short help texts of the commands, keyed by command name."""
 
 _MODULES = {
     **dict.fromkeys(("doctor", "sweep", "bench"), "maintenance"),
@@ -41,18 +44,21 @@ _MODULES = {
     **dict.fromkeys(("init-table", "permissions", "settings"), "setup"),
     **dict.fromkeys(("export", "import", "forget-user"), "user_data"),
 }
-"""Modules of commands that share one; other modules have the name of their command."""
+"""Module names of commands, keyed by command name.
+
+A command that is not in this mapping has a module with the name of the command.
+"""
 
 
 def command(name: str) -> Callable[..., Any]:
-    """Import and return the function of a command."""
+    """Import the module of a command and return the function of the command."""
     function = "import_" if name == "import" else name.replace("-", "_")
     module = importlib.import_module(f"strands_manga_memory.cli.commands.{_MODULES.get(name, function)}")
     return cast("Callable[..., Any]", getattr(module, function))
 
 
 def _exit(status: int | None, **options: object) -> None:
-    """Exit with a command's return value."""
+    """Exit with the return value of a command as exit status."""
     raise typer.Exit(status or 0)
 
 
@@ -71,7 +77,10 @@ def _options(
 
 
 def _not_loaded() -> None:
-    """Placeholder for a command in the list of commands. The real module imports Strands, which is slow."""
+    """Do nothing, as a placeholder for commands that do not run.
+
+    The modules of the commands import Strands, which is slow.
+    """
 
 
 def _app(named: str | None) -> typer.Typer:
@@ -93,7 +102,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status.
 
     Args:
-        arguments: Arguments without the program's name. Default: those of the process.
+        arguments: Arguments without the name of the program. Default: the arguments of the process.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     completed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""

@@ -1,4 +1,7 @@
-"""Options that several commands share, and functions that open the stores they name."""
+"""Options that several commands share, and functions that open stores.
+
+The options name the stores.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +47,26 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")
 
 
 def settings_of(*, hot: str | None = None, durable: str | None = None, users: str | None = None) -> MangaMemorySettings:
-    """Return the settings of the environment variables, overridden by the options."""
+    """Return the settings from environment variables and command options.
+
+    An option overrides the environment variable.
+    """
     given: dict[str, Any] = {"hot_url": hot, "durable_url": durable, "users_url": users}
     return MangaMemorySettings.from_env(**{name: value for name, value in given.items() if value is not None})
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
-    """Return a note that no hot tier is set although the durable tier is a service, or an empty list."""
+    """Return a list with a note if no hot tier is set.
+
+    The result is empty if the hot tier is set. The result is also empty if the durable tier is SQLite.
+    """
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []
     return ["hot tier: not set (MANGA_MEMORY_HOT_URL or --hot); set memory:// if the deployment has none"]
 
 
 def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemory:
-    """Open the stores without creating tables."""
+    """Open the stores of the settings without creating tables."""
     kept: dict[str, Any] = {} if codec is None else {"codec": codec_of(codec)}
     return MangaMemory.from_settings(settings, create_tables=False, **kept)
 
@@ -66,18 +75,20 @@ def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemo
 def open_session(
     session: str, user: str | None, tenant: str | None, agent: str | None, *, codec: str | None, **urls: str | None
 ) -> Iterator[tuple[TieredSessionManager, str]]:
-    """Open the session manager of a session, and find out the agent; close the stores afterwards.
+    """Open the stores of a session and yield its session manager and agent id.
+
+    The stores are closed when the ``with`` block ends.
 
     Args:
         session: Session id.
-        user: User of the session; None for one without a user.
+        user: User of the session; None for a session without a user.
         tenant: Tenant of the user.
         agent: Agent id; None for the only agent of the session.
-        codec: Name of the application's codec.
-        urls: The options ``hot`` and ``durable``.
+        codec: Name of the application's codec, as ``module:name``; None if the application has no codec.
+        urls: URLs of the stores, as ``hot`` and ``durable``.
 
     Raises:
-        BadParameter: The session has several agents, and none is named.
+        BadParameter: The session has several agents, and ``agent`` is None.
         ValueError: The session has no such agent.
     """
     memory = opened(settings_of(**urls), codec)
@@ -96,7 +107,9 @@ def open_session(
 
 
 def loaded(name: str) -> Any:
-    """Return the object that ``module:name`` names. A function is called, and its result returned.
+    """Import an object by a name in the format ``module:name``.
+
+    If the object is a function or class, the result of a call without arguments is returned.
 
     Raises:
         BadParameter: The module or the name does not exist.
@@ -110,7 +123,13 @@ def loaded(name: str) -> Any:
 
 
 def codec_of(name: str | None) -> Codec | None:
-    """Return the codec that ``module:name`` names, or None without a name; raise ``BadParameter`` if it is not a codec."""
+    """Import a codec by a name in the format ``module:name``.
+
+    Returns None if the name is None.
+
+    Raises:
+        BadParameter: The module or the name does not exist, or the object is not a codec.
+    """
     if name is None:
         return None
     codec = loaded(name)

@@ -1,4 +1,4 @@
-"""Output of commands, for people and for programs, and their exit statuses."""
+"""Prints the output of commands as text or JSON, and defines exit statuses."""
 
 from __future__ import annotations
 
@@ -19,29 +19,44 @@ from rich.table import Table
 from rich.text import Text
 
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
-"""Exit statuses: a problem was found or an operation failed; the command line is invalid; a store is unavailable."""
+"""Exit statuses of commands.
+
+``FAILED``: The command found a problem, or an operation failed. ``USAGE``: The command line is invalid. ``UNAVAILABLE``: A
+store is unavailable.
+"""
 
 _WHOLE, _WORD = 24, 36
-"""Cells up to the first width are not folded, and words up to the second are not broken, if the terminal is wide
-enough.
+"""Widths of cells in a terminal that is wide enough.
+
+A cell of up to ``_WHOLE`` columns is not folded. A word of up to ``_WORD`` columns is not broken.
 """
 
 messages = Console(stderr=True, highlight=False)
-"""Console on standard error, for progress and messages."""
+"""Console that writes progress and messages to standard error."""
 
 
 def console() -> Console:
-    """Return a console on standard output, with the current width of the terminal."""
+    """Return a console that writes to standard output.
+
+    The console has the current width of the terminal.
+    """
     return Console(highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on one line."""
+    """Print a value as JSON on one line."""
     print(json.dumps(value, ensure_ascii=False, default=str), flush=True)  # noqa: T201
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
-    """Print a table. The columns ``right`` are aligned right. Only long cells are folded, and only long words broken."""
+    """Print a table that fits the width of the terminal.
+
+    Args:
+        title: Title above the table.
+        headings: Headings of the columns.
+        rows: Cells of each row.
+        right: Indexes of the columns that are aligned right.
+    """
     table = Table(title=title, title_justify="left", expand=False)
     cells = [list(map(str, row)) for row in rows]
     out = console()
@@ -54,7 +69,10 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
 
 
 def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Return column widths that fit into ``room``. The widest columns shrink first."""
+    """Return column widths for a table that fits into ``room`` terminal columns.
+
+    The widest columns shrink first.
+    """
     columns = [[row[number] for row in rows] for number in range(len(headings))]
     widths = [max(map(cell_len, (heading, *cells))) for heading, cells in zip(headings, columns, strict=True)]
     least = [_least_width(heading, cells) for heading, cells in zip(headings, columns, strict=True)]
@@ -66,7 +84,7 @@ def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -
 
 
 def _least_width(heading: str, cells: Sequence[str]) -> int:
-    """Return the width below which a column is hard to read."""
+    """Return the smallest width at which a column is easy to read."""
     longest = max(map(cell_len, cells), default=0)
     if longest > _WHOLE:
         longest = min(_WORD, max(cell_len(word) for cell in cells for word in cell.split()))
@@ -74,7 +92,10 @@ def _least_width(heading: str, cells: Sequence[str]) -> int:
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines of labels and a text. A long text continues below its own beginning."""
+    """Print lines that consist of labels and a text.
+
+    A long text is wrapped. The further lines of the text are indented to the start of the text.
+    """
     out = console()
     texts = [[Text(part) if isinstance(part, str) else part.copy() for part in line] for line in lines]
     widths = [max(text.cell_len for text in column) + 1 for column in list(zip(*texts, strict=True))[:-1]]
@@ -90,13 +111,16 @@ def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
 
 
 def print_error(error: str) -> None:
-    """Print an error on standard error, wrapped between words on a terminal."""
+    """Print an error on standard error."""
     messages.print(f"error: {error}", markup=False, soft_wrap=not messages.is_terminal)
 
 
 @contextmanager
 def progress(label: str) -> Iterator[Progress]:
-    """Show a spinner and a counter on standard error. ``advance`` increments the counter."""
+    """Show a spinner and a counter on standard error.
+
+    Call ``advance`` to increment the counter.
+    """
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
     with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as shown:
         shown.add_task(label, total=None)
@@ -109,7 +133,9 @@ def advance(shown: Progress) -> None:
 
 
 def write_private_file(path: Path, data: bytes) -> None:
-    """Write personal data to a file that only its owner can read. An existing file loses other permissions.
+    """Write data to a file that only the owner of the file can read.
+
+    The permissions of an existing file are restricted.
 
     Raises:
         OSError: The file cannot be written, or belongs to another user.
@@ -123,14 +149,21 @@ def write_private_file(path: Path, data: bytes) -> None:
 
 
 def print_unchecked(not_looked_at: Sequence[str]) -> bool:
-    """Print the stores that were not checked; return whether there are any."""
+    """Print the names of stores that were not checked.
+
+    Returns whether there are such stores.
+    """
     for place in not_looked_at:
         messages.print(f"not checked: {place}", markup=False)
     return bool(not_looked_at)
 
 
 def confirmed(question: str, *, yes: bool) -> None:
-    """Ask for confirmation, unless ``yes``.
+    """Ask the user for confirmation.
+
+    Args:
+        question: Question that the user confirms.
+        yes: Whether to skip the question.
 
     Raises:
         Abort: The answer was no, or there is no terminal.

@@ -1,4 +1,7 @@
-"""Conversation managers, budgets, scoring, token counting, summaries, compaction and recall."""
+"""Conversation managers, and the parts from which they are built.
+
+The parts are budgets, scorers of importance, token counters, summaries, compaction and recall.
+"""
 
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,

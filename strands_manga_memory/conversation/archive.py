@@ -1,4 +1,7 @@
-"""Messages of a conversation that recall can find: the archived form, retrievers by words and by vectors, and the indexer."""
+"""Archive of a conversation, in which recall searches for earlier messages.
+
+The archive is searched by words, by vectors, or by both. An indexer adds the messages of the conversation to the archive.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,18 @@ from strands_manga_memory.messages.json_text import describe_json, find_json
 logger = logging.getLogger(__name__)
 
 Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
-"""Returns the messages of a conversation, oldest first, as messages or as records with ``message`` and ``at``."""
+"""Function that returns the messages of a conversation, oldest first.
+
+It returns either plain messages or records. A record has the fields ``message`` and ``at``, the time of the message."""
 
 _SMALL_TALK_CHARACTERS = 120
-"""A longer text is not small talk."""
+"""Most characters of a text that counts as small talk."""
 
 _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
 _EMBEDDED_AT_ONCE = 64
 _OTHER_WEIGHT = 0.25
-"""Weight of the scores of another retriever, with those of BM25."""
+"""Weight of the scores of a second retriever. The scores of BM25 have weight 1."""
 
 
 # --- Messages and hits --------------------------------------------------------------------------------------------------------
@@ -44,13 +49,13 @@ _OTHER_WEIGHT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """A message as the archive keeps it.
+    """A message in the archive.
 
     Attributes:
-        id: Its tracking id.
+        id: Tracking id of the message.
         speaker: ``"user"``, ``"assistant"`` or ``"tool"``.
-        text: Its text; of a tool result the values in words.
-        at: Time of the message, in seconds since the epoch; None if that is not known.
+        text: Text of the message. For a tool result, the values of the result in words.
+        at: Time of the message, in seconds since the epoch. None if the time is unknown.
     """
 
     id: str
@@ -60,7 +65,10 @@ class ArchivedMessage:
 
     @property
     def searched(self) -> str:
-        """Text to search: of a tool result the values alone, as names of fields are in every result."""
+        """Text of the message for a search index.
+
+        The field names of a tool result are left out, because all results of a tool have the same field names.
+        """
         return without_field_names(self.text) if self.speaker == "tool" else self.text
 
 
@@ -69,10 +77,11 @@ class RecallHit:
     """A message that a retriever found.
 
     Attributes:
-        number: Its number in the order of speech, from 1.
+        number: Position of the message in the conversation, counted from 1.
         message: The message.
-        score: How well it fits the question; the best hit of a search has 1.
-        by_words: Whether it was found by its words alone. Then it must share a content word with the question.
+        score: Score of the match between message and question. The best hit of a search has the score 1.
+        by_words: Whether the retriever compares words and not meanings. If so, recall only uses messages that share a content
+            word with the question.
     """
 
     number: int
@@ -82,34 +91,39 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Finds messages. Called from several threads, one at a time; never on an event loop."""
+    """Finds messages of a conversation that fit a question.
+
+    The methods are called from several threads, but never two at the same time. They are never called on an event loop.
+    """
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages in the order of speech; a message with a known id replaces the earlier one."""
+        """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that fit best, the best first, with scores above 0."""
+        """Return up to ``limit`` messages that fit the question, the best first. All scores are above 0."""
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return the two messages before and the two after a message, by number."""
+        """Return up to two messages on each side of message ``number``, keyed by number."""
 
     def forget(self, id_: str) -> None:
         """Remove a message."""
 
     def clear(self) -> None:
-        """Remove everything."""
+        """Remove all messages."""
 
 
 # --- Retrievers ---------------------------------------------------------------------------------------------------------------
 
 
 class MessageIndex:
-    """The last messages of a conversation, numbered in their order from 1, and an index of them. Thread-safe.
+    """Index of the latest messages of a conversation.
+
+    The messages are numbered from 1 in the order of the conversation. The index is thread-safe.
 
     Args:
-        most: Most messages to keep; the oldest go first.
-        index: Makes an empty index.
-        by_words: Whether the index finds texts by their words.
+        most: Largest number of messages to keep. The oldest messages are removed first.
+        index: Function that creates an empty index of texts.
+        by_words: Whether the index compares the words of texts and not vectors.
 
     Raises:
         ValueError: ``most`` is not a positive whole number.
@@ -126,7 +140,7 @@ class MessageIndex:
         return len(self._messages)
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages in the order of speech; a message with a known id replaces the earlier one."""
+        """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
         with self._lock:
             changed: dict[int, ArchivedMessage] = {}
             for message in list(messages):  # all of them or, if they cannot be read, none
@@ -145,18 +159,18 @@ class MessageIndex:
             self._index.put((number, message.searched, "") for number, message in changed.items())
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that fit the question, the best first; the score of the best is 1."""
+        """Return up to ``limit`` messages that fit the question, the best first. The best message has the score 1."""
         with self._lock:
             found = self._index.search(question, limit=limit)
             return [RecallHit(number, self._messages[number], score, self._by_words) for number, score in found.items()]
 
     def number_of(self, id_: str) -> int | None:
-        """Return the number of a message in the order of speech; None if the message is not known."""
+        """Return the number of a message in the conversation, counted from 1. Return None if the index lacks the message."""
         with self._lock:
             return self._numbers.get(id_)
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return the two messages before and the two after a message, by number."""
+        """Return up to two messages on each side of message ``number``, keyed by number."""
         near = (number - 2, number - 1, number + 1, number + 2)
         with self._lock:
             return {at: self._messages[at] for at in near if at in self._messages}
@@ -170,7 +184,7 @@ class MessageIndex:
                 self._index.remove([number])
 
     def clear(self) -> None:
-        """Remove everything."""
+        """Remove all messages."""
         with self._lock:
             self._numbers: dict[str, int] = {}
             self._messages: dict[int, ArchivedMessage] = {}
@@ -179,13 +193,14 @@ class MessageIndex:
 
 
 class Bm25Retriever(MessageIndex):
-    """BM25 over single messages, English and Japanese, in memory. Thread-safe.
+    """Searches English and Japanese messages in memory with the BM25 ranking.
 
-    A message that shares a term with the question is found. Common words of a question are not searched if its rarer words
-    find enough, so that a search takes milliseconds.
+    A search finds messages that share a term with the question. Common words of the question are skipped if the rarer words
+    find enough messages, so that a search takes milliseconds. The retriever is thread-safe.
 
     Args:
-        most: Most messages to keep; the oldest go first. A message takes some 700 bytes in addition to its text.
+        most: Largest number of messages to keep. The oldest messages are removed first. A message takes some 700 bytes in
+            addition to its text.
 
     Raises:
         ValueError: ``most`` is not a positive whole number.
@@ -198,25 +213,26 @@ class Bm25Retriever(MessageIndex):
 
     @property
     def index_bytes(self) -> int:
-        """The size of the inverted index, without the messages."""
+        """Size of the search index in bytes, without the messages."""
         with self._lock:
             return self._index.size
 
 
 class DenseRetriever(MessageIndex):
-    """Compares a question with every message by vectors, in memory. Thread-safe.
+    """Searches messages in memory by the similarity of their vectors to the vector of the question.
 
-    A message is embedded at the first search after it was added. The messages that are more similar to the question than the
-    average are found. A search over 1,000 messages with vectors of 384 numbers takes about 15 ms; for more than some thousands
-    put a vector database behind the ``Retriever`` protocol.
+    A message is embedded at the first search after the message was added. A search finds the messages whose similarity to the
+    question is above average. A search among 1,000 messages with vectors of 384 numbers takes about 15 ms. For more than a few
+    thousand messages, implement the ``Retriever`` protocol with a vector database. The retriever is thread-safe.
 
     Args:
-        embed: From texts to vectors of one length; may block, because it is never called on the event loop.
-        most: Most messages to keep; the oldest go first.
+        embed: Function that turns a list of texts into vectors of the same length. The function may block, because it is never
+            called on the event loop.
+        most: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
-        ValueError: ``embed`` is not a function, or ``most`` is not a positive whole number. From ``search``: ``embed`` did not
-            return one vector of one length for each text.
+        ValueError: ``embed`` is not a function, or ``most`` is not a positive whole number. The method ``search`` raises this
+            error if ``embed`` does not return one vector for each text, or vectors of different lengths.
     """
 
     def __init__(self, embed: Embed, *, most: int = 5_000) -> None:
@@ -225,7 +241,7 @@ class DenseRetriever(MessageIndex):
 
 
 class _VectorIndex:
-    """Texts by number, and the vectors of those that a search has compared."""
+    """Index of the vectors of texts. A text is embedded at the first search after the text was added."""
 
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
@@ -233,20 +249,22 @@ class _VectorIndex:
         self._missing: dict[int, str] = {}
 
     def put(self, texts: Iterable[tuple[int, str, str]]) -> None:
-        """Add or replace texts; a blank text is never found."""
+        """Add or replace texts. Searches never find a blank text."""
         for number, text, _ in texts:
             self.remove([number])
             if text.strip():
                 self._missing[number] = text
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove texts."""
         for number in numbers:
             self._vectors.pop(number, None)
             self._missing.pop(number, None)
 
     def search(self, query: str, *, limit: int | None = None) -> dict[int, float]:
-        """Return the texts that are more similar to a query than the average, the best first; the score of the best is 1."""
+        """Return the scores of the texts that are similar to a query, keyed by the number of the text.
+
+        Only texts whose similarity is above average are returned. The best text comes first and has the score 1.
+        """
         while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
             vectors = embed_texts(self._embed, list(part.values()))
             self._vectors.update(zip(part, vectors, strict=True))
@@ -264,20 +282,23 @@ class _VectorIndex:
 
 
 class FusedRetriever(Bm25Retriever):
-    """BM25 and another retriever; the score of a message is that of BM25 plus a quarter of the other's."""
+    """Searches messages with BM25 and with a second retriever.
+
+    The score of a message is the BM25 score plus a quarter of the score from the second retriever.
+    """
 
     def __init__(self, other: Retriever) -> None:
         self._other = other
         super().__init__()
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages in the order of speech; a message with a known id replaces the earlier one."""
+        """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
         added = list(messages)
         super().add(added)
         self._other.add(added)
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that either retriever finds, the best first."""
+        """Return up to ``limit`` messages that at least one of the two retrievers finds, the best first."""
         found = {hit.number: hit for hit in super().search(question, limit)}
         for hit in self._other.search(question, limit):
             number = self.number_of(hit.message.id)
@@ -301,24 +322,25 @@ class FusedRetriever(Bm25Retriever):
 
 
 class TimedMessage(NamedTuple):
-    """A message, and its time in seconds since the epoch; 0 if the time is unknown."""
+    """A message with the time of the message in seconds since the epoch. The time is 0 if it is unknown."""
 
     message: Message
     at: float
 
 
 class ArchiveIndexer:
-    """Keeps a retriever's index up to date with a conversation, under any conversation manager.
+    """Adds the messages of a conversation to the index of a retriever.
 
-    A message is indexed after its turn, since a guardrail may redact it until then. A message that changes in the history is
-    indexed again. A history without any known message is another conversation, or the session was deleted: then the index is
-    emptied, so that nobody reads the words of another user.
+    The indexer works with any conversation manager. A message is indexed after its turn has ended, because a guardrail may
+    redact the message until then. A message that changes in the history is indexed again. The index is emptied if the history
+    contains none of the indexed messages: the history then belongs to another conversation, or the session was deleted. So
+    nobody reads the messages of another user.
 
     Args:
-        retriever: The index.
-        source: Returns the messages of before this process. It is read once, in up to three turns if it fails, and again after
-            the index was emptied.
-        on_add: Called with messages before they are indexed.
+        retriever: Retriever whose index is updated.
+        source: Function that returns the messages from before the start of this process. It is called once. If the call fails,
+            it is repeated in the next two turns. The function is called again after the index was emptied.
+        on_add: Function that is called with messages before they are indexed.
     """
 
     def __init__(
@@ -335,15 +357,23 @@ class ArchiveIndexer:
         self._forgotten: set[str] = set()
 
     def note(self, message: Message, at: float) -> None:
-        """Add a message of the current turn; a restored message has the time 0."""
+        """Queue a message for the index. The message is indexed after its turn has ended.
+
+        Args:
+            message: The message.
+            at: Time of the message, in seconds since the epoch. 0 for a restored message.
+        """
         self._pending.append(TimedMessage(message, at))
 
     def begin_turn(self) -> None:
-        """Mark the messages added so far as final: only later messages may still be redacted."""
+        """Mark the messages that were added so far as final. Only later messages can still be redacted."""
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
-        """Index the final messages and the changes of the history. Not for the event loop."""
+        """Index final messages, and new or changed messages of the history.
+
+        This method blocks, so do not call it on the event loop.
+        """
         with self._lock:
             ready = self._pending[: self._settled]
             open_ids = {id_of(noted.message) for noted in self._pending[self._settled :]}
@@ -363,7 +393,7 @@ class ArchiveIndexer:
             self._settled -= len(ready)
 
     def forget(self, id_: str) -> None:
-        """Remove a message for good, also if the history or the source still has it."""
+        """Remove a message and never index it again, even if the message is still in the history or the source."""
         with self._lock:
             self._forgotten.add(id_)
             self._retriever.forget(id_)
@@ -383,14 +413,14 @@ class ArchiveIndexer:
 
 
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
-    """Return messages as the archive keeps them, without identifiers such as card numbers, which must not be quoted.
+    """Convert messages to archived messages.
 
-    Placeholders, summaries, truncated messages, quotes, small talk, failed tool results and answers that report such a failure
-    are left out.
+    Identifiers such as card numbers are redacted, so that they are never quoted. Placeholders, summaries, truncated messages,
+    quotes and small talk are skipped. Failed tool results are skipped too, and so are answers to failed tool results.
 
     Args:
-        messages: Messages in the order of speech.
-        with_truncated: Whether truncated messages are returned too, in their truncated form.
+        messages: The messages, oldest first.
+        with_truncated: Whether to include truncated messages, with their truncated text.
     """
     has_failed = False
     for message, at in messages:
@@ -412,7 +442,7 @@ def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool 
 
 
 def _result_values(result: Any) -> str:
-    """Return the values of a successful tool result in words; an empty text for a failed one."""
+    """Return the values of a tool result in words. Return an empty text if the tool failed."""
     if result.get("status") == "error":
         return ""
     source, found = find_json(result_text(result))
@@ -424,7 +454,7 @@ def _result_values(result: Any) -> str:
 
 
 def _is_of_guard(value: Any) -> bool:
-    """Whether a value is the problem that a tool guard appended to the last good result."""
+    """Return whether a value is an error report that a tool guard has added to an earlier good result."""
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 
 

@@ -1,7 +1,8 @@
-"""Background runs: coroutines on daemon threads, each in an event loop of its own.
+"""Runs coroutines in the background.
 
-Strands runs every ``agent()`` call in a new event loop that is closed with the answer, so a task left in it would die, and work
-left in its executor would delay the answer. A daemon thread does neither, and does not hold up the exit of the process.
+Each coroutine runs in a daemon thread with a separate event loop. Strands runs every ``agent()`` call in a new event loop and
+closes this loop before the answer is returned. A background task in this loop would be cancelled, and a function in the loop's
+executor would delay the answer. A daemon thread has neither problem, and does not delay the exit of the process.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from strands_manga_memory.forks import at_fork
 _T = TypeVar("_T")
 
 MOST_AT_A_TIME = 8
-"""Runs of this process at a time; the others wait."""
+"""Most runs that are active in this process at the same time. Further runs wait."""
 
 _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Generic[_T]):
-    """Run of one coroutine in a thread of its own. ``work`` is called in that thread and returns the coroutine."""
+    """Runs one coroutine in a separate thread.
+
+    Args:
+        work: Function that is called in the thread and returns the coroutine.
+    """
 
     def __init__(self, work: Callable[[], Awaitable[_T]]) -> None:
         self._work = work
@@ -37,20 +42,29 @@ class Run(Generic[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run was started before a fork: its thread is in the other process."""
+        """Whether the run was started before this process was forked. Its thread exists only in the parent process."""
         return self._process != os.getpid()
 
     @property
     def is_done(self) -> bool:
-        """Whether there is a result or an error."""
+        """Whether the run has ended, with a result or an error."""
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> _T:
-        """Return the result, or raise the error of the run; ``TimeoutError`` after ``timeout`` seconds without either."""
+        """Wait for the run and return its result.
+
+        An error of the coroutine is raised here.
+
+        Args:
+            timeout: Most seconds to wait. None to wait without a limit.
+
+        Raises:
+            TimeoutError: The run did not end within ``timeout`` seconds.
+        """
         return self._future.result(timeout)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the run without blocking the event loop; return whether the run has ended."""
+        """Wait up to ``seconds`` for the run without blocking the event loop. Return whether the run has ended."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 

@@ -1,6 +1,7 @@
-"""Budgets in tokens: of a whole request, of the history in it, and of the history now.
+"""Token budgets of a request and of the history in the request.
 
-The budget of the history grows for the user's message of the current turn, and follows the tokens that the model reports.
+The budget of the history is raised if the user's current message is long. The budget is also adjusted to the token counts that
+the model reports.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from strands_manga_memory.messages.tokens import prompt_tokens
 # --- The request ----------------------------------------------------------------------------------
 
 HISTORY_OF_WINDOW = 4
-"""Default share of the history in a model's context window: one part in this number."""
+"""Divisor of the context window. The quotient is the default budget of the history."""
 
 MOST_HISTORY = 16_384
-"""Largest default budget of the history: each model call pays for the whole history again."""
+"""Largest default budget of the history. The limit saves costs, because each model call pays for the whole history again."""
 
 UNKNOWN_HISTORY = 4_096
-"""Default budget of the history if the model does not know its context window; also that of a published shop assistant."""
+"""Default budget of the history for a model with an unknown context window. The number is from a published shop assistant."""
 
 
 def history_tokens(window: int | None) -> int:
-    """Return the default budget of the history for a context window: a quarter, at most 16,384; 4,096 if it is unknown.
+    """Return the default token budget of the history for a context window.
 
-    The rest is for the system prompt, tools, quotes and the answer, and for a summary in progress: a history that is
-    summarized may grow to twice its budget, and to three times at most.
+    The budget is a quarter of the window, but at most 16,384 tokens. The budget is 4,096 tokens if ``window`` is None. The rest
+    of the window is for the system prompt, tools, quotes and the answer. The rest also holds the history's growth while a
+    summary is written. The history may then reach twice the budget, and in no case more than three times the budget.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -52,20 +54,22 @@ def history_tokens(window: int | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetPlan:
-    """The tokens set aside for each part of a request. The defaults are a published example for a shop assistant.
+    """Tokens that are reserved for each part of a request.
+
+    The defaults are a published example for a shop assistant.
 
     Attributes:
         system: System prompt and tool specifications.
         user_context: Data about the user.
-        history: The conversation so far; the limit of ``ImportanceWeightedConversationManager(max_tokens=...)``.
+        history: The conversation so far. Same as ``max_tokens`` of ``ImportanceWeightedConversationManager``.
         current: The current user message.
-        tool_results: Results of tools called while answering.
-        recall: Earlier messages brought back for one call.
-        state: Task state shown for one call.
+        tool_results: Results of the tools that are called for the answer.
+        recall: Earlier messages that are quoted in one model call.
+        state: Task state that is shown in one model call.
         output: The answer.
 
     Raises:
-        ValueError: A part is negative or no whole number.
+        ValueError: A part is negative or not a whole number.
     """
 
     system: int = 800
@@ -83,29 +87,37 @@ class BudgetPlan:
 
     @property
     def total(self) -> int:
-        """All parts together, in tokens."""
+        """Sum of all parts, in tokens."""
         return sum(getattr(self, part.name) for part in fields(self))
 
     def fits(self, window: int) -> bool:
-        """Whether the whole request fits a context window of ``window`` tokens."""
+        """Return whether the whole request fits a context window of ``window`` tokens."""
         return self.total <= window
 
     def left(self, window: int) -> int:
-        """Free tokens in a context window of ``window`` tokens; negative if the request does not fit."""
+        """Return the free tokens in a context window of ``window`` tokens. Negative if the request does not fit."""
         return window - self.total
 
 
 def budget_plan(*, window: int | None = None, history: int | None = None, **parts: int) -> BudgetPlan:
-    """Plan the tokens of a whole request; see :class:`BudgetPlan` for the parts.
+    """Plan the tokens of a whole request.
 
-    ``history`` is by default the budget of ``MangaMemory`` for a model of this ``window``: a quarter of it, at most 16,384
-    tokens; 4,096 without one. ``BudgetPlan.fits(window)`` and ``left(window)`` compare the plan with a window.
+    ``BudgetPlan.fits(window)`` and ``BudgetPlan.left(window)`` compare the plan with a context window.
 
-    The history budget already includes the current message and its tool results when
-    ``ImportanceWeightedConversationManager`` keeps it, so a plan with them set apart has room to spare.
+    ``ImportanceWeightedConversationManager`` counts the current message and its tool results within the history budget. A plan
+    counts the current message and its tool results once more as separate parts. So the plan has room to spare.
+
+    Args:
+        window: Tokens of the model's context window. None if the window is unknown.
+        history: Tokens for the conversation so far. The default is the budget that ``MangaMemory`` uses: a quarter of
+            ``window``, but at most 16,384 tokens. Without a window, the default is 4,096 tokens.
+        **parts: Tokens for the other parts. :class:`BudgetPlan` lists the names of the parts.
+
+    Returns:
+        The plan.
 
     Raises:
-        ValueError: A part is negative or no whole number, or ``window`` is not positive.
+        ValueError: A part is negative or not a whole number, or ``window`` is not positive.
     """
     return BudgetPlan(history=history_tokens(window) if history is None else history, **parts)
 
@@ -113,12 +125,12 @@ def budget_plan(*, window: int | None = None, history: int | None = None, **part
 # --- The context window ---------------------------------------------------------------------------
 
 UNKNOWN_WINDOW = 128_000
-"""Tokens of the context window of a model that does not know them."""
+"""Assumed size of an unknown context window, in tokens."""
 
 CUSHION = 13_000
 RESERVED_FOR_SUMMARY = 20_000
 FULL_RESERVES_FROM = 100_000
-"""Windows below this have reserves scaled down."""
+"""Size of a context window, in tokens, below which both reserves are scaled down."""
 
 _TARGET = 0.75
 _HARD = 0.95
@@ -126,13 +138,13 @@ _HARD = 0.95
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Sizes of a whole request, in tokens.
+    """Sizes of a request, in tokens, that control the compaction of the history.
 
     Attributes:
-        window: The context window.
-        trigger: Size at which the request is compacted.
-        target: Size after compaction.
-        hard: Size at which a model call waits for the compaction.
+        window: Size of the model's context window.
+        trigger: Size at which the history is compacted.
+        target: Size that the compaction has to reach.
+        hard: Size at which a model call waits for the end of the compaction.
     """
 
     window: int
@@ -142,23 +154,24 @@ class Thresholds:
 
 
 def window_of(model: Any) -> int | None:
-    """Return the tokens of a model's context window; None if the model does not know them."""
+    """Return the size of a model's context window in tokens. Return None if the model does not state the size."""
     window = model_setting(model, "context_window_limit")
     return window if isinstance(window, int) and window > 0 else None
 
 
 def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
-    """Return the thresholds for a window.
+    """Return the compaction thresholds for a context window.
 
-    The trigger is the smaller of ``share`` of the window, and the window less a cushion of 13,000 tokens and 20,000 reserved
-    for the summary; both reserves are scaled down for windows under 100,000.
+    The trigger is the smaller of two sizes. The first size is the given share of the window. The second size is the window
+    without two reserves, 13,000 tokens as a safety margin and 20,000 tokens for the summary. The reserves are scaled down for
+    windows of less than 100,000 tokens.
 
     Args:
-        window: Tokens of the context window; None if it is unknown, which counts as 128,000.
-        share: Share of the window.
+        window: Size of the context window in tokens. 128,000 tokens are assumed if the size is None.
+        share: Largest share of the window that a request may fill before compaction. Above 0, and at most 1.
 
     Raises:
-        ValueError: ``share`` is not over 0 and at most 1, or ``window`` is not positive.
+        ValueError: ``share`` is not above 0 and at most 1, or ``window`` is not positive.
     """
     if not 0 < share <= 1:
         raise ValueError(f"share must be over 0 and at most 1, got {share!r:.80}")
@@ -173,7 +186,7 @@ def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
 # --- Tokens that the model reports ----------------------------------------------------------------
 
 HIGHEST = 1.6
-"""A tokenizer that needs more than this is not believed."""
+"""Highest ratio between a model's token count and the counter's token count that a calibration uses."""
 
 LOWEST_EXACT, LOWEST_ESTIMATE = 1.0, 0.8
 
@@ -185,11 +198,13 @@ _MOST_BELOW, _STEP = 0.02, 0.04
 
 
 class Calibration:
-    """Learns a model's own token ratio from the usage it reports: between 1.0, or 0.8 for a counter that estimates, and 1.6.
+    """Learns the ratio between a model's token count and the counter's token count.
 
-    The ratio rises quickly and falls slowly, small requests count for less (a provider's fixed preamble weighs most there),
-    and reports that cannot be right are ignored: none at all, requests under 200 tokens, ratios under 0.5 or over 2.5. The
-    ratio has two decimals and moves in few steps: budgets are made of the very value that a session stores.
+    The ratio is learned from the usage that the model reports for each request. The ratio is at most 1.6, and at least 1.0 for
+    an exact counter or 0.8 for an estimate. The ratio rises quickly and falls slowly. Small requests change the ratio less,
+    because a provider's fixed preamble distorts the counts of small requests most. Requests of less than 200 tokens are
+    ignored. A report is also ignored if its ratio is below 0.5 or above 2.5. The ratio is rounded to two decimals. So a
+    restored session computes budgets from exactly the same ratio.
     """
 
     __slots__ = ("_lowest", "ratio")
@@ -199,7 +214,7 @@ class Calibration:
         self.ratio = 1.0
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio by one request: the tokens that were counted, and those that the model reported."""
+        """Adjust the ratio to one request, given the counted tokens and the tokens that the model reported."""
         if counted < _SMALLEST or reported <= 0 or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]:
             return
         difference = round(reported / counted - self.ratio, 2)
@@ -210,15 +225,18 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Go on from a ratio learned earlier."""
+        """Restore a ratio that was learned earlier. The ratio is limited to the allowed range."""
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Return the tokens of the counter that are within ``max_tokens`` by the counter and by the model."""
+        """Convert the budget ``max_tokens`` to tokens of the token counter.
+
+        A history within this budget has at most ``max_tokens`` tokens in the counts of both the counter and the model.
+        """
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
-        """Return the tokens of the model for ``counted`` tokens of the counter, rounded up."""
+        """Convert a token count of the counter to a token count of the model, rounded up."""
         return -int(-counted * self.ratio // 1)
 
 
@@ -226,7 +244,10 @@ _OPEN_REQUESTS = 16
 
 
 class RequestMeter:
-    """Counts the tokens of requests, and adjusts a calibration by the usage that the model reports for them."""
+    """Compares the counted tokens of each request with the usage that the model reports.
+
+    The meter adjusts a calibration after each request.
+    """
 
     __slots__ = ("_calibration", "_counted", "_counter", "_prompt")
 
@@ -237,7 +258,13 @@ class RequestMeter:
         self._prompt: tuple[Any, int] = (None, 0)
 
     def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
-        """Count the tokens of a request: its prompt and tools, its history, and the blocks ``added`` for it."""
+        """Count the tokens of a request before it is sent.
+
+        Args:
+            context: The model call, with the system prompt and the tools.
+            history_tokens: Tokens of the history in the request.
+            added: Content blocks that are added to this request alone.
+        """
         tokens = self._prompt_tokens(context) + history_tokens
         if added:
             tokens += self._counter.count({"role": "user", "content": [*added]})
@@ -246,7 +273,7 @@ class RequestMeter:
         self._counted[id(context.invocation_state)] = tokens, type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
-        """Compare the usage reported for a request, if there is any, with the count."""
+        """Adjust the calibration to the reported usage of a request. Nothing changes if the model reported no usage."""
         counted, model_class = self._counted.pop(id(event.invocation_state), (0, type(None)))
         if event.stop_response is None:
             return
@@ -254,7 +281,10 @@ class RequestMeter:
         self._calibration.observe(counted, prompt_tokens(usage, model_class))
 
     def _prompt_tokens(self, context: InvokeModelContext) -> int:
-        """Count system prompt and tool specifications, again only when the prompt or the names of the tools have changed."""
+        """Return the tokens of the system prompt and the tools.
+
+        The tokens are counted again only if the prompt or the names of the tools have changed.
+        """
         prompt = context.system_prompt
         text = prompt if isinstance(prompt, str) else "\n".join(block.get("text", "") for block in prompt or [])
         key = (text, *[spec["name"] for spec in context.tool_specs])
@@ -268,21 +298,28 @@ class RequestMeter:
 # --- The history ----------------------------------------------------------------------------------
 
 _SHARE_OF_REQUEST = 16
-"""At the end of a turn at most this part of the budget is left free for the next request."""
+"""Divisor of the budget. At the end of a turn, at most the quotient is left free for the next request."""
 
 _LEAST_WITH_ROOM = 1_024
-"""A smaller budget has nothing to spare, and selecting twice from so few messages costs little."""
+"""Smallest budget of which a part is left free for the next request."""
 
 _MOST_GIVEN_UP = 3
-"""At most one part in this number of a history is given up for the turns to come."""
+"""Divisor of the budget. At most the quotient is given up to make room for later turns."""
 
 _LARGE_RESULTS = 8
-"""Results of an ended turn that take one part in this number of a history are truncated before it is full: until it is, they
-would keep other messages from staying, and the request after them seldom finds room."""
+"""Divisor of the history's budget. The quotient is the size from which tool results of an ended turn count as large.
+
+Large tool results are truncated before the history is full. Otherwise large tool results would displace other messages until
+then, and seldom leave room for the next request."""
 
 
 class Headroom(NamedTuple):
-    """Tokens by which the budget grows, and whether they are enough to leave the user's message whole."""
+    """Additional budget for a long message of the user.
+
+    Attributes:
+        tokens: Tokens that are added to the budget.
+        is_enough: Whether the user's message fits the raised budget without truncation.
+    """
 
     tokens: int
     is_enough: bool
@@ -292,16 +329,18 @@ NO_HEADROOM = Headroom(0, is_enough=False)
 
 
 class HistoryLimits:
-    """The limits of the history of one agent, by the counter's tokens and by those that the model reports.
+    """Token limits of one agent's history.
+
+    The limits exist in token counts of the counter and in token counts of the model. A calibration converts between both.
 
     Attributes:
-        max_tokens: Most tokens, by both.
-        grow_to: Tokens to which the history may grow before it is brought back to ``max_tokens``.
-        trim_to: Tokens to which a full history is brought; None: just below ``max_tokens``.
-        trim_every: Number of turns like the last ones for which a full history makes room; None: for none.
-        max_turns: Most turns; None: as many as fit.
-        reserved: Tokens that are reserved for quotes in every request.
-        calibration: The ratio of the model's tokens to the counter's.
+        max_tokens: Budget of the history in tokens. Neither the counter nor the model may count more tokens.
+        grow_to: Size in tokens at which the history is brought back to ``max_tokens``.
+        trim_to: Size in tokens to which a full history is trimmed. None for a size just below ``max_tokens``.
+        trim_every: Number of later turns for which trimming makes room. None to make no room.
+        max_turns: Largest number of turns. None for as many turns as fit.
+        reserved: Tokens of ``max_tokens`` that every request reserves for quotes.
+        calibration: Ratio between the model's token count and the counter's token count.
     """
 
     def __init__(
@@ -316,42 +355,49 @@ class HistoryLimits:
 
     @property
     def most(self) -> int:
-        """Most tokens that are not reserved for quotes, as the model counts."""
+        """Budget of the history without the part for quotes, as the model counts tokens."""
         return self.max_tokens - self.reserved
 
     @property
     def tokens(self) -> int:
-        """Most tokens that are not reserved for quotes, as the counter counts."""
+        """Budget of the history without the part for quotes, as the counter counts tokens."""
         return self.calibration.budget(self.most)
 
     def reserve(self, tokens: int) -> int:
-        """Reserve tokens for quotes, at most half of the budget; return the number that quotes may have.
+        """Reserve up to half of the budget for quotes.
 
-        The part is fixed, so that the history, and with it the cached prefix, does not depend on the quotes of a question.
+        The number of reserved tokens is the same for every request. So the quotes change neither the history nor the prefix
+        that a provider caches.
+
+        Args:
+            tokens: Tokens to reserve.
+
+        Returns:
+            Tokens that the quotes may take.
         """
         self.reserved = min(tokens, self.max_tokens // 2)
         return max(1, self.reserved)
 
     @property
     def full_tokens(self) -> int:
-        """The high-water mark, as the counter counts: a history over it is trimmed."""
+        """Size above which the history is trimmed, as the counter counts tokens."""
         return self.calibration.budget(max(self.most, self.grow_to - self.reserved))
 
     @property
     def has_low_mark(self) -> bool:
-        """Whether a full history makes room for later turns; else it is trimmed a little in every turn."""
+        """Whether trimming a full history makes room for later turns. If not, it is trimmed a little in every turn."""
         return self.trim_every is not None or self._low < self.most
 
     @property
     def lowest(self) -> int:
-        """The lowest value of the low-water mark, as the model counts."""
+        """Smallest size to which a full history may be trimmed, as the model counts tokens."""
         if self.trim_every is None:
             return self._low
         return min(self._low, self.most - self.most // _MOST_GIVEN_UP)
 
     @property
     def large_results(self) -> int:
-        """Tokens from which on the results of an ended turn are a reason to trim, as the model counts."""
+        """Size from which the tool results of an ended turn are a reason to trim, as the model counts tokens."""
         return self.most // _LARGE_RESULTS
 
     @property
@@ -359,11 +405,11 @@ class HistoryLimits:
         return self.most if self.trim_to is None else min(self.trim_to, self.most)
 
     def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
-        """Return the low-water mark, as the model counts: tokens to which a full history is brought.
+        """Return the size to which a full history is trimmed, as the model counts tokens.
 
         Args:
-            messages: The last messages, each whole.
-            total: Returns the tokens of messages.
+            messages: The latest messages, not truncated.
+            total: Function that returns the tokens of messages.
         """
         if self.trim_every is None:
             return self._low
@@ -372,10 +418,10 @@ class HistoryLimits:
         return min(self._low, max(self.lowest, self.most - total(messages[since:])))
 
     def headroom(self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]) -> Headroom:
-        """Return the tokens on top of a budget for the user's message of the current turn.
+        """Return the additional budget for the user's message of the current turn.
 
-        Half of the budget is for that message. Its further tokens come on top, as long as the whole fits into three quarters
-        of the model's window. Without a model nothing comes on top.
+        The user's message may take half of the budget. Further tokens of the message are added to the budget. The raised budget
+        is at most three quarters of the model's context window. Without a model nothing is added.
         """
         said = next(filter(is_turn_start, reversed(messages)), None)
         if said is None or model is None:
@@ -387,7 +433,11 @@ class HistoryLimits:
         return Headroom(min(wanted, room), wanted <= room)
 
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
-        """Return the tokens that are left free for the user's next message: those of the largest of the last four."""
+        """Return the tokens to leave free for the user's next message.
+
+        The number is the size of the largest of the user's last four messages, but at most a sixteenth of the budget. The
+        number is 0 for a budget of less than 1,024 tokens.
+        """
         if self.tokens < _LEAST_WITH_ROOM:
             return 0
         latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)

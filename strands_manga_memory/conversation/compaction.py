@@ -1,4 +1,7 @@
-"""TieredCompactionConversationManager: makes room in stages, each only if those before did not free enough."""
+"""Conversation manager that reduces a history in stages.
+
+Each stage runs only if the earlier stages did not free enough tokens.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +45,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Compaction:
-    """Input of a stage.
+    """Input of a compaction stage.
 
     Attributes:
         agent: The agent.
-        messages: Its history. A stage changes no message in place.
-        untouched: Number of latest messages that stay unchanged; a cap on tool results holds for them, too.
-        goal: Tokens the history should have.
-        overflow: The error of a real overflow.
-        tokens_of: Counts messages.
-        band_of: Returns the importance of a message.
-        archive: Where full texts of cut results are kept.
+        messages: The agent's history. A stage must not change a message in place.
+        untouched: Number of latest messages that stay unchanged. Only their tool results may be truncated.
+        goal: Size of the history to reach, in tokens.
+        overflow: Error that reports an overflow of the model's context window. None without an overflow.
+        tokens_of: Function that returns the tokens of messages.
+        band_of: Function that returns the importance class of a message.
+        archive: Archive for the full texts of truncated tool results.
     """
 
     agent: Agent
@@ -66,31 +69,35 @@ class Compaction:
 
     @property
     def excess(self) -> int:
-        """Tokens over the target; negative if the history is below it."""
+        """Tokens of the history above the goal. The number is negative if the history is below the goal."""
         return self.tokens_of(self.messages) - self.goal
 
     @property
     def touchable(self) -> int:
-        """Number of messages from the beginning that a stage may change."""
+        """Number of messages at the start of the history that a stage may change."""
         return max(0, len(self.messages) - self.untouched)
 
 
 class Stage(Protocol):
-    """A step that reduces a history: any object with a name and this method."""
+    """Step of a compaction that makes the history smaller. Any object with ``name`` and ``apply`` is a stage."""
 
     name: str
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return the changed history; None if the stage changed nothing, or changed the agent's list itself."""
+        """Make the history smaller and return the changed history.
+
+        Return None if the stage changed nothing. Also return None if the stage changed the agent's list of messages itself.
+        """
 
 
 class ToolResultCap:
-    """Truncates the tool results of each message, recent ones too, to a number of characters that they share.
+    """Truncates large tool results in all messages.
 
-    They are truncated by their form; the full text can be read with the tool ``read_cut_message``.
+    The limit applies to the sum of all tool results in a message. Recent messages are truncated too. A result is truncated
+    according to its format. The model can read the full text with the tool ``read_cut_message``.
 
     Args:
-        characters: Most characters of all results in a message. Default 10,000.
+        characters: Most characters of all tool results in a message. Default 10,000.
 
     Raises:
         ValueError: ``characters`` is less than 200.
@@ -102,17 +109,20 @@ class ToolResultCap:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Truncate every message whose results are over the limit."""
+        """Truncate the tool results of every message with more characters of tool results than allowed."""
         return _with_results(compaction, len(compaction.messages), lambda _: self.characters, until_enough=False)
 
 
 class Snip:
-    """Drops the oldest turns that are not essential: greetings, thanks, and others of low importance."""
+    """Removes unimportant turns from the history, the oldest first.
+
+    Unimportant turns are, for example, greetings and thanks.
+    """
 
     name = "snip"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Drop turns, the oldest first, until the goal is reached."""
+        """Remove unimportant turns, the oldest first, until the goal is reached."""
         older = compaction.messages[: compaction.touchable]
         excess = compaction.excess
         gone: set[int] = set()
@@ -127,10 +137,12 @@ class Snip:
 
 
 class MicroCompaction:
-    """Compresses tool results of finished turns, whose answers contain the outcome.
+    """Truncates the tool results of older messages.
+
+    The answers after these tool results already contain the outcome.
 
     Args:
-        characters: Characters kept of each result. Default 400.
+        characters: Most characters kept of each tool result. Default 400.
 
     Raises:
         ValueError: ``characters`` is less than 200.
@@ -142,19 +154,21 @@ class MicroCompaction:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Compress results, the oldest first, until the goal is reached."""
+        """Truncate tool results, the oldest first, until the goal is reached."""
         return _with_results(
             compaction, compaction.touchable, lambda message: self.characters * len(tool_result_ids(message)), until_enough=True
         )
 
 
 class VerifiedSummary(Template):
-    """Replaces older turns by a verified summary that is written in the background.
+    """Replaces older turns by a verified summary.
+
+    The summary is written in the background. The compaction decides when a summary is due.
 
     Args:
-        manager: Writes it; default: a ``VerifiedSummarizingConversationManager`` with the settings given. When it is due is
-            decided by the compaction.
-        **settings: Settings of the default one.
+        manager: Manager that writes the summary. The default is a ``VerifiedSummarizingConversationManager`` with
+            ``settings``.
+        **settings: Settings of the default manager.
     """
 
     name = "summary"
@@ -164,7 +178,7 @@ class VerifiedSummary(Template):
         self.manager = manager or VerifiedSummarizingConversationManager(**{"trigger": never, **settings})
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Start a summary, or install a finished one; after an overflow replace older turns by facts."""
+        """Start a summary, or install a finished summary. After an overflow, replace older turns by facts."""
         if compaction.overflow is not None:
             self.manager.fold_at_once(compaction.agent, compaction.goal)
         else:
@@ -173,12 +187,12 @@ class VerifiedSummary(Template):
 
 
 class Reactive:
-    """Halves the history after a real overflow of the model's window; does nothing else."""
+    """Halves the history after the model's context window has overflowed. Without an overflow, the stage does nothing."""
 
     name = "reactive"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Keep the most important half of the history.
+        """Keep the most important half of the history after an overflow.
 
         Raises:
             ContextWindowOverflowException: Nothing can be freed.
@@ -200,14 +214,16 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
 
 
 def _is_whole(messages: Sequence[Message], end: int) -> bool:
-    """Return whether a turn ends at ``end``: the next message begins another."""
     return end >= len(messages) or (is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1]))
 
 
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Truncate the tool results before a position; return None if none was over its limit."""
+    """Truncate the tool results of the messages before position ``until``.
+
+    Return the changed history, or None if no message was over its limit. ``most`` returns the limit of a message in characters.
+    """
     excess, cut = compaction.excess, dict[int, Message]()
     for at, message in enumerate(compaction.messages[:until]):
         if until_enough and excess <= 0:
@@ -222,7 +238,7 @@ def _with_results(
 
 
 def _capped(message: Message, characters: int) -> Message:
-    """Return a message whose results have at most ``characters`` characters together; itself if it is within the limit."""
+    """Truncate the tool results of a message to ``characters`` characters in total. A shorter message stays unchanged."""
     sizes = [len(result_text(result)) for result in results_of(message)]
     if sum(sizes) <= characters:
         return message
@@ -235,7 +251,7 @@ def _capped(message: Message, characters: int) -> Message:
 
 
 def default_stages(**summary: Any) -> list[Stage]:
-    """Return the five stages in their order, with settings of their ``VerifiedSummary``."""
+    """Return the five default stages in order. ``summary`` contains the settings of the ``VerifiedSummary`` stage."""
     return [ToolResultCap(), Snip(), MicroCompaction(), VerifiedSummary(**summary), Reactive()]
 
 
@@ -248,12 +264,12 @@ UNTOUCHED = 10
 
 @dataclass
 class StageStats:
-    """Counts of a stage.
+    """Statistics of one compaction stage.
 
     Attributes:
-        runs: How often it was tried.
-        enough: How often nothing after it was needed.
-        freed: Tokens it freed.
+        runs: Number of runs of the stage.
+        enough: Number of runs after which no later stage was needed.
+        freed: Tokens that the stage freed.
     """
 
     runs: int = 0
@@ -263,13 +279,15 @@ class StageStats:
 
 @dataclass
 class CompactionStats:
-    """Counts of a compaction manager.
+    """Statistics of a compaction manager.
 
     Attributes:
-        compactions: How often the history was over the trigger.
-        failures: Compactions in a row that failed: one raised, or changed the history without making it smaller.
-        stopped: Whether it has given up for that reason, until something is freed again.
-        stages: Results of the stages, by name.
+        compactions: Number of compactions that began because the history was over the trigger.
+        failures: Number of failed compactions in a row. A failed compaction raised an error, or changed the history without
+            making the history smaller.
+        stopped: Whether compaction has stopped because of failures. Compaction starts again when
+            ``reduce_context`` has freed tokens.
+        stages: Statistics of the stages, keyed by the name of the stage.
     """
 
     compactions: int = 0
@@ -279,28 +297,32 @@ class CompactionStats:
 
 
 class TieredCompactionConversationManager(StackedConversationManager):
-    """Makes room in stages when a request comes near the model's context window.
+    """Makes the history smaller in stages before a request fills the model's context window.
 
-    By default: cap tool results, drop unimportant exchanges, compress results in place, summarize; and, only after a real
-    overflow, halve the history. Each stage runs only if those before it did not free enough. The last 10 messages are not
-    touched, unless they alone are too large; only their tool results are capped like all others. Compaction that fails three
-    times in a row stops and logs a warning. A run that finds nothing to do is no failure.
+    There are five default stages. The first stage truncates large tool results. The second stage removes unimportant turns. The
+    third stage shortens older tool results further. The fourth stage replaces older turns by a summary. The last stage halves
+    the history, but only after the context window has overflowed. Each stage runs only if the earlier stages did not free
+    enough tokens.
 
-    One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
+    The last 10 messages stay unchanged unless these messages alone are too large. Only large tool results are truncated in the
+    last 10 messages too. After three failures in a row, compaction logs a warning and stops. A compaction that finds nothing to
+    do is not a failure.
+
+    One manager serves one agent. The manager restores the exact history under every session manager.
 
     Args:
         stages: The stages in their order; default: all five.
-        trigger: Share of the context window from which on there is compaction; less, if the reserves for a cushion and for the
-            summary demand it. Default 0.80.
-        untouched: Latest messages that stay unchanged, their tool results up to the cap. Default 10.
-        window: Tokens of the context window; default: the model's own figure, 128,000 if it has none.
-        log: Returns the raw messages from the beginning, as a session keeps them: from there cut results are read after a
-            restart.
+        trigger: Share of the context window at which the history is compacted; a smaller share, if the reserves (a cushion, and
+            room for the summary) require it. Default 0.80.
+        untouched: Number of latest messages that stay unchanged, apart from the cap on their tool results. Default 10.
+        window: Tokens of the context window; default: as the model states them, or 128,000 if it does not.
+        log: Returns all raw messages of the conversation, as a session keeps them. After a restart, the full texts of truncated
+            results are read from this log.
         trimmer: Keeps the history within the window when no stage can; its budget is set by the window. Default: that of the
             summary stage, or an ``ImportanceWeightedConversationManager``.
 
     Raises:
-        ValueError: An argument is out of range or not of its kind. From the agent's constructor: the manager already serves
+        ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
             another agent.
     """
 
@@ -356,17 +378,18 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Compact if the history is over the trigger, then run the managers below."""
+        """Compact the history if it is too large, and then run the wrapped managers."""
         self._compact(agent)
         super()._manage(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
-        """Make the history smaller because the model's context window is full, or filling up.
+        """Make the history smaller because the model's context window is full or almost full.
 
         Args:
             agent: The agent; its list of messages is changed in place.
-            e: The overflow, if there was one. Then the stages run until at least half of the history is free.
-            **kwargs: For extensions of the contract.
+            e: The overflow error, or None. With an error, the stages run until half of the history is freed. Without an error,
+                the stages run until a quarter of the history is freed.
+            **kwargs: Not used.
 
         Raises:
             ContextWindowOverflowException: ``e`` is given, and nothing could be freed.
@@ -388,7 +411,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- Inspection -----------------------------------------------------------------------------------------------------
 
     def stats(self) -> CompactionStats:
-        """Return the counts of each stage; tokens freed by a summary are known when it is installed."""
+        """Return the statistics of all stages. The tokens freed by a summary are counted when the summary is installed."""
         for stage in self.stages:
             if isinstance(stage, VerifiedSummary):
                 written, known = stage.manager.stats(), self._stats.stages[stage.name]
@@ -396,7 +419,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._stats
 
     def thresholds(self, agent: Agent) -> Thresholds:
-        """Return the sizes that hold for the agent's model."""
+        """Return the compaction thresholds for the agent's model."""
         return thresholds(self._window or window_of(agent.model), share=self._share)
 
     # --- Compacting ---------------------------------------------------------------------------------------------------------
@@ -405,7 +428,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self.trimmer.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Set the bounds of trimmer and summary from the model's window."""
+        """Set the token limits of the trimmer and the summary from the model's context window.
+
+        Return these limits. The tokens of the system prompt and the tools are already subtracted.
+        """
         bounds = self.thresholds(agent)
         overhead = self._overhead(agent)
         trigger, target, hard = (max(1, size - overhead) for size in (bounds.trigger, bounds.target, bounds.hard))
@@ -416,7 +442,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return Thresholds(bounds.window, trigger, target, hard)
 
     def _overhead(self, agent: Agent) -> int:
-        """Count system prompt and tool specifications, again only when the prompt or the names of the tools change."""
+        """Return the tokens of the system prompt and the tools.
+
+        The tokens are counted again only if the prompt or the names of the tools have changed.
+        """
         prompt, names = agent.system_prompt or "", tuple(agent.tool_names)
         if self._prompt[0] != (prompt, names):
             specs = agent.tool_registry.get_all_tool_specs()
@@ -453,7 +482,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             logger.warning("failures=<%d> | compaction failed too often and stops", self._stats.failures)
 
     def _run_stages(self, agent: Agent, goal: int, overflow: Exception | None) -> None:
-        """Run stage after stage until the goal is reached."""
+        """Run the stages in order until the history has at most ``goal`` tokens."""
         for stage in self.stages:
             history = agent.messages[:]
             before = self.trimmer.tokens(history)

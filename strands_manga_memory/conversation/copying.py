@@ -1,6 +1,7 @@
-"""Copies: of conversation managers, one for each agent that is made from a template, and of lists of messages.
+"""Copies conversation managers and lists of messages.
 
-Strands copies the history deeply twice for each model call.
+A conversation manager is copied for each agent that is built from the same settings. Lists of messages have a fast deep copy,
+because Strands copies the history twice for each model call.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ _OF_ONE_CONVERSATION = frozenset({"log", "recent_log"})
 
 
 class Template:
-    """Base class of objects whose deep copy is a new object, built with the same arguments.
+    """Base class of objects whose deep copy is a new object with the same constructor arguments.
 
-    State that an object gained after construction, such as its agent, locks, threads and caches, is not copied. An argument
-    that is such an object itself is copied too; other arguments, such as models, functions and stores, are shared. ``log`` and
-    ``recent_log`` are left out: they return the messages of one conversation, and a copy serves another.
+    A deep copy does not copy the state of the object, such as its agent, locks, threads and caches. Arguments that are
+    templates are copied too. Other arguments, such as models, functions and stores, are shared with the copy. The copy is built
+    without the arguments ``log`` and ``recent_log``. These functions return the messages of one conversation, and the copy
+    serves another conversation.
     """
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Remember the arguments."""
+        """Create the object and store its constructor arguments for deep copies."""
         made = super().__new__(cls)
         made._made_with = args, kwargs
         return made
@@ -50,16 +52,16 @@ _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class History(list[Message]):
-    """A list of messages whose deep copy is made of dicts and lists in a third of the time; anything else in it as ever.
+    """List of messages with a faster deep copy.
 
-    It is a list in every other respect. An object that is in it twice is copied twice; if it contains itself, the copy is
-    the general one.
+    Copying the dicts and lists in the messages takes a third of the usual time. In every other respect, the history is a plain
+    list. An object that the list contains twice is copied twice. A list that contains itself is copied by ``copy.deepcopy``.
     """
 
     __slots__ = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> History:
-        """Return a deep copy."""
+        """Return a deep copy of the list."""
         try:
             return History([_copied(message, memo) for message in self])
         except RecursionError:
@@ -67,7 +69,7 @@ class History(list[Message]):
 
 
 def copied_quickly(messages: list[Message]) -> list[Message]:
-    """Return a plain list as a history; a list of another kind unchanged."""
+    """Convert a plain list to a ``History``, which is copied faster. A list of any other class is returned unchanged."""
     return History(messages) if type(messages) is list else messages
 
 

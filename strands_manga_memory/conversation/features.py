@@ -1,7 +1,8 @@
-"""Features of messages: their tokens, score, dialogue act and signals, measured once for each content.
+"""Measures and caches the features of messages, from which their importance is computed.
 
-Features of a text alone are cached in this process for all conversations. Features that depend on the conversation
-around a message (new words, words that later messages take up, replies) are measured in the order of the conversation.
+Features are, for example, the tokens, the score and the dialogue act of a message. A message is measured again only if its
+content has changed. Features of a text alone are cached in this process for all conversations. Other features depend on the
+conversation around a message, such as new words and replies. These features are measured in the order of the conversation.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ logger = logging.getLogger(__name__)
 _Measure = TypeVar("_Measure")
 
 _NEXT_MESSAGES = 8
-"""Number of following messages that are searched for the words of a message."""
+"""Number of later messages that are searched for the words of a message."""
 
 _READ_CLOSELY = 2_000
-"""Of a longer history that comes all at once, older messages are read closely only if their score is above average.
+"""Number of latest messages whose features are always measured in full.
 
-It halves the time for 10,000 messages, and costs up to a fifth of what would have been kept."""
+If a longer history comes at once, its older messages are measured in full only if their score is above the default score. This
+halves the time for 10,000 messages. But up to a fifth of the messages that would have been kept are lost."""
 
 _CACHED_TEXTS = 8_192
 
@@ -54,15 +56,15 @@ class MessageFeatures:
     """Features of a message.
 
     Attributes:
-        tokens: Its tokens.
-        score: The scorer's score, 0 to 1.
-        act: Its dialogue act, ``"tool_use"`` or ``"tool_result"``.
-        traits: Features of the surface of its text.
-        answers: Whether the message before it asked a question.
-        new: Number of its words that the conversation had not used before.
-        referenced: Number of its words that the next messages take up.
-        takes_back: Whether it ends an instruction that stood until then.
-        condensed: A message of tool results in short form, and the tokens of that; None until it is needed.
+        tokens: Number of tokens in the message.
+        score: Importance of the message as rated by the scorer, from 0 to 1.
+        act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
+        traits: Features of the text alone, such as numbers and names.
+        answers: Whether the previous message asked a question.
+        new: Number of words that appear in this message for the first time in the conversation.
+        referenced: Number of words that the next messages reuse.
+        takes_back: Whether the message revokes an earlier instruction.
+        condensed: Shortened message and its number of tokens. None until a shortened message is needed.
     """
 
     tokens: int
@@ -77,7 +79,7 @@ class MessageFeatures:
 
     @property
     def asks(self) -> bool:
-        """Whether the message asks for something that it does not say itself: an offer does."""
+        """Whether the message asks for information. A recommendation in the form of a question does not count."""
         return self.traits.asks and self.act != DialogueAct.RECOMMENDATION
 
 
@@ -85,13 +87,19 @@ class MessageFeatures:
 
 
 def text_signals(features: MessageFeatures, *, service: float, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a message that is no tool call and no result, without those that are 0.
+    """Return the weighted signals of a text message.
+
+    A signal raises or lowers the value of a message. For example, a number in the text is a signal. Signals with the value 0
+    are left out.
 
     Args:
-        features: Its features.
-        service: 0 for the user; for an assistant the degree to which it serves, 0 to 1.
-        age: Number of turns that began after its own.
-        weights: The weights.
+        features: Features of the message.
+        service: Degree to which the assistant is a service and not a companion, from 0 to 1. Always 0 for a user's message.
+        age: Number of turns that began after the turn of the message.
+        weights: Weights of the signals.
+
+    Returns:
+        The values of the signals, keyed by the name of the signal.
     """
     shown, fresh = features.traits, 0.5 ** (age / weights.half_life)
     found = {
@@ -116,7 +124,10 @@ def text_signals(features: MessageFeatures, *, service: float, age: float, weigh
 
 
 def tool_signals(score: float, *, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a tool call or result with a score, without those that are 0."""
+    """Return the weighted signals of a tool call or a tool result.
+
+    A signal raises or lowers the value of a message. Signals with the value 0 are left out.
+    """
     found = {
         "act": weights.act * (score - _NEUTRAL_SCORE),
         "tool": weights.tool,
@@ -126,7 +137,12 @@ def tool_signals(score: float, *, age: float, weights: SignalWeights) -> dict[st
 
 
 def priority(worth: float, tokens: int) -> float:
-    """Return the logarithm of worth per token."""
+    """Return the value of a message per token, as a logarithm.
+
+    Args:
+        worth: Value of the message, as a logarithm.
+        tokens: Tokens of the message.
+    """
     return worth - math.log(tokens + 1)
 
 
@@ -134,7 +150,7 @@ def priority(worth: float, tokens: int) -> float:
 
 
 def size_of(value: Any) -> int:
-    """Return the characters and bytes in a nested value."""
+    """Return the approximate size of a nested value. Texts count by characters, and bytes count by bytes."""
     size, left = 0, [value]
     while left:
         one = left.pop()
@@ -150,14 +166,15 @@ def size_of(value: Any) -> int:
 
 
 def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
-    """Tell whether two lists hold the same messages, not merely equal ones."""
+    """Return whether two lists contain the same message objects in the same order. Equal copies do not count."""
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 class MessageCache(Generic[_Measure]):
-    """Measures of messages by tracking id and content: a message is measured again when its content has changed.
+    """Cache of one measurement for each message, such as the number of tokens.
 
-    Entries are known by a hash. Safe to use from several threads.
+    The measurement is found by the tracking id and the content of the message. If the content has changed, the message must be
+    measured again. The cache is thread-safe.
     """
 
     __slots__ = ("_lock", "_measured")
@@ -167,13 +184,16 @@ class MessageCache(Generic[_Measure]):
         self._measured: dict[int, _Measure] = {}
 
     def put(self, message: Message, value: _Measure) -> _Measure:
-        """Keep the measure of a message, and return it."""
+        """Store the measurement of a message and return this measurement."""
         with self._lock:
             self._measured[_key(message, message.get("tracking_id"))] = value
         return value
 
     def get(self, message: Message) -> _Measure | None:
-        """Return the measure of a message if it is known, also from before it got its id."""
+        """Return the measurement of a message, or None if the cache has no measurement.
+
+        A measurement is also found if it was stored before the message had a tracking id.
+        """
         id_ = message.get("tracking_id")
         value = self._measured.get(_key(message, id_))
         if value is None and id_ is not None:
@@ -187,7 +207,7 @@ class MessageCache(Generic[_Measure]):
         return len(self._measured)
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Drop the measures of every other message."""
+        """Keep only the measurements of the given messages, and remove all others."""
         keep = [_key(message, message.get("tracking_id")) for message in messages]
         with self._lock:
             self._measured = {key: self._measured[key] for key in keep if key in self._measured}
@@ -199,15 +219,15 @@ def _key(message: Message, id_: str | None) -> int:
 
 @functools.lru_cache(_CACHED_TEXTS)
 def _text_features(text: str) -> tuple[TextFeatures, tuple[str, ...]]:
-    """Return the traits and the words of a text, measured once in this process."""
     found, words = text_features(text)
     return found, intern_words(words)
 
 
 class Vocabulary:
-    """Words of a conversation, and the share of texts in which its assistant talks about itself.
+    """Statistics of the words in a conversation.
 
-    Of more than 20,000 words the older half is forgotten.
+    The vocabulary also counts the texts in which the assistant talks about itself. The oldest 10,000 words are removed when the
+    vocabulary exceeds 20,000 words.
     """
 
     __slots__ = ("_texts", "_texts_of_self", "_tokens", "_words")
@@ -224,7 +244,7 @@ class Vocabulary:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, words: Sequence[str]) -> int:
-        """Add the words of a message; return the number of new ones."""
+        """Add the words of a message, and return the number of new words."""
         before = len(self._words)
         self._words.update(dict.fromkeys(words))
         new = len(self._words) - before
@@ -233,7 +253,13 @@ class Vocabulary:
         return new
 
     def add_text(self, role: str, *, tells: bool, tokens: int = 0) -> None:
-        """Count a text: its tokens, and whether the assistant talks about itself in it."""
+        """Add a text to the statistics.
+
+        Args:
+            role: Role of the message.
+            tells: Whether the speaker talks about themselves. Only used for the assistant.
+            tokens: Tokens of the message.
+        """
         self._tokens[role] = self._tokens.get(role, 0) + tokens
         if role == "assistant":
             self._texts += 1
@@ -241,10 +267,10 @@ class Vocabulary:
 
     @property
     def service(self) -> float:
-        """Degree to which the assistant serves, from 0 (a companion) to 1.
+        """Degree to which the assistant is a service and not a companion.
 
-        Companions talk about themselves in 15 % of their messages or more, and write about as much as the user. An
-        assistant with few messages counts as one that serves.
+        The degree is a number from 0 for a companion to 1 for a service. Companions talk about themselves in 15 % of their
+        messages or more, and write about as much as the user. An assistant with few messages counts as a service.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -255,7 +281,7 @@ class Vocabulary:
 
 @dataclass(eq=False, slots=True)
 class _RecentMessage:
-    """A recent message, its words, and those of them that later messages have taken up."""
+    """Features and words of a recent message, and the words that later messages have reused."""
 
     features: MessageFeatures
     words: tuple[str, ...]
@@ -268,15 +294,16 @@ class _RecentMessage:
 
 
 class FeatureCache:
-    """Features of the messages of one conversation, measured in the order of speech.
+    """Measures and caches the features of the messages in one conversation.
 
-    Tokens are cached apart from the rest: a history within its budget needs no more. A scorer that fails, or gives no number,
-    leaves a message at the score of one that no rule knows; that is logged once.
+    Messages are measured in the order of the conversation. Token counts are cached separately, because a history within its
+    budget needs no other features. If the scorer fails or returns no number, the message gets the default score of the rules.
+    Only the first failure of the scorer is logged as a warning.
 
     Args:
-        counter: Counts the tokens of a message.
-        scorer: Scores a message.
-        history: Returns the history that the scorer is given.
+        counter: Counter for the tokens of a message.
+        scorer: Scorer for the importance of a message.
+        history: Function that returns the history for the scorer.
     """
 
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
@@ -293,18 +320,18 @@ class FeatureCache:
         self._revision = 0
 
     def tokens(self, message: Message) -> int:
-        """Return the tokens of a message."""
+        """Return the number of tokens in a message."""
         tokens = self._tokens.get(message)
         return self._tokens.put(message, self._counter.count(message)) if tokens is None else tokens
 
     def total(self, messages: Sequence[Message]) -> int:
-        """Return the tokens that messages have in a request: their own, and those of placeholders between them."""
+        """Return the number of tokens that messages take in a request, including the placeholders between the messages."""
         tokens = sum(map(self.tokens, messages))
         placeholders = placeholder_count(messages)
         return tokens + placeholders * self.tokens(_PLACEHOLDER) if placeholders else tokens
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
-        """Return the characters and bytes of the messages whose tokens are not cached."""
+        """Return the size of the messages whose tokens have not been counted yet, in characters."""
         size = 0
         for message in messages:
             if self._tokens.get(message) is None:
@@ -320,10 +347,10 @@ class FeatureCache:
         return len(self._tokens)
 
     def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
-        """Return the features of the messages of a history; those of new messages are measured now, in order.
+        """Return the features of all messages in a history.
 
-        Of more than 2,000 new messages the older ones are only skimmed: a message whose score is not above average has no
-        traits, and its words are not learned.
+        New messages are measured in their order. The last 2,000 messages are always measured in full. The texts of older new
+        messages are only analysed if their score is above the default score.
         """
         self._score_again(messages)
         closely_from = len(messages) - _READ_CLOSELY
@@ -340,13 +367,13 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Drop the cached features of all other messages."""
+        """Keep only the features of the given messages, and remove all others."""
         keep = list(messages)
         self._tokens.forget_all_but(keep)
         self._features.forget_all_but(keep)
 
     def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
-        """Score revoked instructions like any other message."""
+        """Mark instructions that the user has revoked as ordinary messages, with the default dialogue act and score."""
         if not any(map(attrgetter("takes_back"), found)):
             return
         said = [
@@ -360,7 +387,7 @@ class FeatureCache:
                 features.act, features.score = "unmatched", WEIGHTS.unmatched
 
     def _score_again(self, messages: Sequence[Message]) -> None:
-        """Score messages again if the scorer has new answers."""
+        """Score messages again if the scorer has new scores. The scorer then has another ``revision``."""
         revision = getattr(self._scorer, "revision", 0)
         if revision == self._revision:
             return
@@ -394,7 +421,7 @@ class FeatureCache:
         return features
 
     def _read_as_reply(self, features: MessageFeatures, message: Message, text: str, *, says_something: bool) -> None:
-        """Classify a user's message as a reply to the message before, if the assistant serves and is no companion."""
+        """Classify a user's message as a reply to the previous message. Nothing changes if the assistant is a companion."""
         if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
             return
         answers = features.answers and says_something
@@ -420,5 +447,5 @@ class FeatureCache:
 
 
 def _input_text(message: Message) -> str:
-    """Return the inputs of a message's tool calls as text: their words refer to earlier messages."""
+    """Return the inputs of the tool calls in a message as one text."""
     return " ".join(str(block["toolUse"]["input"]) for block in message["content"] if "toolUse" in block)

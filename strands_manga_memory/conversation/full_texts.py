@@ -1,4 +1,7 @@
-"""Full texts of messages that were cut in the history, and the tool that reads them."""
+"""Keeps the full texts of truncated messages.
+
+The model reads a full text with the tool ``read_cut_message``.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,25 @@ if TYPE_CHECKING:
     from strands.agent.agent import Agent
 
 PAGE = 4_000
-"""Characters the tool returns at a time."""
+"""Most characters that one call of the tool ``read_cut_message`` returns."""
 
 MOST_CHARACTERS = 20_000_000
-"""Kept in memory; of more, what was not used for longest goes (and is then read from the log)."""
+"""Most characters to keep in memory. If there are more, the oldest texts are removed and later read from the log."""
 
 
 class FullTextArchive:
-    """Keeps full texts by the names of their messages, for one agent.
+    """Keeps the full texts of one agent's truncated messages.
+
+    A truncated message shows a short name in its text. The full text is found by this name.
 
     Args:
-        log: The raw messages of the conversation, if a session keeps them: texts that are not in memory are read from there.
+        log: Function that returns the untruncated messages of the conversation. Texts that are not in memory are read from this
+            log. None if no session keeps the messages.
 
     Attributes:
-        log: The same; None: texts that are not in memory cannot be read.
-        is_offered: Whether the agent has had the tool that reads cut messages: it then keeps the tool, as do later agents of
-            the conversation, since the tools are a part of the cached prefix.
+        log: The argument ``log``. Without a log, texts that are not in memory cannot be read.
+        is_offered: Whether the agent has the tool that reads truncated messages. Later agents of the conversation then get the
+            tool too, because tools are a part of the prefix that a provider caches.
     """
 
     __slots__ = ("_characters", "_lock", "_texts", "is_offered", "log")
@@ -47,7 +53,7 @@ class FullTextArchive:
         self._characters = 0
 
     def keep(self, id_: str, text: str) -> None:
-        """Keep a text; the first one kept under an id stays, later ones were cut already."""
+        """Keep the full text of a message. An existing text is not replaced, because a later text may already be truncated."""
         with self._lock:
             if id_ in self._texts:
                 return
@@ -60,9 +66,9 @@ class FullTextArchive:
         """Keep the full texts of truncated messages, and offer the agent the tool that reads them.
 
         Args:
-            agent: The agent; None if there is none.
-            messages: The whole messages.
-            cut: Their truncated forms, by position.
+            agent: The agent. Without an agent, no tool is offered.
+            messages: The messages before truncation.
+            cut: The truncated messages, keyed by their position in ``messages``.
         """
         for at in cut:
             if name := name_of(messages[at]):
@@ -70,7 +76,10 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads cut messages, if one of ``messages`` names the tool or an earlier message did."""
+        """Give an agent the tool that reads truncated messages.
+
+        The agent gets the tool only if one of the messages or an earlier message refers to the tool.
+        """
         if agent is None or READER in agent.tool_names:
             return
         self.is_offered = self.is_offered or is_any_named(messages)
@@ -78,9 +87,9 @@ class FullTextArchive:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
-        """Return the full text of a message, from the log if it is there; None if it is unknown.
+        """Return the full text of a message, or None if the name is unknown.
 
-        The log comes first because the message may have been redacted in it.
+        The log is searched before the memory, because the message may have been redacted in the log.
         """
         for message in self.log() if self.log is not None and name else ():
             if name_of(message) == name:
@@ -101,7 +110,7 @@ class FullTextArchive:
 
 
 def _text_of(message: Message) -> str:
-    """Return the texts, tool inputs and tool results of a message as one text."""
+    """Return the texts, tool inputs and tool results of a message, joined to one text."""
     found: list[str] = []
     for block in message["content"]:
         if "text" in block:

@@ -1,4 +1,4 @@
-"""ImportanceWeightedConversationManager: keeps a history within a budget of tokens at every model call."""
+"""Conversation manager that keeps the most important messages within a token budget."""
 
 from __future__ import annotations
 
@@ -54,55 +54,62 @@ _NO_LAYOUT = Layout()
 
 
 class ImportanceWeightedConversationManager(Template, ConversationManager):
-    """Keeps the most important messages within ``max_tokens`` at every model call, in the middle of a turn too.
+    """Keeps the most important messages of a history within a token budget.
 
-    The first turn, the current turn and pinned messages (``metadata.custom.pinned``, as Strands' ``pin_message`` sets it)
-    always stay. Other messages stay by importance, the newest first, in whole exchanges, so that the
-    history is valid for every provider. If the messages that always stay are too large, they are truncated, head and tail
-    kept. Pinned messages are never truncated: if they alone are over the budget, that is logged once, and a real overflow of
-    the model's window raises. The user's message of the current turn is not truncated as long as the model's window has room:
-    its tokens beyond half of ``max_tokens`` come on top, up to three quarters of the window (of 128,000 tokens, if the model
-    does not know its window).
+    The history is within the budget at every model call, also in the middle of a turn. The first turn, the current turn and
+    pinned messages always stay. Strands' ``pin_message`` pins a message. Other messages stay by importance. A tool call and its
+    result stay together, so that the history is valid for every provider.
 
-    With ``trim_every`` or ``trim_to`` the history is trimmed in steps: it only grows at its end until it passes ``max_tokens``,
-    and is then trimmed for several turns at once. Between two steps each request begins with the whole one before, so a
-    provider's prompt cache has it. Without them a full history is trimmed a little in every turn: it holds more, and no request
-    begins with the one before.
+    If the messages that always stay are too large, they are truncated in the middle. Pinned messages are never truncated. If
+    the pinned messages alone are over the budget, a warning is logged once. An exception is raised only if the model's context
+    window overflows. The user's current message is not truncated as long as the context window has room. A message of more than
+    half of ``max_tokens`` raises the budget, up to three quarters of the window. A window of 128,000 tokens is assumed if the
+    model does not state its window.
 
-    A manager that summarizes sets ``grow_to``: the history may then grow to that many tokens before it is brought back to
-    ``max_tokens``.
+    With ``trim_every`` or ``trim_to`` the history is trimmed in steps. The history grows at its end until it exceeds
+    ``max_tokens``, and is then trimmed for several turns at once. Between two steps, each request begins with the whole
+    previous request, so a provider's prompt cache can be used. Without these settings, a full history is trimmed a little in
+    every turn. The history then contains more messages, but no request begins with the whole previous request.
 
-    One manager serves one agent. With a session manager that logs messages (``FileSessionManager``) it restores its own exact
-    window; one that restores the window itself sets ``persist_layout`` to False before it restores.
+    A manager that writes summaries sets ``grow_to``. The history may then grow to ``grow_to`` tokens before it is brought back
+    to ``max_tokens``.
+
+    One manager serves one agent. With a session manager that logs all messages, such as ``FileSessionManager``, this manager
+    restores exactly the history that the agent had. A session manager that restores the history itself must first set
+    ``persist_layout`` to False.
 
     Args:
         max_tokens: The budget of the history, in tokens, both by the counter and by the model's reports. None: a quarter of
             the context window of the agent's model, at most 16,384, and 4,096 if the model does not know its window.
         scorer: Rates the importance of a message; default: rules in English and Japanese.
-        bands: Scores of the bands: messages from 0.8 are evicted last, messages from 0.5 before them, others first.
+        bands: Lowest score of a message that is kept as long as other messages can be evicted (default 0.8), and lowest score
+            of a message that is preferred to the rest (default 0.5).
         signals: Weights of the signals when messages of one band are compared.
         counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
-        trim_to: Tokens to which a history over ``max_tokens`` is brought, and the same share of ``max_turns``; None (default):
-            just below ``max_tokens``. Messages that always stay may take more. Trimmed in steps, tool results of the turn
-            before are a reason for one, too, if they take an eighth of ``max_tokens`` and the history is near the low mark.
-        trim_every: How many turns like the last ones a history over ``max_tokens`` makes room for, in at most a third of it.
-        max_turns: Most turns to keep; None: as many as fit. Messages that always stay are not bound by it.
-        includes_recall: Whether the quotes of ``HistoryRecall`` count into ``max_tokens`` too: the budget of the
+        trim_to: Tokens to which a history over ``max_tokens`` is trimmed; ``max_turns`` is reduced by the same share. None
+            (default): just below ``max_tokens``. Messages that always stay may take more. If the history is trimmed in steps,
+            tool results of the previous turn also cause a step, if they take an eighth of ``max_tokens`` and the history is
+            near the size to which it is trimmed.
+        trim_every: Number of later turns, as large as the last ones, for which trimming a history over ``max_tokens`` makes
+            room; this room is at most a third of ``max_tokens``.
+        max_turns: Most turns to keep; None: as many as fit. Messages that always stay may exceed it.
+        includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too. If so, the budget of the
             quotes, at most half of ``max_tokens``, is reserved in every request, and the history has the rest.
-        on_evict: Called with the messages that left the history or were shortened in it, as they were before, whenever some
-            did, perhaps in a thread; they may return. Also with those that a summary or a compaction around this manager took
-            out. Its errors are logged.
-        log: Returns the raw messages from the beginning, as a session keeps them: from there messages that were shortened are
-            read after a restart.
+        on_evict: Called, perhaps in a thread, with the messages that left the history or were truncated in it, each in its
+            previous form. Messages that a summary or a compaction around this manager removed are passed too. Evicted messages
+            may return to the history later. Errors of the function are logged.
+        log: Returns all raw messages of the conversation, as a session keeps them. After a restart, the full texts of truncated
+            messages are read from this log.
         recent_log: Returns the last messages of that log, at most the given number. It is read at most once, when a
             restored history is trimmed: messages that were evicted before the restart may then return. None: only messages
             that this manager evicted return.
-        proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
+        proactive_compression: As in Strands' own managers: whether to reduce the history when the model's context window is
+            almost full.
 
     Raises:
-        ValueError: A number is not a positive whole one, ``trim_to`` is above ``max_tokens``, or ``scorer``, ``counter``,
-            ``on_evict`` or ``recent_log`` is not of its kind. From the agent's constructor: the manager already serves another
-            agent.
+        ValueError: A number is not a positive whole number, ``trim_to`` is above ``max_tokens``, ``scorer`` or ``counter``
+            lacks its method, or ``on_evict`` or ``recent_log`` is not a function. From the agent's constructor: the manager
+            already serves another agent.
     """
 
     def __init__(
@@ -171,7 +178,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def grow_to(self) -> int:
-        """Tokens to which the history may grow before it is brought back to ``max_tokens``."""
+        """Size in tokens at which the history is brought back to ``max_tokens``."""
         return self._trimmer.limits.grow_to
 
     @grow_to.setter
@@ -180,7 +187,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def max_turns(self) -> int | None:
-        """Most turns to keep; None: as many as fit."""
+        """Largest number of turns to keep. None for as many turns as fit."""
         return self._trimmer.limits.max_turns
 
     @max_turns.setter
@@ -189,17 +196,17 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def bands(self) -> Bands:
-        """Scores from which the bands begin."""
+        """Lowest score of each importance class."""
         return self._trimmer.bands
 
     @property
     def signals(self) -> SignalWeights:
-        """The weights of the signals."""
+        """Weights of the signals that compare messages of the same importance class."""
         return self._trimmer.signals
 
     @property
     def on_evict(self) -> Callable[[list[Message]], None] | None:
-        """Called with the messages that left the history."""
+        """Function that is called with evicted and truncated messages."""
         return self._trimmer.on_evict
 
     @on_evict.setter
@@ -208,13 +215,13 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def records(self) -> int:
-        """Number of messages that were logged."""
+        """Number of messages in the log of this agent's session."""
         return self._log.length
 
     # --- Hooks ------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the callbacks that keep the budget at every model call, and that restore the window."""
+        """Register the callbacks that restore the history and keep the history within the budget."""
         registry = timed(registry)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
@@ -229,7 +236,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Before the session is restored: take the agent, and give its messages ids before they are logged."""
+        """Attach this manager to the agent, and give ids to the agent's messages. Runs before the session is restored."""
         if not self._trimmer.attach(event.agent):
             call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
             raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
@@ -238,7 +245,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """After the session was restored: bring back the exact window, and stand last before the model."""
+        """Restore the exact history and register the middleware that trims requests. Runs after the session was restored."""
         agent = event.agent
         messages = agent.messages
         if self.persist_layout:
@@ -265,7 +272,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             self._trimmer.keep_now(event.agent, ends_turn=True)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
-        """Bring the history of an agent within the budget; errors are logged, never raised."""
+        """Reduce an agent's history to the budget. Errors are logged and not raised."""
         await self._trimmer.keep(event.agent)
         self._log.forget_all_but(event.agent.messages)
 
@@ -273,7 +280,10 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         await self._trimmer.keep(event.agent, event.messages or [])
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Trim the messages of one request, which may hold more than the history: continuations come after the hooks."""
+        """Trim the messages of one request.
+
+        The request may be larger than the trimmed history, because continuations are added after the hooks.
+        """
         with logged_errors(logger, "the history could not be trimmed for this call, sending it as it is"):
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
@@ -287,27 +297,28 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """Bring the history within the budget; errors are logged, never raised."""
+        """Reduce the agent's history to the budget. Errors are logged and not raised."""
         self._log.settle()
         self._trimmer.keep_now(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
-        """Make the history smaller because the model's context window is full, or filling up.
+        """Make the history smaller because the model's context window is full or almost full.
 
         Args:
-            agent: The agent; its list of messages is changed in place, as one step.
-            e: The overflow. With it the history is at least halved, and halved again by each further overflow. Without it a
-                quarter of the messages that need not stay is evicted.
-            **kwargs: For extensions of the contract.
+            agent: The agent. Its list of messages is changed in place.
+            e: The overflow error, or None. With an error, at least half of the history is evicted. Each further overflow halves
+                the history again. Without an error, a quarter of the history is evicted. Less is evicted if too many
+                messages must stay.
+            **kwargs: Not used.
 
         Raises:
-            ContextWindowOverflowException: ``e`` is given, and half of the history cannot be freed: pinned messages are too
-                large, or other parts of the request fill the window. The history is unchanged.
+            ContextWindowOverflowException: ``e`` is given, and half of the history cannot be freed. Either pinned messages are
+                too large, or other parts of the request fill the window. The history is unchanged.
         """
         self._trimmer.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state for a session: small, and the same until something changes."""
+        """Return the state of this manager for a session. The state stays equal as long as nothing changes."""
         state = super().get_state()
         if (ratio := self._trimmer.limits.calibration.ratio) != 1.0:
             state["ratio"] = ratio
@@ -324,7 +335,9 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return state
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore the state of :meth:`get_state`; the window itself is restored at the end of the agent's construction.
+        """Restore a state that :meth:`get_state` returned.
+
+        The history itself is restored later, at the end of the agent's construction.
 
         Raises:
             ValueError: The state is that of another conversation manager.
@@ -350,66 +363,85 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     # --- Questions of users and of other managers -------------------------------------------------
 
     def explain(self, agent: Agent) -> list[MessageOutcome]:
-        """Return the outcomes of the messages of the history and of the last 1,000 evicted ones, in the order of speech."""
+        """Explain which messages were kept, truncated or evicted, and why.
+
+        Returns:
+            The outcomes of the messages in the history and of the last 1,000 evicted messages. The oldest message comes first.
+        """
         return self._trimmer.explain(list(agent.messages))
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the tokens of the history as the model counts them, the budget, and the rest of the budget."""
+        """Return the token usage of the history.
+
+        The keys are ``tokens``, ``budget`` and ``left``. The numbers are tokens as the model counts them. ``left`` is the
+        unused part of the budget.
+        """
         messages = agent.messages[:]
         most = self._trimmer.limits.most
         tokens, budget = self.tokens(messages), most + self.room_beyond(messages, most)
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
 
     def tokens(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages as the model counts them; each message is counted once."""
+        """Return the number of tokens in messages, as the model counts tokens. The count of each message is cached."""
         return self._trimmer.reported_tokens(messages)
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts them, by which a limit grows for the user's message of the current turn."""
+        """Return the tokens by which a limit is raised for the user's current message, as the model counts tokens."""
         return self._trimmer.room_beyond(messages, limit)
 
     def score(self, message: Message) -> float:
-        """Return the value of a message, 0 to 1."""
+        """Return the importance of a message, from 0 to 1."""
         return self._trimmer.features(message).score
 
     def fitted(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
-        """Return the part of a history within a budget, by importance, truncated where necessary; nothing is changed."""
+        """Return the most important messages of a history that fit a budget.
+
+        Some of the returned messages may be truncated. The history is not changed.
+        """
         return for_model(self._trimmer.fit(messages, max_tokens))
 
     def reserve(self, tokens: int) -> int:
-        """Reserve tokens for the quotes of a ``HistoryRecall``, with ``includes_recall``; return how many those may have."""
+        """Return the number of tokens that the quotes of ``HistoryRecall`` may take.
+
+        With ``includes_recall``, these tokens are reserved within the budget of the history.
+        """
         return self._trimmer.limits.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Forget a message that left the history, as when it is redacted in the log: it does not come back."""
+        """Forget an evicted message, so that the message never returns to the history.
+
+        This is necessary, for example, after the message was redacted in the log.
+        """
         self._trimmer.forget(tracking_id)
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
-        """Call ``on_evict`` with messages that another manager took out of the history."""
+        """Call ``on_evict`` with messages that another manager removed from the history."""
         self._trimmer.report_evicted(messages)
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Do work on messages, and return its result: in a thread if it may take a second."""
+        """Run the function ``work`` and return the result. Use a thread if the function may block the event loop for long."""
         return await self._trimmer.off_loop(messages, work)
 
     def blocks_loop(self, messages: Sequence[Message]) -> bool:
-        """Return whether work on messages must be left to a thread: it may take long and would block an event loop."""
+        """Return whether work on messages may block an event loop for long. Such work must run in a thread."""
         return self._trimmer.blocks_loop(messages)
 
 
 @dataclass
 class HistoryManagerLookup(HookEvent):
-    """Asks the hooks of an agent for the manager of its history, which may be one below another, or a strategy.
+    """Event that finds the conversation manager of an agent's history.
+
+    The event is needed because another manager or a strategy may wrap this conversation manager.
 
     Attributes:
-        found: The managers that have answered.
+        found: Managers that have answered the event.
     """
 
     found: list[ImportanceWeightedConversationManager] = field(default_factory=list)
 
 
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
-    """Return the manager of an agent's history; None if it has none of this package."""
+    """Return the conversation manager of an agent's history. Return None if the agent has no manager of this package."""
     lookup = HistoryManagerLookup(agent)
     agent.hooks.invoke_callbacks(lookup)
     return lookup.found[0] if lookup.found else None

@@ -1,4 +1,7 @@
-"""The log tail: recent messages of a conversation, among them evicted ones that a selection may bring back. Pure."""
+"""Recent messages of a conversation, including evicted messages that may return to the history.
+
+The code in this module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,28 @@ from strands_manga_memory.conversation.window_layout import logged_fingerprint
 from strands_manga_memory.messages import id_of, turns
 
 _TIMES_WINDOW, _MOST_TOKENS = 3, 32_768
-"""Messages outside of the window take at most so many times its budget, and at most so many tokens."""
+"""Limits of the evicted messages in memory: a multiple of the history's budget, and a number of tokens."""
 
 _TOKENS_A_MESSAGE, _LEAST_READ = 32, 64
-"""From a log one message is read for so many tokens that are held, and at least so many messages."""
+"""Assumed tokens of one message, and the smallest number of messages to read from a log."""
 
 _SLACK = 5
-"""Messages are dropped when one part in this number is too much: not in every turn."""
+"""Divisor of the limit. Messages in memory may exceed the limit by the quotient, so that they are not reduced in every turn."""
 
 _SHARE_SAID = 8
-"""A selection from all messages is due when this part of the budget was added since the last one, or would stay empty."""
+"""Divisor of the budget. Evicted messages are considered again if the quotient was added to the history, or is free."""
 
 
 class LogTail:
-    """The last messages of one conversation in their original form, in order: those of the window, and evicted ones.
+    """Keeps the latest messages of one conversation, untruncated and in order.
 
-    It follows the history and never leads. A message that somebody else changed in the history counts in its changed form. Once
-    somebody else took messages out of the history, or put some between others (a summary, a redaction, another conversation),
-    no evicted message comes back.
+    These are the messages of the history and evicted messages. The log tail follows the history, but never changes the history.
+    If other code changes a message in the history, the log tail takes over the changed message. Other code may also remove
+    messages from the history or insert messages, for example a summary. Earlier evicted messages then never return.
 
     Attributes:
-        settled: Tracking id of the last message when somebody else changed the history: of the messages in a log up to
-            this one none comes back. None: nobody did.
+        settled: Tracking id of the last message at the latest change of the history by other code. Evicted messages up to this
+            message do not return. None if other code has not changed the history.
     """
 
     def __init__(self) -> None:
@@ -44,7 +47,7 @@ class LogTail:
         self._said = 0
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield the messages, in the order of speech."""
+        """Return an iterator over the messages, oldest first."""
         return iter(self._messages.values())
 
     def __len__(self) -> int:
@@ -52,7 +55,7 @@ class LogTail:
         return len(self._messages)
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Compare a history with the window: if it does more than go on at its end, forget the evicted messages."""
+        """Forget evicted messages if other code has changed the history. New messages at the end do not count as changes."""
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
             return
@@ -62,7 +65,7 @@ class LogTail:
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add the messages since the last time, and changes that somebody else made in the history."""
+        """Add new messages of a history. Take over the changes that other code made to known messages."""
         new: list[Message] = []
         for message in reversed(history):
             if message.get("tracking_id") in self._messages:
@@ -81,12 +84,13 @@ class LogTail:
                 self._messages[id_] = shown
 
     def restore(self, log: Sequence[Message]) -> None:
-        """Add messages that an earlier process evicted, and the full text of those that it truncated.
+        """Restore messages that an earlier process evicted or truncated.
 
-        Nothing is added if messages of the window are missing between those of the log, or have another order there.
+        Nothing is restored if the order of the known messages differs from the order of the log. Nothing is restored either if
+        messages in the middle of the known messages are missing from the log.
 
         Args:
-            log: The last messages of the conversation's log, in order.
+            log: Latest messages of the conversation's log, oldest first.
         """
         places = {id_of(message): at for at, message in enumerate(log)}
         known = list(self._messages)
@@ -105,7 +109,7 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the logged form of a known message if an earlier process truncated the message, else the known form."""
+        """Return the logged message if an earlier process truncated the known message. Otherwise, return the known message."""
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
             return mine
@@ -113,7 +117,14 @@ class LogTail:
         return logged
 
     def is_due(self, budget: int, room: int) -> bool:
-        """Return whether the next selection considers evicted messages too: after much new text, or with much free budget."""
+        """Return whether the next selection should consider evicted messages too.
+
+        This is the case if there are many new messages, or if much of the budget is free.
+
+        Args:
+            budget: Budget of the history, in tokens.
+            room: Free tokens in the budget.
+        """
         return max(self._said, room) >= budget // _SHARE_SAID
 
     def candidates(
@@ -123,7 +134,16 @@ class LogTail:
         total: Callable[[Sequence[Message]], int],
         narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
-        """Return the history with the evicted messages; if they are too many, those that ``narrowed`` selects."""
+        """Return the messages from which the next selection chooses.
+
+        These are the messages of the history and the evicted messages in memory.
+
+        Args:
+            history: The history.
+            budget: Budget of the history, in tokens.
+            total: Function that returns the tokens of messages.
+            narrowed: Function that selects messages within a number of tokens. It is called if there are too many messages.
+        """
         self._said = 0
         ids = {*self._window}
         found = list(self if len(ids) == len(history) and ids <= self._messages.keys() else history)
@@ -134,7 +154,7 @@ class LogTail:
 
     @staticmethod
     def most_messages(budget: int) -> int:
-        """Return the number of last messages of a log of which a selection within a budget can make use."""
+        """Return the number of latest messages to read from a log for a selection within a budget."""
         return max(_LEAST_READ, LogTail._most(budget) // _TOKENS_A_MESSAGE)
 
     @staticmethod
@@ -142,7 +162,10 @@ class LogTail:
         return budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
 
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
-        """Record the messages that were selected in place of a history: truncated ones among them are ours."""
+        """Record the selected messages that now replace the history.
+
+        Truncated messages among the selected messages are then not mistaken for changes by other code.
+        """
         old = frozenset(map(id, history))
         known, self._window, self._truncated = self._truncated, [], {}
         for message in selected:
@@ -154,7 +177,7 @@ class LogTail:
                 self._truncated[id_] = known[id_]
 
     def forget(self, id_: str) -> None:
-        """Forget a message; it does not come back."""
+        """Forget a message, so that it cannot return to the history."""
         self._messages.pop(id_, None)
         self._forgotten.add(id_)
 

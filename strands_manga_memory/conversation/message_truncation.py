@@ -1,4 +1,7 @@
-"""Truncation of messages that stay: their long texts, tool results, tool inputs and media. Pure."""
+"""Truncates messages in the history that are too large.
+
+Long texts, tool results and tool inputs are shortened, and media are replaced by notes. The code in this module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,15 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
 def name_of(message: Message) -> str:
-    """Return the name under which a model can read a message: the first letters of its tracking id."""
+    """Return the short name by which a model can request the full text of a message.
+
+    The name consists of the first eight letters and digits of the message's tracking id.
+    """
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Return whether a truncation marker in one of the messages names the message that can be read in full."""
+    """Return whether one of the messages shows a name by which a full text can be requested."""
     texts = chain.from_iterable(_texts(message["content"]) for message in messages)
     return any(found[2] for text in texts if READER in text for found in CUT_MARKER.finditer(text))
 
@@ -52,13 +58,19 @@ def is_truncated(message: Message) -> bool:
 
 
 def shown_passages(message: Message) -> tuple[str, ...]:
-    """Return the passages that a shortened message still shows; one that had no room of its own is there in part."""
+    """Return the passages that are left of a truncated message. A long passage may be incomplete."""
     shown = kept_texts(_texts(message["content"]))
     return tuple(said for part in shown for passage in split_passages(part) if (said := passage.strip()))
 
 
 class TruncatableBlock(NamedTuple):
-    """A content block that can be made smaller: the position of its message, its own in the message, its tokens."""
+    """Position and size of a content block that can be truncated.
+
+    Attributes:
+        at: Position of the message.
+        block: Position of the content block in the message.
+        tokens: Tokens of the content block.
+    """
 
     at: int
     block: int
@@ -66,7 +78,13 @@ class TruncatableBlock(NamedTuple):
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Return the size to cut all larger pieces to, so that they free ``excess`` together; none goes below ``floor``."""
+    """Return the largest size that each piece may have after truncation.
+
+    Args:
+        sizes: Sizes of the pieces before truncation.
+        excess: Total size to free.
+        floor: Smallest size to return.
+    """
     left = excess
     ordered = sorted((size for size in sizes if size > floor), reverse=True)
     for number, size in enumerate(ordered, start=1):
@@ -78,9 +96,16 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
 
 
 class MessageTruncator:
-    """Works on a copy of a history, by position, until it is small enough; the messages given are never changed.
+    """Truncates and removes messages until the messages are small enough.
 
-    Nothing changes at ``locked`` positions: pinned messages, and calls that wait for their results.
+    The message objects are replaced and not changed. Locked messages stay unchanged. Locked messages are pinned messages, and
+    tool calls without a result yet.
+
+    Args:
+        messages: The messages, keyed by position.
+        sizes: Tokens of the messages, keyed by position.
+        count: Function that returns the tokens of a message.
+        locked: Positions of the locked messages.
     """
 
     def __init__(self, messages: dict[int, Message], sizes: dict[int, int], count: Count, locked: frozenset[int]) -> None:
@@ -93,21 +118,24 @@ class MessageTruncator:
 
     @property
     def locked_tokens(self) -> int:
-        """Tokens of the locked messages."""
+        """Sum of the tokens of the locked messages."""
         return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
-        """Take messages out, unless one of them is locked."""
+        """Remove the messages at the given positions. Remove no message if one of these messages is locked."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
             self.changed.discard(at)
 
     def truncate(self, kind: str, positions: Iterable[int], target: int, floor: int) -> None:
-        """Cut the blocks of one kind in some messages until the whole has ``target`` tokens, the largest first.
+        """Truncate content blocks of one kind, the largest first.
 
-        None is cut below ``floor`` tokens. Kinds are ``"toolResult"``, ``"text"`` (guarded and cited text too) and
-        ``"toolUse"``.
+        Args:
+            kind: ``"toolResult"``, ``"text"`` or ``"toolUse"``. Guarded and cited texts count as ``"text"``.
+            positions: Positions of the messages whose blocks may be truncated.
+            target: Total tokens to reach for all messages.
+            floor: Smallest size of a truncated block, in tokens.
         """
         if self.tokens <= target:
             return
@@ -122,7 +150,12 @@ class MessageTruncator:
                 self._replace(piece.at, piece.block, _CUTS[kind](block, cap, self._text_tokens, name))
 
     def leave_out_media(self, positions: Iterable[int], target: int) -> None:
-        """Replace images, documents, video and audio by notes, one by one, until the whole has ``target`` tokens."""
+        """Replace images, documents, video and audio by notes, one by one.
+
+        Args:
+            positions: Positions of the messages whose media may be replaced.
+            target: Total tokens to reach for all messages.
+        """
         for at in positions:
             for index, block in enumerate(self.messages[at]["content"] if at not in self._locked else ()):
                 if self.tokens <= target:
@@ -160,9 +193,9 @@ class MessageTruncator:
 _OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
 _LEFT_OUT = re.compile(LEFT_OUT)
 _INPUT_NOTE_TOKENS = 40
-"""Tokens of the note of a shortened tool input."""
+"""Tokens that are reserved for the note about a shortened tool input."""
 _MOST_KEYS_NAMED = 80
-"""Characters of the keys that the note names."""
+"""Most characters of the list of left-out keys in the note."""
 
 
 def _text_of(kind: str, block: dict[str, Any]) -> str:
@@ -174,7 +207,7 @@ def _text_of(kind: str, block: dict[str, Any]) -> str:
 
 
 def truncate_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
-    """Shorten the texts and JSON of a tool result as one text; id, status and media stay."""
+    """Truncate the texts and JSON of a tool result, joined to one text. The id, the status and the media stay unchanged."""
     result = block["toolResult"]
     text = truncate_text(result_text(result), tokens, count, name)
     texts = [{"text": text}] if text else []
@@ -190,9 +223,10 @@ def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], i
 
 
 def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
-    """Return a tool call with the short members of its input, whole, and before it a note of the others.
+    """Remove the largest members from the input of a tool call.
 
-    A model takes its earlier calls for examples: it would write a marker within an input into a file.
+    A note in front of the tool call lists the removed members. The other members are not truncated. A model uses its earlier
+    calls as examples, and might write a truncation marker from an input into a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -218,7 +252,7 @@ _CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], list
 
 
 def _without_media(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block, or a tool result, with its media replaced by notes."""
+    """Replace the media in a content block by notes. Media in a tool result are replaced too."""
     if "toolResult" in block:
         result = block["toolResult"]
         return {**block, "toolResult": {**result, "content": [_without_media(item) for item in blocks_of(result["content"])]}}
@@ -248,24 +282,24 @@ def _strings(value: Any) -> Iterable[str]:
 # --- Short forms ----------------------------------------------------------------------------------
 
 _MOST_CONDENSED = 600
-"""Characters of the short form of a tool result, and of the passages of a long text."""
+"""Most characters of a shortened tool result, and of the passages that are kept of a long text."""
 
 _LONG_TEXT = 2_000
-"""A text of the user with more bytes of UTF-8 is condensed to passages: about 500 tokens of English, 700 of Japanese."""
+"""Size in UTF-8 bytes above which a user's text is reduced to its important passages."""
 
 _MOST_PASSAGES = 400
-"""Only so many passages at the end of a long text are read."""
+"""Number of last passages of a long text that are considered."""
 
 _LONGEST_IDLE = 200
-"""A text with more characters is not idle."""
+"""Most characters of a text that may count as small talk."""
 
 
 def condensed_message(message: Message) -> Message | None:
-    """Return a short form of a message; None if it has none or was truncated before.
+    """Return a shortened message, or None if the message cannot be shortened.
 
-    Tool results keep their identifiers; notes take the place of their media. A message of the user
-    keeps the passages of long texts that state a wish, a correction, a condition or a fact, and of
-    several texts those that say something.
+    A message that was truncated before is not shortened again. Shortened tool results keep their identifiers, and their media
+    are replaced by notes. Long texts of a user are reduced to the passages that state a wish, a correction, a condition or a
+    fact. If the message has several texts, texts without information are replaced by placeholders.
     """
     content = cast("list[Any]", message["content"])
     is_text = message["role"] == "user" and all(
@@ -285,7 +319,7 @@ def condensed_message(message: Message) -> Message | None:
 
 
 def _telling_texts(content: Sequence[Any], name: str) -> list[Any]:
-    """Return texts of the user: long texts reduced to their important passages, small talk replaced by a placeholder."""
+    """Reduce the long texts of a user to their important passages, and replace small talk by placeholders."""
     idle = [len(content) > 1 and _is_idle(block["text"]) for block in content]
     if all(idle):
         return [*content]
@@ -296,7 +330,6 @@ def _telling_texts(content: Sequence[Any], name: str) -> list[Any]:
 
 
 def _is_idle(text: str) -> bool:
-    """Return whether a short text of the user is small talk or states nothing."""
     if len(text) > _LONGEST_IDLE:
         return False
     act = dialogue_act(text, "user")
@@ -304,7 +337,11 @@ def _is_idle(text: str) -> bool:
 
 
 def _telling_passages(text: str, name: str) -> str:
-    """Return the most important passages of a long text, with a marker; the text itself if it is short or has none."""
+    """Reduce a long text to its most important passages, with a truncation marker.
+
+    A short text stays unchanged. If no passage can be kept, the whole text is truncated. A text without important statements
+    stays unchanged in this case.
+    """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
     passages = split_passages(text)
@@ -339,15 +376,15 @@ def _condensed_result(result: Any) -> dict[str, Any]:
 
 
 def results_of(message: Message) -> Iterator[Any]:
-    """Return the tool results in a message."""
+    """Return an iterator over the tool results in a message."""
     return (block["toolResult"] for block in message["content"] if "toolResult" in block)
 
 
 def result_text(result: Any) -> str:
-    """Return the texts and JSON of a tool result as one text."""
+    """Return the texts and JSON values of a tool result, joined to one text."""
     return "\n".join(result_texts(result, as_json))
 
 
 def media_of(result: Any) -> list[dict[str, Any]]:
-    """Return the blocks of a tool result that are no text and no JSON."""
+    """Return the blocks of a tool result that are neither text nor JSON."""
     return [block for block in blocks_of(result["content"]) if "text" not in block and "json" not in block]

@@ -1,4 +1,4 @@
-"""Outcomes: whether each message was kept, truncated or evicted, and why."""
+"""Reports whether each message was kept, truncated or evicted, and why."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ REMEMBERED_DROPS = 1_000
 
 @dataclass(frozen=True)
 class MessageOutcome:
-    """Whether one message was kept, truncated or evicted, and why.
+    """Outcome of one message when the history was reduced to its budget.
+
+    The outcome shows whether the message was kept, truncated or evicted, and why.
 
     Attributes:
-        tracking_id: Its id; None if it has none yet.
+        tracking_id: Tracking id of the message. None if the message has no id yet.
         role: ``"user"`` or ``"assistant"``.
-        act: Its dialogue act, ``"tool_use"`` or ``"tool_result"``.
-        score: Its importance, 0 to 1.
-        tokens: Its size.
+        act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
+        score: Importance of the message, from 0 to 1.
+        tokens: Size of the message in tokens.
         outcome: ``"kept"``, ``"dropped"`` or ``"shortened"``.
-        reason: Why, in words.
-        signals: The parts of its worth, signal by signal, in logarithms of odds; see ``SignalWeights``.
-        passages: Of a truncated message: the passages that are shown (sentences, list items, table rows and blocks of code).
-            A passage that was too long may be there in part.
+        reason: Reason for the outcome, in words.
+        signals: Contribution of each signal to the value of the message, in logarithms of odds. ``SignalWeights`` lists the
+            signals.
+        passages: Passages that are left of a truncated message, such as sentences, list items and table rows. A long passage
+            may be incomplete.
     """
 
     tracking_id: str | None
@@ -48,8 +51,10 @@ class MessageOutcome:
 
 
 _Packed = tuple[Any, ...]
-"""The fields of an outcome in order, the signals as their names and their values. An agent may have a thousand, and a process
-thousands of agents: this form takes half of the memory, and the garbage collector does not scan it."""
+"""Tuple that stores a ``MessageOutcome`` in less memory.
+
+The tuple contains the fields of the outcome in order, then the names and the values of the signals. The tuple takes half of the
+memory, and the garbage collector does not scan it. An agent may have a thousand outcomes, and a process thousands of agents."""
 
 
 def _packed(one: MessageOutcome) -> _Packed:
@@ -65,18 +70,18 @@ def _unpacked(packed: _Packed, **changes: Any) -> MessageOutcome:
 
 @functools.lru_cache(1_024)
 def _same(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same tuple object for equal tuples, to save memory."""
+    """Return the same tuple object for equal tuples. This saves memory."""
     return names
 
 
 class OutcomeLog:
-    """Outcomes of the messages of one history: of those that are there, and of the last 1,000 that were evicted.
+    """Records the outcomes of the messages in one history.
 
-    Evicted messages are kept without their text.
+    The log also keeps the outcomes of the last 1,000 evicted messages, but not the texts of these messages.
 
     Args:
-        features: The features of messages.
-        weights: The weights of the signals.
+        features: Cache of the features of messages.
+        weights: Weights of the signals.
     """
 
     __slots__ = ("_evicted", "_features", "_numbers", "_order", "_weights")
@@ -89,7 +94,13 @@ class OutcomeLog:
         self._order: dict[str | None, int] = {}
 
     def add_evicted(self, gone: Sequence[int], messages: Sequence[Message], reasons: Mapping[int, str]) -> None:
-        """Remember that messages at some positions were evicted, and why."""
+        """Record evicted messages with the reasons of the evictions.
+
+        Args:
+            gone: Positions of the evicted messages.
+            messages: Messages of the history before the eviction.
+            reasons: Reasons of the evictions, keyed by position.
+        """
         self._see(messages)
         old = _ages(messages)
         for at in gone[-REMEMBERED_DROPS:]:
@@ -97,7 +108,12 @@ class OutcomeLog:
         del self._evicted[:-REMEMBERED_DROPS]
 
     def of(self, messages: Sequence[Message], reasons: Mapping[int, str]) -> list[MessageOutcome]:
-        """Return the outcomes of the messages of a history and of evicted ones, in the order of speech."""
+        """Return the outcomes of all messages, oldest first, including the recorded outcomes of evicted messages.
+
+        Args:
+            messages: Messages of the present history.
+            reasons: Maps the position of a message in ``messages`` to the reason for its outcome.
+        """
         self._see(messages)
         old = _ages(messages)
         kept = {message.get("tracking_id"): self._present(message, old[at], reasons[at]) for at, message in enumerate(messages)}
@@ -106,12 +122,11 @@ class OutcomeLog:
         return sorted(found, key=lambda one: self._order.get(one.tracking_id, len(self._order)))
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Forget messages that are neither in ``messages`` nor remembered as evicted."""
+        """Forget all messages except the given messages and the recorded evicted messages."""
         ids = {message.get("tracking_id") for message in messages} | {tracking_id for tracking_id, *_ in self._evicted}
         self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
     def _see(self, messages: Iterable[Message]) -> None:
-        """Record the order of messages."""
         for message in messages:
             id_ = message.get("tracking_id")
             if id_ not in self._order:
@@ -134,6 +149,6 @@ class OutcomeLog:
 
 
 def _ages(messages: Sequence[Message]) -> list[int]:
-    """Return for each message how many turns began after it."""
+    """Return the age of each message. The age is the number of turns that began after the message."""
     began = (message["role"] == "user" and is_turn_start(message) for message in reversed(messages))
     return list(itertools.accumulate(began, initial=0))[-2::-1]

@@ -1,4 +1,4 @@
-"""Quotes of archived messages for a question, within a budget of tokens."""
+"""Selects and formats quotes of earlier messages within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ _HEAD = f"{QUOTES}\nEarlier messages of this conversation:"
 _FOOT = "</recalled_history>"
 
 _WHOLE_SHARE, _WHOLE_TOKENS = 0.25, 64
-"""A message of at most this share of the budget, or of so many tokens, is quoted whole."""
+"""A message that takes at most this share of the budget, or at most this many tokens, is quoted whole."""
 
 _LEAST_EXCERPT, _MOST_EXCERPT = 0.25, 0.75
-"""Share of the budget that an excerpt of one longer message may take; the larger, the better the message fits."""
+"""Least and largest share of the budget for an excerpt of a longer message. A message that fits better gets more."""
 
 _RESULT_SHARE = 0.08
-"""Share of the budget that the records of one result may take: a tool can be called again."""
+"""Share of the budget for the records of one tool result. The share is small, since the tool can be called again."""
 
 _COMPARED = 4
-"""Number of best hits with which the score of a message is compared for the size of its excerpt."""
+"""The size of an excerpt depends on the message's score compared with the scores of this many best hits."""
 
 _LEAST_ROOM = 50
-"""With less than this part of the budget left no further quote is looked for."""
+"""If less than the budget divided by this number is left, no further quote is added."""
 
 _WORTH_FILLING = 25
-"""A rest of this part of the budget or more is filled with further quotes."""
+"""If the budget divided by this number or more is left at the end, further quotes are added."""
 
 _MOST_MISSES = 40
-"""After so many messages that did not fit no further quote is looked for."""
+"""After more messages that did not fit, no further message is tried."""
 
 _SHORT_REPLY = 40
-"""A passage of fewer bytes is repeated, since it means something else after another question."""
+"""A passage of fewer bytes is quoted even if the request contains it, since its meaning depends on the question before."""
 
 _NUMBER = re.compile(r"(?<![A-Za-z0-9-])\d[\d.,]*(?![A-Za-z0-9-])")
-"""A number that is no part of an identifier."""
+"""A number that is not part of an identifier."""
 
 _CACHED_SIZES = 100_000
 _SECONDS_A_DAY = 86_400
 
 
 class QuoteFormatter:
-    """Renders hits as lines with speaker and time (UTC), within ``max_tokens``, framing included.
+    """Formats earlier messages as quotes for the model.
 
-    The tokens of a message's line are counted once, not for every question.
+    Each quote is a line with the speaker and the time in UTC. All quotes together stay within ``max_tokens``. The tokens of a
+    message are counted only once, and the count is used for later questions.
 
     Args:
-        max_tokens: Budget of the whole text.
+        max_tokens: Most tokens of the whole text.
         counter: Counts tokens.
     """
 
@@ -65,20 +66,22 @@ class QuoteFormatter:
         self._day = functools.cache(lambda: self._tokens("\n2000-01-01"))
 
     def count_ahead(self, messages: Sequence[ArchivedMessage]) -> None:
-        """Count the tokens of messages before a question finds them."""
+        """Count the tokens of messages in advance, so that later questions are answered faster."""
         for message in messages:
             self._size(message)
 
     def format(
         self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Mapping[str, int | None] | None = None
     ) -> str:
-        """Return the quotes that fit the budget, in the order of speech; an empty text if there are none.
+        """Return the quotes that fit the budget, in the order of the conversation.
+
+        The text is empty if there are no quotes.
 
         Args:
             hits: The messages to quote, the best first. A passage that several messages contain is quoted once.
-            asked: Terms of the question; they choose the passages of long messages.
-            shown: Texts that the request contains anyway, each with its number in the order of speech if that is known. Their
-                passages are not quoted.
+            asked: Terms of the question. The passages of long messages are selected by these terms.
+            shown: Texts that the request already contains, with their positions in the conversation. The position is None if
+                unknown. Passages of these texts are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         shown = shown or {}
@@ -104,7 +107,7 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: LatestPassages,
     ) -> dict[RecallHit, str]:
-        """Return the best hits that fit into ``left`` tokens, with the text to quote of each."""
+        """Return the best hits that fit into ``left`` tokens, with the text to quote from each."""
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
         known = "\n".join([*shown, *quoted.values()])
@@ -130,7 +133,10 @@ class QuoteFormatter:
     def _quote(
         self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], omitted: Callable[[str], bool]
     ) -> tuple[str, int]:
-        """Return the text to quote of a message and its tokens: a short message whole, else the passages that fit."""
+        """Return the quoted text of a message and the tokens of its line.
+
+        A short message is quoted whole. Only the passages that fit are quoted from a long message.
+        """
         text, size = hit.message.text, self._size(hit.message)
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
         is_result = hit.message.speaker == "tool"
@@ -154,7 +160,10 @@ class QuoteFormatter:
         return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
     def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
-        """Return the quotes in the order of speech, and the tokens that are left."""
+        """Return the text of all quotes and the tokens that remain in the budget.
+
+        The quotes are in the order of the conversation.
+        """
         lines, last = [_HEAD], 0
         for hit in sorted(chosen, key=lambda hit: hit.number):
             if (day := _day(hit.message)) and day != last:
@@ -172,13 +181,15 @@ class QuoteFormatter:
 
 
 class LatestPassages:
-    """Passages that a later message repeats with other numbers, such as a new price: the earlier ones are not quoted.
+    """Finds passages that a later message repeats with other numbers, such as a new price.
 
-    Passages of the user are never replaced: "I bought volume 1" and "I bought volume 2" are both true.
+    The earlier passage is outdated and is not quoted. Passages of the user never count as outdated: "I bought volume 1" and "I
+    bought volume 2" are both true.
 
     Args:
         hits: Messages that may be quoted.
-        shown: Texts that the request contains, each with its number in the order of speech; None: not known.
+        shown: Texts that the request already contains, with their positions in the conversation. The position is None if
+            unknown.
     """
 
     def __init__(self, hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> None:
@@ -190,12 +201,11 @@ class LatestPassages:
                 self._latest[key] = max(number, self._latest.get(key, 0))
 
     def replace(self, hit: RecallHit, passage: str) -> bool:
-        """Return whether a later passage replaces a passage of a hit."""
+        """Return whether a later passage makes this passage of a hit outdated."""
         return hit.message.speaker != "user" and self._latest.get(_without_numbers(passage), 0) > hit.number
 
 
 def _is_omitted(hit: RecallHit, known: str, latest: LatestPassages, passage: str) -> bool:
-    """Return whether a passage is shown already, unless it is short, or a later one replaces it."""
     plain = passage.strip()
     return (_is_long(plain) and plain in known) or latest.replace(hit, passage)
 
@@ -210,14 +220,17 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with its numbers replaced by a sign; an empty text if it is short or has no number."""
+    """Return a passage with each number replaced by ``#``.
+
+    The text is empty if the passage is short or contains no number.
+    """
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""
 
 
 def _day(message: ArchivedMessage) -> int:
-    """Return the day of a message, counted from 1970; 0 if it is not known."""
+    """Return the day of a message in days since 1970-01-01, or 0 if its time is unknown."""
     return int(message.at // _SECONDS_A_DAY) if message.at else 0
 
 

@@ -1,4 +1,4 @@
-"""HistoryRecall: brings back earlier messages of a conversation that have left the window, for one turn."""
+"""Plugin that quotes earlier messages of a conversation when the user's question needs them."""
 
 from __future__ import annotations
 
@@ -52,22 +52,23 @@ logger = logging.getLogger(__name__)
 _MOST_TOKENS = 1_024
 
 _NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
-"""Share of its score that a hit gives to messages so many places away: an answer often does not repeat the question's words."""
+"""Distances and shares: a hit adds this share of its score to the message at this distance. An answer often does not repeat the
+question's words."""
 
 _QUESTION_WORTH = 0.7
-"""Factor of a message that asks: a question seldom answers one."""
+"""Factor for the score of a question, since a question seldom answers another question."""
 
 _HAS_DIGIT = re.compile(r"\d")
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
-"""Weight of the second search, which adds the words of so many hits of the first to the question."""
+"""Weight of the second search, and the number of first hits whose words this search adds to the question."""
 
 _DAY_WORTH = 1.5
-"""Factor of a message of the days that the question names."""
+"""Factor of the score of a message from a day that the question names."""
 
 _WEAK = 0.2
-"""Hits with less than this part of the best hit's score come behind the others, in the order of the first search."""
+"""Hits with less than this part of the best hit's score come after the others, in the order of the first search."""
 
 _CANDIDATES = 250
 _EXPANDED_AROUND = 30
@@ -75,40 +76,43 @@ _EXPANDED_AROUND = 30
 _FOLLOWS = any_language("questions.follows")
 _ANSWER_FORMAT = any_language("questions.answer_format")
 _FEW_TERMS = 3
-"""A question of at most so many terms that follows another one is about the same thing."""
+"""A follow-up question of at most this many terms is searched together with the question before it."""
 
 
 class HistoryRecall(Plugin):
-    """Brings back earlier messages that fit the user's question, for one turn, within a budget of tokens.
+    """Quotes earlier messages that fit the user's question, within a budget of tokens.
 
-    A greeting, thanks or a farewell brings nothing back. Every message of the agent is indexed, under any
-    conversation manager; a message that is in the history whole is not quoted. The quotes stand before the user's own
-    words in the message that opened the turn, in each request of it, escaped, each with speaker and time (UTC). Each
-    contains a content word of the question, unless it is the user's reply to a quoted question of the assistant, or a
-    retriever of yours found it by its meaning; small talk and failed tool results are not quoted. Quotes are never
-    stored. Indexing and searching run in a thread; the default index is
-    in memory only.
+    The quotes are added to the requests of the current turn and are never stored. They precede the user's text in the message
+    that opened the turn. Each quote is escaped, and names the speaker and the time in UTC.
 
-    Redacted text is not brought back: a message is indexed after its turn, one that changes in the history later is
-    indexed again, and ``forget`` removes one that has left the history. A history without any known message (the
-    session was deleted, or the agent was given another conversation) empties the index. One plugin serves one agent.
+    Every message of the agent is indexed, under any conversation manager. A message that the agent's history contains in full
+    is not quoted. Small talk and failed tool results are not quoted. No quotes are added after a greeting, thanks or a
+    farewell.
+
+    A message is quoted for one of three reasons. It contains a content word of the question. Or it is the user's reply to a
+    quoted question of the assistant. Or a custom retriever found it by its meaning.
+
+    Indexing and searching run in a thread. The default index is in memory only. A message is indexed after its turn, and again
+    if it changes later, so redacted text is not quoted. Call ``forget`` for a message that has left the history. The index is
+    emptied if the history has no known message, for example after the session was deleted. One plugin serves one agent.
 
     Args:
-        max_tokens: Most tokens of all quotes, framing included. None: 1,024, but at most a quarter of the budget of the agent's
-            history, or of the default budget for the context window of its model if that is less.
-        retriever: Finds messages along with BM25 (in memory, English and Japanese, 50,000 messages): messages that both
+        max_tokens: Most tokens of all quotes, including their frame. None: 1,024, but at most a quarter of the budget of the
+            agent's history, or of the default budget for its model's context window if that is smaller.
+        retriever: Finds messages in addition to BM25 (in memory, English and Japanese, 50,000 messages): messages that both
             find come first. None: BM25 alone.
         standalone: Whether ``retriever`` replaces BM25.
-        history: Returns the messages of before this process, oldest first, as messages or as records with ``message`` and
-            ``at``; read in a thread at the first question, and again when the index was emptied.
-            ``TieredSessionManager.records`` is such a function. None: after a restart only the restored window is known.
-        counter: Counts tokens; default: as the conversation managers do.
+        history: Returns the messages from before this process started, oldest first: plain messages, or records with
+            ``message`` and ``at`` (its time). It is read in a thread at the first question, and again when the index was
+            emptied. ``TieredSessionManager.records`` is such a function. None: after a restart only the restored history is
+            known.
+        counter: Counts tokens; default: the counter that the conversation managers use.
         offer_tool: Whether to offer the model a tool, ``search_history``, for searches of its own.
         clock: Returns the time of a message that is added, in seconds since the epoch. Messages from ``history`` have the time
             of their record.
 
     Raises:
-        ValueError: ``max_tokens`` is not a positive whole number, or another argument is not of its kind. From the agent's
+        ValueError: ``max_tokens`` is not a positive whole number, or another argument has the wrong type. From the agent's
             constructor: the plugin already serves another agent.
     """
 
@@ -150,13 +154,13 @@ class HistoryRecall(Plugin):
 
     @property
     def max_tokens(self) -> int:
-        """Return the budget of the quotes."""
+        """Most tokens that all quotes together may take."""
         return self._quotes.max_tokens
 
     # --- Indexing -------------------------------------------------------------------------------------------------------------
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the hooks that index messages, and the middleware that adds quotes to requests."""
+        """Register hooks that index messages, and middleware that adds quotes to requests."""
         if self._agent is not None:
             raise ValueError(
                 "this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])"
@@ -181,7 +185,10 @@ class HistoryRecall(Plugin):
         self._indexer.begin_turn()
 
     def forget(self, tracking_id: str) -> None:
-        """Remove a message for good: it is never quoted again. For one that is redacted after it has left the history."""
+        """Remove a message from the index for good, so that it is never quoted again.
+
+        Use this method for a message that was redacted after it had left the history.
+        """
         self._indexer.forget(tracking_id)
 
     # --- Quoting --------------------------------------------------------------------------------------------------------------
@@ -217,11 +224,13 @@ class HistoryRecall(Plugin):
         return self.quote(complete_question(question, history), history) if question else ""
 
     def quote(self, question: str, history: Sequence[Message]) -> str:
-        """Return the quotes for a question, without messages and passages that a history contains whole.
+        """Return the quotes for a question.
+
+        Messages and passages that ``history`` contains in full are left out.
 
         Args:
             question: The question.
-            history: The messages that the model sees anyway.
+            history: The messages that the model receives anyway.
         """
         shown = archived_messages((TimedMessage(message, 0.0) for message in history), with_truncated=True)
         whole = {id_of(message) for message in history if not is_truncated(message)}
@@ -239,15 +248,19 @@ class HistoryRecall(Plugin):
 def find_messages(retriever: Retriever, question: str, clock: Callable[[], float]) -> list[RecallHit]:
     """Return the messages that fit a question, the best first.
 
-    A retriever is searched twice: with the question, and with the words of its first hits. The neighbours of a message add to
-    its score. Each message shares a content word with the question, is the user's reply to a question of the assistant that
-    does, or was found by its meaning; of a tool result the names of its fields do not count. Before such a reply comes the
-    question that it answers. Messages that fit much worse than the best follow in the order of the first search.
+    The retriever is searched twice. The first search uses the question. The second search also uses the words of the best
+    messages of the first search. A message gets a higher score if its neighbours in the conversation fit well.
+
+    A message is returned for one of three reasons. It shares a content word with the question, where field names of tool
+    results do not count. Or it is the user's reply to a question of the assistant that shares such a word. Or the retriever
+    found it by its meaning.
+
+    A question of the assistant comes before the user's reply. Messages that fit much worse than the best message come last.
 
     Args:
-        retriever: The index.
+        retriever: The retriever to search.
         question: The question.
-        clock: Returns the time, for questions that name days such as "yesterday".
+        clock: Function that returns the current time, for questions that name days such as "yesterday".
     """
     question = head_and_tail(question)
     first = retriever.search(question, _CANDIDATES)
@@ -272,7 +285,10 @@ def find_messages(retriever: Retriever, question: str, clock: Callable[[], float
 def _expand(
     retriever: Retriever, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Return the scores of both searches, and their messages with the neighbours of the best."""
+    """Search again with the words of the best messages.
+
+    Return the scores of both searches, and the messages found. These messages include the neighbours of the best messages.
+    """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
     words = " ".join(hit.message.text for hit in first[:_EXPANDED_HITS])
@@ -285,12 +301,14 @@ def _expand(
 
 
 def _is_related(message: ArchivedMessage, asked: frozenset[str]) -> bool:
-    """Return whether a message shares a term with a question."""
     return not asked.isdisjoint(evidence_terms(message.searched))
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message is the user's reply to a question of the assistant that is among the related messages."""
+    """Return whether a message is the user's reply to a question of the assistant.
+
+    The question must be among the related messages.
+    """
     before = found.get(number - 1)
     return (
         before is not None
@@ -303,7 +321,10 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 def _questions_first(
     hits: Sequence[RecallHit], replies: Collection[int], found: Mapping[int, ArchivedMessage]
 ) -> list[RecallHit]:
-    """Return ranked hits with the question of each reply right before the reply, unless the question comes earlier."""
+    """Return ranked messages in which each reply follows its question.
+
+    A question that is ranked higher already stays at its place.
+    """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:
@@ -315,14 +336,14 @@ def _questions_first(
 
 
 def _only_asks(message: ArchivedMessage) -> bool:
-    """Return whether the user only asks in a message, without an identifier or a number."""
+    """Return whether a message of the user consists of questions only and contains no digit."""
     if message.speaker != "user" or not message.text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(message.text):
         return False
     return all(sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(message.text))
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
-    """Return the scores of messages, increased by the scores of their neighbours."""
+    """Return the scores of messages, increased by the scores of neighbouring messages."""
     fit = dict.fromkeys(found, 0.0)
     for number, score in scores.items():
         for away, share in _NEIGHBOUR_SHARES:
@@ -332,7 +353,10 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
 
 
 def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[RecallHit]:
-    """Return ranked hits: those near the best by their score, the others in the order of the first search."""
+    """Return the messages with scores near the best, then the much weaker messages.
+
+    The weaker messages are in the order of the first search.
+    """
     least = _WEAK * hits[0].score if hits else 0.0
     rank = {number: at for at, number in enumerate(order)}
     weak = [hit for hit in hits if hit.score < least]
@@ -340,7 +364,10 @@ def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[Recal
 
 
 def _worth(message: ArchivedMessage, days: Days | None) -> float:
-    """Return the factor of a message's score."""
+    """Return the factor for the score of a message.
+
+    The factor is lower for a question, and higher for a message of a day that the user asked about.
+    """
     worth = _QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0
     if days is not None and message.at and _day(message.at) in days:
         worth *= _DAY_WORTH
@@ -352,9 +379,9 @@ def _day(at: float) -> date:
 
 
 def without_asides(question: str) -> str:
-    """Return a question without small talk and without sentences that only say how to answer.
+    """Return a question without small talk and without instructions on how to answer.
 
-    "Thanks! How long was my course? Answer in number of semesters." asks "How long was my course?".
+    "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my course?".
     """
     if dialogue_act(question, "user") in SMALL_TALK_ACTS:
         return ""
@@ -366,7 +393,10 @@ def without_asides(question: str) -> str:
 
 
 def complete_question(question: str, history: Sequence[Message]) -> str:
-    """Return a question, a long one truncated, with the earlier one that it follows: "And the second one?", 「それは？」."""
+    """Return a question, completed by the previous question if it is a short follow-up.
+
+    A short follow-up is a question such as "And the second one?" or 「それは？」. A long question is truncated.
+    """
     question = head_and_tail(question)
     if not _FOLLOWS.search(question) or len(query_terms(question)) > _FEW_TERMS:
         return question

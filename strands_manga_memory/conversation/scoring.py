@@ -1,6 +1,7 @@
-"""Scorers: rate how important it is to keep a message, from 0 (not at all) to 1 (above all else).
+"""Scorers that rate how important it is to keep a message, from 0 to 1.
 
-Rules score at once. A model or embeddings score in the background; until they have answered, and where they fail, rules do.
+Scorers that use rules return a score at once. Scorers that use a model or embeddings work in the background. Until their
+scores arrive, or if they fail, the scores of the rules are used.
 """
 
 from __future__ import annotations
@@ -30,46 +31,46 @@ logger = logging.getLogger(__name__)
 
 
 class ImportanceScorer(Protocol):
-    """Scores the importance of messages.
+    """Protocol for scorers that rate the importance of messages.
 
-    It is asked once for each content of a message, and again if the message turns out to be a reply: it may be slow, but not
-    wait for I/O. A scorer whose scores change later has a whole number ``revision`` that grows then: all messages are scored
-    again.
+    A message is scored once, and again if its content changes or if it turns out to be a reply. A scorer may be slow, but must
+    not wait for I/O. If scores can change later, the scorer has a whole number ``revision`` that it increases with each
+    change. All messages are then scored again.
     """
 
     def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
-        """Return the worth of a message, from 0 to 1.
+        """Return the importance of a message, from 0 to 1.
 
         Args:
             message: The message.
-            act: Its dialogue act, ``"tool_use"`` or ``"tool_result"``, by rules.
-            context: The history.
+            act: Dialogue act of the message as found by rules, ``"tool_use"`` or ``"tool_result"``.
+            context: The agent's history.
         """
 
 
 class Band(IntEnum):
-    """Treatment of a message when the budget is short."""
+    """Importance level of a message, which decides when the message is evicted."""
 
     LOW = 0
-    """First out."""
+    """Evicted first."""
 
     MIDDLE = 1
-    """Kept if within the budget."""
+    """Kept if the budget has room."""
 
     HIGH = 2
-    """Kept as long as anything else can go."""
+    """Kept as long as other messages can be evicted."""
 
 
 LOW, MIDDLE, HIGH = Band
-"""Names of their own: a band is asked for of every message, and an enumeration finds its own slowly."""
+"""Importance levels as plain names. They are needed for every message, and a look-up in an enumeration is slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """Lowest scores of the bands.
+    """Lowest scores of the importance levels ``high`` and ``middle``.
 
     Raises:
-        ValueError: They are not in the order 0 <= ``middle`` <= ``high`` <= 1.
+        ValueError: The scores are not in the order 0 <= ``middle`` <= ``high`` <= 1.
     """
 
     high: float = 0.8
@@ -82,13 +83,13 @@ class Bands:
             )
 
     def of(self, score: float) -> Band:
-        """Return the band of a score."""
+        """Return the importance level of a score."""
         return HIGH if score >= self.high else MIDDLE if score >= self.middle else LOW
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportanceWeights:
-    """The scores of the kinds of message.
+    """Scores of dialogue acts, tool calls and tool results.
 
     Raises:
         ValueError: A score is not between 0 and 1.
@@ -116,14 +117,14 @@ class ImportanceWeights:
 
 
 WEIGHTS = ImportanceWeights()
-"""Those that are meant where nobody gives any."""
+"""Default weights."""
 
 
 class RuleScorer:
-    """Scores a message by its dialogue act, with rules and without a model.
+    """Scores a message by its dialogue act. Uses rules only, no model.
 
     Args:
-        weights: The score of each kind of message.
+        weights: Score of each dialogue act.
     """
 
     __slots__ = ("weights",)
@@ -132,12 +133,18 @@ class RuleScorer:
         self.weights = weights or WEIGHTS
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the score of a message's act; without one given, the act is read from the message."""
+        """Return the score of a message's dialogue act.
+
+        The dialogue act is determined from the message if ``act`` is empty.
+        """
         return float(getattr(self.weights, act or message_act(message)))
 
 
 def message_act(message: Message) -> str:
-    """Return the act of a message: ``"tool_use"``, ``"tool_result"`` or the value of a ``DialogueAct``."""
+    """Return the dialogue act of a message.
+
+    The result is the value of a ``DialogueAct``. For messages of tools it is ``"tool_use"`` or ``"tool_result"``.
+    """
     kinds = {kind for block in message["content"] for kind in block}
     if "toolResult" in kinds:
         return "tool_result"
@@ -148,29 +155,32 @@ def message_act(message: Message) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalWeights:
-    """Weights of the signals of a message, in logarithms of odds; 0 switches a signal off.
+    """Weights of the signals that decide how much a message is needed.
+
+    Each weight is a change of the logarithm of the odds. The weight 0 turns a signal off.
 
     Attributes:
-        act: The scorer's score, per unit above 0.5: dialogue acts with ``RuleScorer``.
-        instruction: The user sets a rule for all answers: it is needed in every turn, though it names nothing.
-        constraint: A user sets a condition: how many, when, where, at what price.
-        service: An assistant that serves; less so the more it talks about itself, as a companion does.
-        answers: The message before it asked a question.
-        number: It holds a figure.
-        names: Names in it; the logarithm of their number.
-        time: It speaks of a day, a date or a time.
+        act: Score of the message, per unit above 0.5. With ``RuleScorer`` it is the score of the dialogue act.
+        instruction: The user sets a rule for all answers. Such a rule is needed in every turn, though it names nothing.
+        constraint: The user sets a condition, such as a number, a time, a place or a price.
+        service: The message is of an assistant that serves the user. The signal is weaker, the more the assistant talks about
+            itself.
+        answers: The previous message asked a question.
+        number: The message contains a number.
+        names: Logarithm of the number of names in the message.
+        time: The message mentions a day, a date or a time.
         wants: The speaker states a wish.
-        asks: It asks a question.
+        asks: The message asks a question.
         tells: The speaker talks about themselves.
-        new: Words the conversation had not seen before; the logarithm of their number.
-        referenced: Its words that the next eight messages take up; the logarithm of their number.
-        recency: How fresh it is: 1 in the last exchange, halved every ``half_life`` exchanges.
-        fresh_service: The same for messages of an assistant that serves.
-        tool: A tool call with its result, compared with a text of the user.
+        new: Logarithm of the number of words that are new in the conversation.
+        referenced: Logarithm of the number of words that the next eight messages use again.
+        recency: Recency of the message. It is 1 in the last exchange, and halves every ``half_life`` exchanges.
+        fresh_service: Recency of a message of an assistant that serves the user.
+        tool: The message is a tool call with its result, not a text.
         fresh_tool: Recency of a tool call with its result.
-        whole_result: The part of its result that truncation removes, compared with the truncated result.
-        size: The logarithm of its tokens.
-        half_life: Exchanges in which recency halves, above 0.
+        whole_result: Full tool result compared with its shortened form.
+        size: Logarithm of the number of tokens.
+        half_life: Number of exchanges in which recency halves, above 0.
 
     Raises:
         ValueError: A weight is not finite, or ``half_life`` is not above 0.
@@ -209,11 +219,11 @@ class SignalWeights:
 # --- Scorers in the background ----------------------------------------------------------------------
 
 _READ = 1_000
-"""Of a longer text only so many characters are judged."""
+"""Only this many characters at the beginning of a text are judged."""
 
 
 class Line(NamedTuple):
-    """A line to judge: its speaker and text."""
+    """Line of a conversation to be judged, with its speaker and text."""
 
     role: str
     text: str
@@ -224,16 +234,17 @@ Judge = Callable[[Sequence[Line]], "Sequence[float] | Awaitable[Sequence[float]]
 
 
 class BackgroundScorer:
-    """Scores by a judge that may be slow; rules score until its answer arrives, and if it fails.
+    """Scores messages with a slow function, the judge, in the background.
 
-    Each message is judged once; ``score`` never waits. Scores are cached by tracking id and content, in this process.
-    Tool calls, results and messages without text are the rules' own. The same answers give the same scores.
+    The scores of the rules are used until the judge has answered, or if the judge fails. The method ``score`` never waits.
+    Each message is judged once, and its score is cached in this process by tracking id and content. Tool calls, tool results
+    and messages without text are always scored by rules.
 
     Args:
-        judge: Rates the importance of lines.
-        rules: Scores until then. Default ``RuleScorer()``.
-        batch: Most lines the judge is asked about at a time. Default 20.
-        most: Most judgements to keep; the oldest go first. Default 10,000.
+        judge: Function that rates the importance of lines.
+        rules: Scorer that is used until the judge has answered. Default ``RuleScorer()``.
+        batch: Most lines in one call of the judge. Default 20.
+        most: Most scores of the judge to cache. The oldest scores are removed first. Default 10,000.
 
     Raises:
         ValueError: ``judge`` is not a function, or ``batch`` or ``most`` is not a positive whole number.
@@ -251,7 +262,10 @@ class BackgroundScorer:
         self._run: Run[None] | None = None
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the judge's score of a message; the score by rules if the judge has not answered yet, and then it is asked."""
+        """Return the judge's score of a message.
+
+        If there is no such score yet, ask the judge in the background and return the score of the rules.
+        """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
         id_, text = message.get("tracking_id"), message_text(message).strip()
@@ -268,7 +282,10 @@ class BackgroundScorer:
         return by_rules
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Wait until the judge has answered everything; return whether it has. Blocks: not for the event loop."""
+        """Wait for the judge to answer all pending messages.
+
+        Blocks the event loop for up to ``seconds`` seconds. Returns whether all answers have arrived.
+        """
         with self._lock:
             run = self._run
         if run is not None:
@@ -320,13 +337,13 @@ class _Scores(BaseModel):
 
 
 class ModelScorer(BackgroundScorer):
-    """Scores messages by a small model, in the background, with structured output.
+    """Scores messages with a small model in the background, using structured output.
 
     Args:
         model: The model.
-        rules: Scores until it has answered. Default ``RuleScorer()``.
-        batch: Most messages in a request. Default 20.
-        most: Most judgements to keep. Default 10,000.
+        rules: Scorer that is used until the model has answered. Default ``RuleScorer()``.
+        batch: Most messages in one request. Default 20.
+        most: Most scores of the model to cache. Default 10,000.
 
     Raises:
         ValueError: ``model`` is no Strands model, or ``batch`` or ``most`` is not a positive whole number.
@@ -364,24 +381,27 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "acknowledgement": ("Thanks, that helps.", "Okay, got it.", "ありがとうございます。", "わかりました。"),
     "greeting": ("Hello!", "Good morning.", "こんにちは。"),
 }
-"""Sentences by dialogue act that messages are compared with."""
+"""Example sentences of each dialogue act, with which messages are compared."""
 
 
 class EmbeddingScorer(BackgroundScorer):
-    """Scores a message like the most similar example, by vectors of the user's own function, in the background.
+    """Scores messages by comparing their embeddings with those of example sentences.
+
+    A message gets the score of the dialogue act of its most similar example. The comparison runs in the background.
 
     Args:
-        embed: From texts to vectors of one length; may wait.
-        examples: Sentences by dialogue act, in the words of the deployment. Default: a few in English and Japanese.
-        weights: Value of each act. Default ``ImportanceWeights()``.
-        least: Similarity to an example, -1 to 1, below which a message is like none. Default 0.5; it depends on the vectors.
-        rules: Scores until it is compared. Default ``RuleScorer(weights)``.
-        batch: Most messages embedded at a time. Default 20.
-        most: Most judgements to keep. Default 10,000.
+        embed: Function that turns a list of texts into vectors of one length. The function may block.
+        examples: Example sentences of each dialogue act, typical of your application. Default: a few in English and Japanese.
+        weights: Score of each dialogue act. Default ``ImportanceWeights()``.
+        least: Least similarity to an example, from -1 to 1. A message with less similarity to all examples gets the score
+            ``unmatched``. Default 0.5. A good value depends on the vectors.
+        rules: Scorer that is used until messages have been compared. Default ``RuleScorer(weights)``.
+        batch: Most messages that are embedded in one call. Default 20.
+        most: Most scores to cache. Default 10,000.
 
     Raises:
-        ValueError: ``embed`` is not a function, ``examples`` names an unknown act or none, or ``batch`` or ``most`` is not a
-            positive whole number.
+        ValueError: ``embed`` is not a function, ``examples`` has an unknown act or no sentence, or ``batch`` or ``most`` is
+            not a positive whole number.
     """
 
     def __init__(

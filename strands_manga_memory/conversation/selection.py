@@ -1,9 +1,11 @@
-"""Selection: the messages of a history that stay within a budget, and those of them that are truncated. Pure.
+"""Selection of the messages of a history that stay within a budget of tokens.
 
-These stay: the first turn (the user's question and the final answer), the current turn, and pinned messages. Other messages
-stay by band of their dialogue act, then by worth per token, then the newest. A question may stay without its answer, and an
-answer without its question. A tool call stays with its result or not at all; the result perhaps in short form. If the messages
-that stay in any case leave no room, they are truncated in the order of :func:`_make_room`.
+Three kinds of messages always stay: the first turn with the user's question and the final answer, the current turn, and pinned
+messages. If these messages alone exceed the budget, they are truncated.
+
+The other messages are ranked by the importance level, then by the benefit per token, then the newest first. A question may
+stay without its answer, and an answer without its question. A tool call and its result stay together or are evicted together.
+A tool result may be shortened.
 """
 
 from __future__ import annotations
@@ -30,24 +32,25 @@ TOO_MANY_TURNS = "over the cap in turns"
 _IN_BAND = {band: f"{band.name.lower()} band" for band in Band}
 
 _LEAST_READABLE = 24
-"""Tokens of a truncated piece that can still be read."""
+"""Least tokens of a truncated piece that is still readable."""
 
 
 @dataclass(frozen=True)
 class SelectionBudget:
-    """The limits of a selection.
+    """Limits of a selection.
 
     Attributes:
         tokens: Most tokens.
-        turns: Most turns; None: as many as fit. Messages that stay in any case are not bound by it.
-        bands: Scores from which the bands begin.
-        may_truncate: Whether messages that stay in any case may be truncated.
-        weights: The weights of the signals.
-        service: Degree to which the assistant serves, 0 to 1.
-        fill_to: Tokens up to which other messages are kept; None: ``tokens``.
-        headroom: Part of ``tokens`` that is there only for the user's words in the current turn.
-        spares_request: Whether the user's words in the current turn stay whole.
-        lasting_turns: Number of turns that the selection is to last: messages count as fresh as they will be at their end.
+        turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this number.
+        bands: Lowest scores of the importance levels.
+        may_truncate: Whether messages may be truncated or shortened.
+        weights: Weights of the signals that decide how much a message is needed.
+        service: How much the assistant serves the user, from 0 for a companion to 1.
+        fill_to: Tokens up to which optional messages are kept. None: ``tokens``.
+        headroom: Part of ``tokens`` that only the user's message of the current turn may use.
+        spares_request: Whether the user's message of the current turn must not be truncated.
+        lasting_turns: Number of later turns for which the selection should last. Messages are rated as if they were older by
+            this many turns.
     """
 
     tokens: int
@@ -63,19 +66,19 @@ class SelectionBudget:
 
     @property
     def most(self) -> int:
-        """Tokens up to which messages are kept that need not stay."""
+        """Tokens up to which optional messages are kept."""
         return self.tokens if self.fill_to is None else min(self.tokens, self.fill_to)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The outcome of a selection.
+    """Result of a selection.
 
     Attributes:
-        kept: The messages that stay, by position, in order; truncated ones in their new form.
+        kept: Messages that stay, keyed by position and in order. Truncated messages are in their new form.
         truncated: Positions of the truncated messages.
-        reasons: For every position, why the message stays or goes.
-        tokens: Tokens of the messages that stay, and of the placeholders that a request has between them.
+        reasons: Reason why each message stays or is evicted, keyed by position.
+        tokens: Tokens of the messages that stay, with the placeholders that a request has between them.
         tokens_before: Tokens of all messages.
         budget: Most tokens that were allowed.
     """
@@ -89,7 +92,7 @@ class Selection:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages that stay, in order."""
+        """Messages that stay, in order."""
         return list(self.kept.values())
 
 
@@ -103,15 +106,15 @@ def select(
 ) -> Selection:
     """Select the messages of a history that stay.
 
-    The selection exceeds the budget only if pinned messages, reasoning, tool calls without results or a spared request alone
-    exceed it.
+    The selection exceeds the budget only if messages that must not be truncated exceed it. Such messages are pinned messages,
+    reasoning, tool calls without results, and a request that ``budget`` spares.
 
     Args:
-        messages: The history, or the last messages of the log.
-        features: The features of each message.
-        budget: The limits.
-        first_turn: Tracking ids of the messages of the first turn; none while it is the current one.
-        count: Returns the tokens of a message.
+        messages: The agent's history, or the last messages of the log.
+        features: Features of each message.
+        budget: Limits of the selection.
+        first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the current turn.
+        count: Function that returns the tokens of a message.
     """
     units = _units(messages)
     required = _required(messages, units, frozenset(first_turn))
@@ -158,12 +161,14 @@ def select(
 
 
 class _Unit(NamedTuple):
-    """Messages that stay or go as one: a text, a tool call with its result, or a turn's other messages of tools.
+    """Messages that stay together or are evicted together.
+
+    A unit is one text message, or a tool call with its result, or the other tool messages of a turn.
 
     Attributes:
-        positions: Their positions.
-        turn: Number of their turn.
-        is_cycle: Whether they are a tool call with its result.
+        positions: Positions of the messages in the history.
+        turn: Index of the turn of the messages.
+        is_cycle: Whether the messages are a tool call with its result.
     """
 
     positions: tuple[int, ...]
@@ -171,17 +176,20 @@ class _Unit(NamedTuple):
     is_cycle: bool = False
 
     def tokens(self, features: Sequence[MessageFeatures]) -> int:
-        """Return their tokens."""
+        """Return the tokens of all messages of the unit."""
         return sum([features[at].tokens for at in self.positions])
 
     def band(self, features: Sequence[MessageFeatures], bands: Bands) -> Band:
-        """Return their band. A tool call with its result, and the answer to a question, are never in the lowest."""
+        """Return the importance level of the unit.
+
+        A tool call with its result is never in the lowest level. Neither is the answer to a question.
+        """
         band = bands.of(max([features[at].score for at in self.positions]))
         return MIDDLE if band is LOW and (self.is_cycle or features[self.positions[0]].answers) else band
 
 
 def _units(messages: Sequence[Message]) -> list[_Unit]:
-    """Return all messages in units, turn by turn."""
+    """Divide messages into units that stay together or are evicted together."""
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
         others: list[int] = []
@@ -201,16 +209,17 @@ def _units(messages: Sequence[Message]) -> list[_Unit]:
 
 
 def is_pinned(message: Message) -> bool:
-    """Return whether a message has Strands' pin, ``metadata.custom.pinned``."""
+    """Return whether a message is pinned, that is, has ``pinned`` in its ``metadata.custom``."""
     metadata = message.get("metadata")
     custom = metadata.get("custom") if isinstance(metadata, dict) else None
     return isinstance(custom, dict) and custom.get("pinned") is True
 
 
 def _required(messages: Sequence[Message], units: Sequence[_Unit], first_turn: Collection[str]) -> dict[int, str]:
-    """Return the positions of the messages that stay in any case, and why each does.
+    """Return the messages that always stay, as a mapping from position to reason.
 
-    Of an id of the first turn its first message counts: a caller may have sent the same message again later.
+    A caller may have sent a message of the first turn again later. Only the earliest of several messages with the same id
+    belongs to the first turn.
     """
     missing = set(first_turn)
     first: set[int] = set()
@@ -233,9 +242,9 @@ def _required(messages: Sequence[Message], units: Sequence[_Unit], first_turn: C
 
 
 def _locked(messages: Sequence[Message], required: Collection[int], *, spares_request: bool) -> frozenset[int]:
-    """Return the positions of required messages that are not truncated.
+    """Return the positions of required messages that must not be truncated.
 
-    A call in the last message may be about to run with the very input that it holds.
+    A tool call in the last message must not be truncated, because the tool may be about to run with that input.
     """
     locked = {at for at in required if is_pinned(messages[at])}
     if messages and tool_use_ids(messages[-1]):
@@ -249,7 +258,13 @@ def _locked(messages: Sequence[Message], required: Collection[int], *, spares_re
 
 
 class _Demand(NamedTuple):
-    """Tokens of the messages that need not stay: those of two bands, and the user's own words."""
+    """Tokens of the optional messages.
+
+    Attributes:
+        high: Tokens of messages of the high importance level.
+        middle: Tokens of messages of the middle importance level.
+        user: Tokens of messages of the user.
+    """
 
     high: int
     middle: int
@@ -275,15 +290,20 @@ def _make_room(
     most: int,
     headroom: int,
 ) -> None:
-    """Truncate messages that stay in any case until they are within the budget; large tool results and an answer further.
+    """Truncate the messages that always stay until they fit the budget.
 
-    Both give way to the high band. The first turn's answer keeps its beginning and its end in any case. In this order, each
-    step only while it is needed: tool results (older ones first, the largest first), the answer that ended the turn, texts of
-    the first turn, the oldest tool calls of the current turn, a note for media, other texts, inputs of tool calls; then the
-    same more drastically. At least half of the budget is left to messages that stay in any case; if they were over it, up to a
-    quarter is freed for the middle band, so that one huge result does not drive out the conversation. Where other messages are
-    kept up to a low-water mark, these shares are of that mark. Pinned messages are never truncated: if they alone are over the
-    budget, the others keep a readable size.
+    The answer of the first turn is always cut to its beginning and end. Large tool results and final answers are cut further,
+    to make room for other important messages. Each of the following steps is taken only while it is needed:
+
+    1. Truncate tool results, the answer that ended the turn, and texts of the first turn.
+    2. Remove the oldest tool calls of the current turn.
+    3. Replace media by short texts.
+    4. Truncate other texts, and the inputs of tool calls.
+    5. Truncate all of these to a smaller size.
+
+    The messages that always stay have at least half of the budget. If they exceeded the budget, up to a quarter of the budget
+    is freed for messages of the middle importance level. One huge tool result then does not displace the conversation. Pinned
+    messages are never truncated. If pinned messages alone exceed the budget, the other messages keep a readable size.
     """
     was_over, usual = truncator.tokens > most, most - headroom
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
@@ -320,7 +340,10 @@ def _make_room(
 
 
 def _final_answer(truncator: MessageTruncator) -> list[int]:
-    """Return the position of the answer that ended the current turn: it was read, and may give way."""
+    """Return the position of the answer that ended the current turn, as a list.
+
+    The list is empty if the turn has not ended. The user has read this answer, so it may be truncated.
+    """
     last = max(truncator.messages, default=-1)
     is_answer = last >= 0 and truncator.messages[last]["role"] == "assistant"
     return [last] if is_answer and not tool_use_ids(truncator.messages[last]) else []
@@ -331,16 +354,19 @@ def _final_answer(truncator: MessageTruncator) -> list[int]:
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Messages that are kept or evicted together, whole or truncated; or the difference between both forms.
+    """Candidate of a selection.
+
+    A candidate is a unit of messages in full or shortened. It can also be the addition that turns shortened messages into the
+    full messages.
 
     Attributes:
-        rank: Their band, worth per token and position; the item of the highest rank is taken first.
-        positions: Their positions.
-        tokens: Their tokens.
-        turn: Number of their turn.
-        condensed: The short form of the last message, which is taken instead.
-        needs: The short form that this item makes whole.
-        is_taken: Whether it stays.
+        rank: Importance level, benefit per token, and position of the messages. The highest rank is selected first.
+        positions: Positions of the messages in the history.
+        tokens: Tokens that the candidate adds to the selection.
+        turn: Index of the turn of the messages.
+        condensed: Shortened last message. None if the messages are in full.
+        needs: Candidate with the shortened messages that this candidate completes. None if there is no such candidate.
+        is_taken: Whether the candidate has been selected.
     """
 
     rank: tuple[Band, float, int]
@@ -363,7 +389,10 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Return units of messages as items, by rank; those with a short form as two: the short form, and the rest."""
+    """Return the candidates for the given units, the highest rank first.
+
+    A unit that can be shortened has two candidates: the shortened messages, and the addition that completes them.
+    """
     weights = budget.weights
     items: list[_Item] = []
     for unit in units:
@@ -394,7 +423,7 @@ def _worth(message: Message, features: MessageFeatures, budget: SelectionBudget,
 
 
 def _condensed(message: Message, features: MessageFeatures, count: Callable[[Message], int]) -> tuple[Message, int] | None:
-    """Return the short form of a message and its tokens; None if it is not shorter."""
+    """Return a shortened message and its tokens, or None if the message cannot be shortened."""
     if features.condensed is None:
         short = condensed_message(message)
         features.condensed = (message, features.tokens) if short is None else (short, count(short))
@@ -402,7 +431,10 @@ def _condensed(message: Message, features: MessageFeatures, count: Callable[[Mes
 
 
 def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
-    """Take items by rank as long as they fit, each with the short form that it needs; return them in this order."""
+    """Select candidates by rank as long as they fit, and return them in this order.
+
+    A candidate that completes shortened messages is selected together with them.
+    """
     taken: list[_Item] = []
     for item in items:
         if item.is_taken:
@@ -423,7 +455,7 @@ def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int |
 def _kept(
     messages: Sequence[Message], required: dict[int, Message], taken: Sequence[_Item]
 ) -> tuple[dict[int, Message], set[int]]:
-    """Return the messages that stay, by position, in order, and the positions of those in short form."""
+    """Return the messages that stay, keyed by position, and the positions of shortened messages."""
     kept = dict(required)
     condensed: set[int] = set()
     for item in taken:

@@ -1,4 +1,4 @@
-"""StackedConversationManager: the base of managers that pass the history on to an importance-weighted manager."""
+"""Base class of conversation managers that wrap an importance-weighted manager."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 
 class StackedConversationManager(Template, ConversationManager):
-    """Passes the stored state, and the restoring of the window, on to the manager below.
+    """Base class of a conversation manager that wraps another conversation manager.
+
+    The wrapped manager stores the state and restores the agent's history.
 
     Attributes:
-        trimmer: The importance-weighted manager at the bottom.
+        trimmer: The innermost wrapped manager, which is importance-weighted.
     """
 
     def __init__(
@@ -39,7 +41,10 @@ class StackedConversationManager(Template, ConversationManager):
 
     @property
     def persist_layout(self) -> bool:
-        """Whether the state holds the layout of the window; a session manager that stores the window sets it to False."""
+        """Whether the manager's state contains the layout of the history.
+
+        Session managers that store the history themselves set this value to False.
+        """
         return self.trimmer.persist_layout
 
     @persist_layout.setter
@@ -47,7 +52,10 @@ class StackedConversationManager(Template, ConversationManager):
         self.trimmer.persist_layout = value
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager, then of those below: of one order, the hooks of those above run first."""
+        """Register the hooks of this manager and of the wrapped managers.
+
+        Among hooks of equal order, the hooks of the outer managers run first.
+        """
         super().register_hooks(registry, **kwargs)
         self._register(registry)
         # Before the trimmer trims in the same event: what is due for a summary becomes one first.
@@ -55,21 +63,25 @@ class StackedConversationManager(Template, ConversationManager):
         self._below.register_hooks(registry, **kwargs)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Run the steps before a model call, of this manager and of those below; errors are logged, never raised."""
+        """Keep the history within the budget before a model call.
+
+        This manager works first, then the wrapped managers. Errors are logged and never raised.
+        """
         await self._before_model_call(event)
         await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Run the steps before a model call of this manager alone."""
+        """Run the steps of this manager before a model call, without the wrapped managers."""
 
     def _register(self, registry: HookRegistry) -> None:
-        """Register the hooks of this manager alone."""
+        """Register the hooks of this manager, without the wrapped managers."""
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """Run the steps at the end of an invocation; errors are logged, never raised.
+        """Keep the history within the budget at the end of an invocation.
 
-        Long work that would block an event loop is done in a thread before the invocation ends.
+        Errors are logged and never raised. Work that would block an event loop for long runs in a thread before the invocation
+        ends.
         """
         self._is_put_off = self.trimmer.blocks_loop(agent.messages)
         if not self._is_put_off:
@@ -81,17 +93,16 @@ class StackedConversationManager(Template, ConversationManager):
             await asyncio.to_thread(self._manage, event.agent)
 
     def _manage(self, agent: Agent) -> None:
-        """Run the steps at the end of an invocation, of this manager and of those below."""
         self._below.apply_management(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state for a session."""
+        """Return the state that a session stores."""
         state: dict[str, Any] = self._below.get_state()
         self.removed_message_count = self.trimmer.removed_message_count
         return {**state, "__name__": type(self).__name__}
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore the state of :meth:`get_state`.
+        """Restore a state that :meth:`get_state` returned.
 
         Raises:
             ValueError: The state is that of another conversation manager.

@@ -1,6 +1,6 @@
-"""Adapters that make a conversation manager or a plugin a ``ContextStrategy`` of ``Agent(context_manager=...)``.
+"""Adapters from conversation managers and plugins to Strands' context strategies.
 
-Strands' context strategies are experimental: no other module of this package depends on them.
+Strands' context strategies are experimental. No other module of this package depends on them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _BEFORE_THE_SESSION = HookOrder.SDK_FIRST + 1
 
 
 def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | PluginStrategy:
-    """Return a policy of this package as a strategy: ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``.
+    """Wrap a conversation manager or a plugin as a Strands context strategy.
 
-    It works as it does as ``Agent(conversation_manager=)`` or among the plugins, together with Strands' own
-    strategies and with the stash. One policy serves one agent, in one of its forms.
+    Use the result in ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``. The policy works as in
+    ``Agent(conversation_manager=...)`` or ``Agent(plugins=...)``. It can be combined with Strands' own strategies and with the
+    stash. One policy serves one agent, either as a strategy or directly.
 
     Args:
         policy: ``ImportanceWeightedConversationManager``, ``VerifiedSummarizingConversationManager``,
-            ``TieredCompactionConversationManager``, ``HistoryRecall``, or another plugin that is initialized without waiting.
+            ``TieredCompactionConversationManager``, ``HistoryRecall``, or another plugin whose ``init_agent`` is not async.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: ``policy`` is none of these.
     """
     if isinstance(policy, Plugin):
         return PluginStrategy(policy)
@@ -51,10 +52,12 @@ def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | Plugin
 
 
 class PolicyStrategy:
-    """A conversation manager as a strategy; made by ``as_strategy``.
+    """Adapter that makes a conversation manager a Strands context strategy.
+
+    Create it with ``as_strategy``.
 
     Attributes:
-        policy: The manager, for its ``usage``, ``explain`` and ``stats``.
+        policy: The conversation manager, for its ``usage``, ``explain`` and ``stats``.
         name: Name of the strategy in Strands' logs.
     """
 
@@ -63,7 +66,10 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the manager, and hooks for the calls that an agent makes to its own conversation manager."""
+        """Register the hooks of the conversation manager.
+
+        Also register hooks for the calls that an agent makes to its own conversation manager.
+        """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
         self.policy.register_hooks(agent.hooks)
@@ -71,7 +77,10 @@ class PolicyStrategy:
         agent.add_hook(self._save, AfterInvocationEvent, order=_BEFORE_THE_SESSION)
 
     async def apply(self, context: ContextState) -> bool:
-        """Keep the policy's bounds; after an overflow, make room. Return whether the history changed."""
+        """Keep the history within the limits of the conversation manager.
+
+        After an overflow of the model's context window, reduce the history. Return whether the history changed.
+        """
         agent = context.agent
         before = agent.messages[:]
         if context.overflow:
@@ -93,7 +102,10 @@ class PolicyStrategy:
             event.agent.state.set(STATE_KEY, state)
 
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Restore the manager's state. A session that stores the whole log restores the log, any other the history."""
+        """Restore the state of the conversation manager after the session was restored.
+
+        The session has restored either its whole log or only the agent's history.
+        """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:
             return
@@ -110,7 +122,9 @@ class PolicyStrategy:
 
 
 class PluginStrategy:
-    """A plugin as a strategy; made by ``as_strategy``. It does not change the history.
+    """Adapter that makes a plugin a Strands context strategy.
+
+    Create it with ``as_strategy``. The strategy does not change the history.
 
     Attributes:
         policy: The plugin.
@@ -130,5 +144,5 @@ class PluginStrategy:
             agent.tool_registry.register_tool(tool)
 
     async def apply(self, context: ContextState) -> bool:
-        """Do nothing: a plugin works through its hooks and middleware."""
+        """Do nothing, since a plugin works through its hooks and middleware. Return False."""
         return False

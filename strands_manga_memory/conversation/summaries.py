@@ -1,4 +1,4 @@
-"""Summaries of older turns: when one is due, which messages it covers, and the runs that write it."""
+"""Triggers, schedules and background runs for the summaries of older turns."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ Strategy = Literal["background", "async", "inline"]
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryTrigger:
-    """Trigger of a summary, and the number of recent turns that it leaves whole.
+    """Conditions for a summary, and the number of recent turns that stay unsummarized.
 
     Attributes:
         tokens: Tokens of history at which older turns are summarized. None: nearly twice the trimmer's budget, at most half the
             context window of the agent's model. Default 8,000.
-        turns: Turns since the last summary at which they are summarized. Default 20.
-        keep_recent_turns: Turns that stay whole, the current one among them. Default 3.
+        turns: Number of turns without a summary at which older turns are summarized. Default 20.
+        keep_recent_turns: Number of latest turns that are not summarized, including the current turn. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
-        on_warning: Called with the tokens of history and the trigger when the history comes near it.
+        on_warning: Called with the tokens of the history and of the trigger when the history comes near the trigger.
 
     Raises:
-        ValueError: A number is not positive, ``hard_tokens`` is below ``tokens``, or ``on_warning`` is no function.
+        ValueError: A number is not positive, ``hard_tokens`` is below ``tokens``, or ``on_warning`` is not a function.
     """
 
     tokens: int | None = 8_000
@@ -76,13 +76,14 @@ class SummaryTrigger:
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySchedule:
-    """Waiting for summaries: at which point of a turn, and how long.
+    """When to wait for summaries, and for how long.
 
     Attributes:
         strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits
-            for it, the event loop does not. ``inline``: the turn ends when it is there; blocks the event loop.
-        wait_seconds: How long a model call waits at most. Default 30; then the trimmer makes room.
-        rest_seconds: How long the breaker stays open after three failures of the summarizer in a row. Default 300.
+            for the summary, without blocking the event loop. ``inline``: the turn ends only when the summary is written; this
+            blocks the event loop.
+        wait_seconds: Longest wait for a summary, in seconds; then the trimmer makes room. Default 30.
+        rest_seconds: How long the summarizer is not asked after three failures in a row, in seconds. Default 300.
 
     Raises:
         ValueError: ``strategy`` is none of these, or a time is below 0.
@@ -105,14 +106,14 @@ class SummarySchedule:
 
 @dataclass(frozen=True)
 class SummarySpan:
-    """Part of a history before its recent turns, split into the shown summary, covered messages and raw turns.
+    """A history divided into summarized turns, turns without a summary, and recent turns.
 
     Attributes:
-        summary: The summary that is shown there, if any.
-        shown: The messages that show it.
-        kept: Messages that it covers and that stayed.
-        fresh: Raw turns that no summary covers yet.
-        recent: The turns that stay whole.
+        summary: The summary that the history contains. None if there is no summary.
+        shown: Messages that contain the text of the summary.
+        kept: Messages that the summary covers, but that stayed in the history.
+        fresh: Messages of older turns that no summary covers yet.
+        recent: Messages of the latest turns, which are not summarized.
     """
 
     summary: Summary | None
@@ -128,18 +129,18 @@ class SummarySpan:
 
     @property
     def uncovered_turns(self) -> int:
-        """Number of turns that no summary covers, including the recent ones."""
+        """Number of turns that no summary covers, including the recent turns."""
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Return a shorter span that ends with a message; None if the message is not in the span."""
+        """Return the span in which turns after the message ``last`` count as recent. Return None if ``last`` is unknown."""
         for at, message in enumerate(self.fresh):
             if message.get("tracking_id") == last:
                 return replace(self, fresh=self.fresh[: at + 1], recent=(*self.fresh[at + 1 :], *self.recent))
         return None
 
     def marks(self) -> list[tuple[str | None, int]]:
-        """Return ids and fingerprints of the messages before the recent turns."""
+        """Return the id and the fingerprint of each message before the recent turns."""
         return marks((*self.shown, *self.kept, *self.fresh))
 
 
@@ -149,7 +150,11 @@ def marks(messages: Iterable[Message]) -> list[tuple[str | None, int]]:
 
 
 def split_history(history: Sequence[Message], keep_recent_turns: int) -> SummarySpan:
-    """Split a history at its recent turns; raises the errors of :meth:`Summary.from_state` for an unreadable summary record."""
+    """Divide a history into summarized turns, turns without a summary, and recent turns.
+
+    Raises:
+        CorruptRecordError: The summary record is malformed, or a newer version wrote it.
+    """
     found = turns(history)
     split = found[-keep_recent_turns].start if len(found) > keep_recent_turns else 0
     summary: Summary | None = None
@@ -172,10 +177,14 @@ def select_kept(
     tokens_of: Callable[[Sequence[Message]], int],
     outdated: Collection[str] = (),
 ) -> list[Message]:
-    """Return the covered messages that stay in the history: pinned ones, and as many of the given bands as have room.
+    """Return the summarized messages that stay in the history.
 
-    They stay as whole turns, the higher band and then the newer first. Turns with ``outdated`` messages, which a later
-    message corrected, do not stay: behind the facts they would seem current.
+    Pinned messages always stay, with the other messages of their turns. As long as there is room, whole turns of some
+    importance levels stay too. Turns of the first level in ``bands`` are selected first, and newer turns are selected before
+    older turns.
+
+    A turn with ``outdated`` messages, which a later message corrected, stays only if it is pinned. It would follow the facts
+    of the summary, and would seem current.
     """
     found = [(turn, messages[turn.start : turn.stop]) for turn in turns(messages)]
     kept = {at for turn, own in found if any(map(is_pinned, own)) for at in turn}
@@ -197,11 +206,11 @@ WARN_AT = 0.75
 """Share of the trigger at which a warning is logged."""
 
 _WORTH_A_RUN = 8
-"""A history whose raw turns have less than this part of the trigger is trimmed, not summarized."""
+"""If the turns without a summary have less than the trigger divided by this number, the history is only trimmed."""
 
 
 class Trigger:
-    """Decides when a history is summarized: at a number of tokens, or of turns that no summary covers."""
+    """Decides when a history is due for a summary, by its tokens and by its turns without a summary."""
 
     def __init__(self, tokens: int, turns: int, on_warning: Callable[[int, int], None] | None = None) -> None:
         self.tokens = tokens
@@ -211,7 +220,10 @@ class Trigger:
         self.has_warned = False
 
     def is_due(self, span: SummarySpan, tokens: int, *, fresh_tokens: Callable[[], int]) -> bool:
-        """Whether a history of ``tokens`` tokens is due for a summary; ``fresh_tokens`` counts the tokens of its raw turns."""
+        """Return whether a history of ``tokens`` tokens is due for a summary.
+
+        The function ``fresh_tokens`` counts the tokens of the turns that a new summary would cover.
+        """
         if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
             return False
         if span.uncovered_turns >= self.turns:
@@ -219,7 +231,7 @@ class Trigger:
         return tokens >= self.tokens and fresh_tokens() >= self.tokens // _WORTH_A_RUN
 
     def watch(self, tokens: int) -> None:
-        """Observe the size of the history, and log a warning once when it comes near the trigger."""
+        """Log a warning once when the size of the history comes near the trigger."""
         if tokens < WARN_AT * self.tokens:
             self.has_warned = False
         elif not self.has_warned:
@@ -230,7 +242,7 @@ class Trigger:
                 self._on_warning(tokens, self.tokens)
 
     def reset(self) -> None:
-        """Allow the next warning, after a summary was installed."""
+        """Allow a new warning after a summary was installed."""
         self.has_warned = False
 
 
@@ -245,7 +257,7 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 
 
 def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
-    """Return the circuit breaker of a summarizer: three failures in a row open it for ``seconds``."""
+    """Return the circuit breaker of a summarizer. Three failures in a row open the breaker for ``seconds`` seconds."""
 
     def warn(event: BreakerEvent) -> None:
         if event.after is State.OPEN:
@@ -260,13 +272,19 @@ def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time
 
 
 def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
-    """Return the breaker's state as JSON values for the session: failures in a row, and the end of the wait."""
+    """Return the state of a circuit breaker as JSON values.
+
+    The state has the number of failures in a row, and the end of the wait in seconds since the epoch.
+    """
     wait = breaker.retry_after
     return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else None}
 
 
 def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None:
-    """Restore the values of ``breaker_to_state``; unreadable values mean no failures. A wait is at most ``longest`` seconds."""
+    """Restore a circuit breaker from the state that ``breaker_to_state`` returned.
+
+    An unreadable state counts as no failures. The remaining wait is at most ``longest`` seconds.
+    """
     state = state if isinstance(state, Mapping) else {}
     failures, ends_at = state.get("failures"), state.get("until")
     left = min(longest, ends_at - time.time()) if isinstance(ends_at, int | float) else 0.0
@@ -282,12 +300,14 @@ _MOST_RUNS = 256
 
 @dataclass(frozen=True)
 class CoveredRange:
-    """Messages that a run covers. Stored with the state of the manager, so that every process knows of the run.
+    """Range of messages that a summary run covers.
+
+    The range is stored in the conversation manager's state, so that other processes know of the run.
 
     Attributes:
-        first: Tracking id of the first message before the recent turns.
-        last: Tracking id of the last message before the recent turns.
-        begun: When the run was begun, in seconds since the epoch.
+        first: Tracking id of the first message of the range.
+        last: Tracking id of the last message of the range.
+        begun: Start of the run, in seconds since the epoch.
     """
 
     first: str
@@ -295,12 +315,12 @@ class CoveredRange:
     begun: float
 
     def to_state(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the range as JSON values."""
         return {"first": self.first, "last": self.last, "begun": self.begun}
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read the values of :meth:`to_state`; None if they are missing or unreadable."""
+        """Read a range from JSON values. Return None if the values are missing or unreadable."""
         if not isinstance(state, Mapping):
             return None
         first, last, begun = (state.get(name) for name in ("first", "last", "begun"))
@@ -311,13 +331,13 @@ class CoveredRange:
 
 @dataclass(frozen=True)
 class SharedRun:
-    """A run and the messages that its summary replaces.
+    """A summary run, with the messages that its summary replaces.
 
     Attributes:
-        run: The run.
-        key: Its search keys.
-        marks: Ids and fingerprints of the messages that its summary takes the place of.
-        asked: Whether a summarizer was asked.
+        run: The background run that writes the summary.
+        key: Key by which ``SharedRuns`` finds the run.
+        marks: Ids and fingerprints of the messages that the summary replaces.
+        asked: Whether the run asks a summarizer. If not, the run extracts facts by rules.
     """
 
     run: Run[Summary]
@@ -327,19 +347,22 @@ class SharedRun:
 
 
 class SharedRuns:
-    """Latest summary runs of all agents of a process, including ended ones."""
+    """Registry of the latest summary runs of all agents in this process, including ended runs."""
 
     def __init__(self) -> None:
         self.renew_after_fork()
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Start without runs: their threads are in the parent, and one of these may hold the lock."""
+        """Clear the registry in a forked child process.
+
+        The threads of the runs exist only in the parent process. One of them may have held the lock during the fork.
+        """
         self._lock = threading.Lock()
         self._runs: OrderedDict[Hashable, SharedRun] = OrderedDict()
 
     def find(self, key: Hashable) -> SharedRun | None:
-        """Return the run of a key; None if there is none, or it was started before a fork."""
+        """Return the run with a key. Return None if there is no such run, or if it was started before a fork."""
         with self._lock:
             found = self._runs.get(key)
             if found is not None and found.run.is_lost:
@@ -350,7 +373,7 @@ class SharedRuns:
             return found
 
     def add(self, shared: SharedRun) -> None:
-        """Add a run; it replaces a run with the same key."""
+        """Add a run. It replaces a run with the same key."""
         with self._lock:
             self._runs[shared.key] = shared
             self._runs.move_to_end(shared.key)
@@ -370,21 +393,21 @@ shared_runs = SharedRuns()
 
 @dataclass
 class SummaryStats:
-    """Counts of a summarizing manager.
+    """Counts of summaries, waits and tokens of a summarizing manager.
 
     Attributes:
-        runs: Summaries begun.
-        swapped: Summaries that took the place of turns.
-        discarded: Summaries not used, because the history had changed meanwhile.
-        failed: Runs without any usable prose: refusals, errors, inventions.
-        waits: Model calls that had to wait for a summary.
+        runs: Number of summaries that were started.
+        swapped: Number of summaries that replaced turns.
+        discarded: Number of summaries that were not used, because the history had changed meanwhile.
+        failed: Number of runs without any usable text, because of refusals, errors or inventions.
+        waits: Number of model calls that had to wait for a summary.
         warnings: How often the history came near the trigger.
         attempts: How often the summarizer was asked.
-        tokens_spent: Tokens read and written by the summarizer.
-        cache_hit_rate: Share of drafts that the cache had; 0.0 without a cache.
-        resting: Whether the breaker of the summarizer is open.
-        tokens_freed: By how much summaries made the history smaller.
-        enough: After how many summaries the history was under the trigger.
+        tokens_spent: Tokens that the summarizer read and wrote.
+        cache_hit_rate: Share of drafts that were found in the cache. 0.0 without a cache.
+        resting: Whether the circuit breaker of the summarizer is open.
+        tokens_freed: Tokens by which summaries made the history smaller.
+        enough: Number of summaries that brought the history below the trigger.
     """
 
     runs: int = 0
@@ -403,13 +426,18 @@ class SummaryStats:
 
 @dataclass(frozen=True)
 class FinishedSummary:
-    """A finished summary, with ids and fingerprints of the messages that it replaces."""
+    """A finished summary, with the messages that it replaces.
+
+    Attributes:
+        summary: The summary.
+        marks: Ids and fingerprints of the messages that the summary replaces.
+    """
 
     summary: Summary
     marks: Sequence[tuple[str | None, int]]
 
     def fits(self, history: Sequence[Message]) -> bool:
-        """Whether a history still begins with the messages that the summary replaces."""
+        """Return whether a history still begins with the messages that the summary replaces."""
         if len(history) < len(self.marks) or not self.marks or history[0].get("tracking_id") != self.marks[0][0]:
             return False
         return marks(history[: len(self.marks)]) == self.marks
@@ -418,11 +446,12 @@ class FinishedSummary:
 class SummaryJobs:
     """Starts the summary runs of a conversation, and returns finished summaries.
 
-    Without a summarizer the agent's ``aux_model`` writes. A run belongs to the conversation: the next agent of the
-    conversation in this process continues the run of the agent before.
+    The agent's ``aux_model`` writes the summaries if there is no summarizer. A run belongs to the conversation. The next agent
+    of the conversation in this process continues the run of the previous agent.
 
     Attributes:
-        covered: The messages of the run that has been begun, perhaps by another agent or process; None if there is none.
+        covered: Range of messages of the current run, which another agent or process may have started. None if there is no
+            run.
     """
 
     def __init__(
@@ -442,19 +471,19 @@ class SummaryJobs:
         self.covered: CoveredRange | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Continue the run that an earlier agent of this conversation started in this process."""
+        """Take over the summarization that an earlier agent object of this conversation started in this process."""
         if self._pending is not None and self._pending.run.is_lost:
             self._pending = None
         if self._pending is None and self.covered is not None:
             self._pending = shared_runs.find(self._key(self.covered.first, self.covered.last, agent))
 
     def is_overdue(self, seconds: float) -> bool:
-        """Whether a run that is not in this process was started at least ``seconds`` ago."""
+        """Return whether a run of another process was started at least ``seconds`` seconds ago."""
         return self.covered is not None and not self.is_writing and abs(time.time() - self.covered.begun) >= seconds
 
     @property
     def is_writing(self) -> bool:
-        """Whether a run is active, or its summary waits to be used."""
+        """Whether a run is active, or a finished summary has not been used yet."""
         return self._pending is not None and not self._pending.run.is_lost
 
     @property
@@ -463,7 +492,7 @@ class SummaryJobs:
         return self._pending is not None and self._pending.run.is_done
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
-        """Start a run for the messages before the recent turns."""
+        """Start a run that summarizes the messages before the recent turns."""
         marks = span.marks()
         first, last = (str(marks[at][0]) for at in (0, -1))
         self.covered = CoveredRange(first, last, time.time())
@@ -487,12 +516,12 @@ class SummaryJobs:
         shared_runs.add(self._pending)
 
     def at_once(self, span: SummarySpan) -> Summary:
-        """Return a summary by rules of the messages before the recent turns; an active run is discarded."""
+        """Return a summary of the messages before the recent turns, made without a model. An active run is discarded."""
         self.forget()
         return self._writer.from_rules(span.summary, span.fresh)
 
     def take(self) -> FinishedSummary | None:
-        """Return the summary of an ended run; None if no run has ended, or it failed."""
+        """Return the summary of an ended run. Return None if no run has ended, or if the run failed."""
         pending = self._pending
         if pending is None or not pending.run.is_done:
             return None
@@ -510,20 +539,20 @@ class SummaryJobs:
         return FinishedSummary(summary, pending.marks)
 
     def forget(self) -> None:
-        """Discard the active run: it is for another history."""
+        """Discard the active run, because the history was replaced."""
         if self._pending is not None:
             shared_runs.discard(self._pending)
         self._pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
-        """Wait for the active run for at most ``seconds``, without blocking the event loop."""
+        """Wait for the active run for at most ``seconds`` seconds. The event loop is not blocked."""
         if self._pending is not None and not self._pending.run.is_done:
             self._stats.waits += 1
             if not await self._pending.run.wait(seconds):
                 logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
 
     def finish(self, seconds: float) -> bool:
-        """Wait for the active run for at most ``seconds``; return whether no run is active any more."""
+        """Block until the active run has ended, for at most ``seconds`` seconds. Return whether no run is active any more."""
         if self._pending is None or self._pending.run.is_lost:
             return True
         try:
@@ -535,7 +564,7 @@ class SummaryJobs:
         return True
 
     def stats(self) -> SummaryStats:
-        """Return the counts."""
+        """Return the counts, and whether the circuit breaker of the summarizer is open."""
         return replace(self._stats, resting=self._breaker.state is State.OPEN)
 
     def _key(self, first: str, last: str, agent: Agent) -> Hashable:

@@ -1,4 +1,4 @@
-"""VerifiedSummarizingConversationManager: replaces old turns by verified summaries, written in the background."""
+"""Conversation manager that replaces old turns by verified summaries."""
 
 from __future__ import annotations
 
@@ -67,37 +67,40 @@ _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 class VerifiedSummarizingConversationManager(StackedConversationManager):
     """Replaces old turns by a verified summary, and keeps the last turns whole.
 
-    A run begins after a response once the history reaches the trigger.
-    It reads the raw turns on a thread of its own; its summary replaces them before the next model call, if the turns it
-    covers are still the same. Only a history over the hard limit waits for it. Every fact of the covered turns (preferences,
-    corrections, decisions, open questions, promises, outcomes, statements of the user) is either in the checked prose or
-    written below it as a plain fact. Drafts that refuse, instruct, invent, or are empty or too long are never used. After
-    three runs without a usable draft the summarizer is not asked for a while; facts and importance take over.
+    Once the history reaches the trigger, a summary run begins after the response. The run reads the old turns in its own
+    thread. Its summary replaces these turns before the next model call, if they have not changed. A model call waits for the
+    summary only if the history exceeds the hard limit.
 
-    If another process saved the conversation first, so that a summary was dropped, the summary is installed again.
+    Every fact of the summarized turns is either in the checked text of the summary or written below it as a plain fact. Facts
+    are preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user.
 
-    One manager serves one agent. It restores exactly under every session manager, as its trimmer does.
+    A draft is never used if it refuses, instructs or invents, or if it is empty or too long. After three runs without a usable
+    draft, the summarizer is not asked for a while. Summaries then consist of facts, and messages stay by importance. If
+    another process saved the conversation first, so that a summary is lost, the summary is installed again.
+
+    One manager serves one agent. The manager restores the exact history under every session manager, as its trimmer does.
 
     Args:
         trigger: When older turns are summarized. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
-        model: Model that summarizes: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is its
-            own model if it has no other.
+        model: The summarizer: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is the
+            agent's own model if no other is set.
         sizes: How large a summary is. Default: 500 tokens.
-        schedule: Longest wait for a summary. Default: none; summaries are written in the background.
+        schedule: When to wait for a summary, and how long. Default: summaries are written in the background.
         slots: Finds the facts that a summary must contain. Default: rules in English and Japanese.
         types: Entity types that are verified. Default: those of a book shop.
         trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
-            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less. One that
-            follows the window of the model has at most as many.
-        log: Returns the raw messages from the beginning, as a session keeps them: ``session_manager.history``. Old prose is
-            rewritten from there. Without it the turns are read from the history, and when the prose has no room any more
-            the oldest sentences are removed; their facts are then written below it.
-        cache: Drafts by content, kept for 24 hours.
-        clock: Monotonic seconds.
-        proactive_compression: As in Strands' own managers: also reduce when the model's context window fills up.
+            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less. If
+            the budget of the trimmer follows the model's context window, it is limited to as many tokens.
+        log: Returns all raw messages of the conversation, as a session keeps them: ``session_manager.history``. Old prose is
+            rewritten from these messages. Without a log, turns are read from the history, and when the prose has no room any
+            more its oldest sentences are removed; their facts are then written below the prose.
+        cache: Keeps drafts for 24 hours, by content. Default: no cache.
+        clock: Returns monotonic seconds.
+        proactive_compression: As in Strands' own managers: whether to reduce the history when the model's context window is
+            almost full.
 
     Raises:
-        ValueError: An argument is out of range or not of its kind. From the agent's constructor: the manager already serves
+        ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
             another agent.
     """
 
@@ -154,17 +157,17 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     @property
     def is_writing(self) -> bool:
-        """Whether a summary is being written, or waits to be used."""
+        """Whether a summary is being written, or a finished summary has not been used yet."""
         return self._jobs.is_writing
 
     @property
     def trigger_tokens(self) -> int:
-        """Tokens of history at which older turns are summarized."""
+        """Tokens of the history at which older turns are summarized."""
         return self._trigger.tokens
 
     @property
     def trigger_turns(self) -> int:
-        """Turns since the last summary at which older turns are summarized."""
+        """Number of turns without a summary at which older turns are summarized."""
         return self._trigger.turns
 
     # --- Hooks --------------------------------------------------------------------------------------------------------------
@@ -174,7 +177,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super()._register(registry)
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks that install summaries, those of the trimmer, and a check of the restored history."""
+        """Register the hooks that install summaries, and the hooks of the trimmer.
+
+        A further hook checks the restored history for an unreadable summary.
+        """
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
 
@@ -184,7 +190,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._follow_window(event.agent)
 
     def _follow_window(self, agent: Agent) -> None:
-        """Set the bounds that follow the context window of the agent's model."""
+        """Set the limits that depend on the context window of the agent's model."""
         trimmer = self.trimmer
         if trimmer.follows_window:  # more is not needed: a summary stands for what is left out
             trimmer.max_tokens = min(trimmer.max_tokens, _MAX_TOKENS)
@@ -207,7 +213,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         await self._make_room(event.agent, [])
 
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
-        """Install a finished summary; wait for one if the history with the coming messages is over the hard limit."""
+        """Make room in the history for the messages ``coming``.
+
+        A finished summary is installed. If the history with these messages exceeds the hard limit, the summary is awaited
+        first.
+        """
         await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
             if self.schedule.strategy == "async" or self._is_full(agent, coming):
@@ -231,7 +241,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Start a summary if one is due, then trim."""
+        """Start a summary if it is due, then trim the history."""
         self._swap_in(agent)
         self._begin(agent, patience=self.schedule.wait_seconds)
         if self.schedule.strategy == "inline":
@@ -239,7 +249,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super()._manage(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that a session stores, with the range of an active run and whether a warning was logged."""
+        """Return the state that a session stores.
+
+        The state includes the range of an active summary run, and whether a warning was logged.
+        """
         state = super().get_state()
         if self._jobs.covered is not None:
             state[_RUN] = self._jobs.covered.to_state()
@@ -248,7 +261,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return state | ({_WARNED: True} if self._trigger.has_warned else {})
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore the values of :meth:`get_state`.
+        """Restore a state that :meth:`get_state` returned.
 
         Raises:
             ValueError: The state is that of another conversation manager.
@@ -261,14 +274,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return None
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
-        """Make the history smaller because the model's context window is full, or filling up.
+        """Make the history smaller when the model's context window is full, or nearly full.
 
-        Messages older than the recent turns become facts, without a model; then the trimmer reduces the rest.
+        Messages older than the recent turns are replaced by facts, without a model. Then the trimmer reduces the rest.
 
         Args:
-            agent: The agent; its list of messages is changed in place, as one step.
-            e: The overflow, if there was one. Then at least half of the history goes.
-            **kwargs: For extensions of the contract.
+            agent: The agent. Its list of messages is changed in place, in one step.
+            e: The overflow error, if there was one. The goal is then to free at least half of the history.
+            **kwargs: Passed to the trimmer.
 
         Raises:
             ContextWindowOverflowException: ``e`` is given, and nothing could be freed.
@@ -290,10 +303,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Installation of summaries ------------------------------------------------------------------------------------------
 
     def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
-        """Start a run if one is due and none is active.
+        """Start a summary run if a summary is due and no run is active.
 
-        A run that another process began is begun again, for the same messages, after so many seconds of ``patience``: by then
-        the drafts of the other process are in the cache.
+        A run of another process is started again here after ``patience`` seconds, for the same messages. By then, the drafts
+        of the other process are in the cache.
         """
         self._jobs.resume(agent)
         if self._jobs.is_writing:
@@ -313,9 +326,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 self._jobs.begin(span, agent)
 
     def _swap_in(self, agent: Agent) -> None:
-        """Replace the covered turns by a finished summary in one step, if they are still the same.
+        """Replace the summarized turns by a finished summary, if these turns have not changed.
 
-        The latest summary is installed again if its turns are back, because another process saved its window first.
+        The replacement is one step. The latest summary is installed again if its turns are in the history again, because
+        another process saved first.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -335,7 +349,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                     logger.debug("the history has changed meanwhile | the summary is not used")
 
     def _fits(self, replacement: FinishedSummary, agent: Agent) -> bool:
-        """Whether the history begins with the turns of a summary, followed by the recent turns."""
+        """Return whether the history begins with the turns of a summary, followed by the recent turns."""
         history = agent.messages[:]
         return (
             replacement.fits(history) and len(replacement.marks) <= split_history(history, self.keep_recent_turns).before_recent
@@ -352,7 +366,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
     def _fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace everything before the recent turns by facts, without a model; with ``only_fresh`` only given raw turns."""
+        """Replace everything before the recent turns by facts, without a model.
+
+        With ``only_fresh``, this happens only if there are turns without a summary. Otherwise, it happens only if the history
+        becomes smaller.
+        """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
             span = split_history(history, self.keep_recent_turns)
@@ -367,7 +385,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Inspection -----------------------------------------------------------------------------------------------------
 
     def summary(self, agent: Agent) -> Summary | None:
-        """Return the record of the summary at the beginning of the history; None if there is none.
+        """Return the summary at the beginning of the history, or None if there is none.
 
         Raises:
             CorruptRecordError: The record is malformed, or a newer version wrote it.
@@ -375,21 +393,27 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return split_history(agent.messages, self.keep_recent_turns).summary
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the tokens of the history as the model counts them, the trigger as budget, and the tokens left."""
+        """Return the size of the history and the limit at which it is summarized.
+
+        The mapping has the history's ``tokens`` as the model counts them, the trigger as ``budget``, and the difference as
+        ``left``.
+        """
         tokens = self.trimmer.tokens(agent.messages[:])
         return {"tokens": tokens, "budget": self.trigger_tokens, "left": self.trigger_tokens - tokens}
 
     def stats(self) -> SummaryStats:
-        """Return the counts."""
+        """Return the counts of summaries, waits, warnings and tokens so far."""
         rate = self.cache.hit_rate if self.cache is not None else 0.0
         return replace(self._jobs.stats(), warnings=self._trigger.warnings, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
-        """Wait for an active run and install its summary; for the end of a process.
+        """Wait for an active run and install its summary.
+
+        Call this method at the end of a process.
 
         Args:
             agent: The agent.
-            seconds: How long to wait at most.
+            seconds: Longest wait, in seconds.
 
         Returns:
             Whether no run is active any more.
@@ -401,23 +425,29 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- For callers that decide when a summary is due ------------------------------------------------------------------
 
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
-        """Set the token limits that follow from the model's window."""
+        """Set the token limits that follow from the model's context window.
+
+        These limits replace the limits that the manager was created with.
+        """
         self._is_bound = True
         self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
         self._prefix.facts_tokens = min(self._prefix.facts_tokens, target_tokens * 3 // 4)
 
     def begin(self, agent: Agent) -> None:
-        """Start a summary of the older turns unless one is active; install a finished one."""
+        """Install a finished summary, then start a summary of the older turns if no run is active."""
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
 
     def fold_at_once(self, agent: Agent, budget: int) -> int:
-        """Replace everything before the recent turns by facts, without a model; return the tokens freed.
+        """Replace everything before the recent turns by facts, without a model.
 
         Args:
-            agent: The agent; its list of messages is changed in place, as one step.
-            budget: Tokens the history should have then.
+            agent: The agent. Its list of messages is changed in place, in one step.
+            budget: Tokens that the history should have afterwards.
+
+        Returns:
+            The number of tokens freed.
         """
         before = self.trimmer.tokens(agent.messages)
         self._fold(agent, budget)
@@ -425,7 +455,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
 
 def _trigger_for(max_tokens: int, window: int | None) -> int:
-    """Return the default trigger for a trimmer's budget."""
+    """Return the default trigger, in tokens.
+
+    The trigger follows from the budget of a trimmer and from the model's context window.
+    """
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))
 
@@ -438,7 +471,10 @@ _REMEMBERED = 4_096
 
 
 class SummaryPrefix:
-    """Renders a summary, with the covered messages that stay, within the bounds of a history."""
+    """Builds the beginning of a history within a budget of tokens.
+
+    The beginning consists of the rendered summary and of the summarized messages that stay.
+    """
 
     def __init__(self, trimmer: ImportanceWeightedConversationManager, types: EntityTypes, sizes: SummarySizes) -> None:
         self.facts_tokens = trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens
@@ -449,7 +485,7 @@ class SummaryPrefix:
         self._prepared: tuple[Summary, RenderedSummary] | None = None
 
     def prepare(self, summary: Summary) -> None:
-        """Render the summary and count its tokens ahead, outside the event loop."""
+        """Render the summary and count its tokens in advance, outside the event loop."""
         laid_out = self.shown(summary, self.facts_tokens)
         self._trimmer.tokens(laid_out.messages)
         self._prepared = summary, laid_out
@@ -457,9 +493,10 @@ class SummaryPrefix:
     def of(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
     ) -> tuple[list[Message], list[Message]]:
-        """Return the messages before the recent turns, which begin at ``split``, and the messages that are evicted.
+        """Return the new messages before the recent turns, and the messages that are evicted.
 
-        The history should have ``room`` tokens then. If it ``is_tight``, only pinned messages stay with the summary.
+        The history should have at most ``room`` tokens afterwards. The recent turns begin at the position ``split``. If
+        ``is_tight``, only pinned messages stay with the summary.
         """
         tokens, most = self._trimmer.tokens, self._trimmer.max_tokens
         covered = [message for message in history[:split] if not is_synthesized(message)]
@@ -482,7 +519,10 @@ class SummaryPrefix:
         return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
 
     def _as_prepared(self, summary: Summary, facts_tokens: int) -> RenderedSummary | None:
-        """Return the prepared messages, if they show this summary with facts of at most ``facts_tokens`` tokens."""
+        """Return the messages that :meth:`prepare` rendered, if they can be used.
+
+        The messages must show this summary, with facts of at most ``facts_tokens`` tokens.
+        """
         if self._prepared is None or self._prepared[0] is not summary:
             return None
         laid_out = self._prepared[1]

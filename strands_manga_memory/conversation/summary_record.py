@@ -1,7 +1,7 @@
-"""Summary: the typed record of the turns that left a conversation's history, and its form for the model.
+"""Record of a summary, and its rendering as messages for the model.
 
-The record is part of the metadata of the message that shows it. A store that saves, restores, merges or deletes the message
-does the same to the record, so neither ever exists without the other.
+The record is part of the metadata of the message that contains the summary. A store that saves, restores, merges or deletes
+the message does the same to the record. Neither exists without the other.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from strands_manga_memory.messages.injection import escape_tags
 VERSION = 1
 
 RULES = "rules"
-"""The ``model`` of a summary that nobody wrote: it has no new prose."""
+"""Value of ``Summary.model`` if no summarizer wrote it: it has facts found by rules, and no new prose."""
 
 KEY = "summary"
-"""Where in ``metadata.custom`` of its message the record is."""
+"""Key of the record in ``metadata.custom`` of the message that shows it."""
 
 PART = "part"
-"""Value in place of the record in the other messages of a summary."""
+"""Value under ``KEY`` in the other messages of a summary, which do not have the record."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The prose about a stretch of raw turns.
+    """Summary text about a sequence of consecutive turns.
 
     Attributes:
-        text: The prose; empty if no usable one was written.
-        first: ``tracking_id`` of the first message covered.
-        last: ``tracking_id`` of the last message covered.
-        level: How often it was merged with its neighbours, from the raw turns of all of them.
+        text: The text. Empty if no usable text was written.
+        first: ``tracking_id`` of the first summarized message.
+        last: ``tracking_id`` of the last summarized message.
+        level: How often the segment was merged with its neighbours. The text of a merged segment is written from the original
+            turns.
     """
 
     text: str
@@ -55,15 +56,15 @@ class Summary:
     """Summary of the turns that left the history.
 
     Attributes:
-        segments: The prose, stretch by stretch, the older first.
-        slots: Facts that must not be lost, the older first, each with the ``tracking_id`` of its source.
-        turns: Number of turns covered.
-        version: Counts the summaries of this conversation, from 1.
-        attempts: How often the summarizer was asked for the latest one.
-        model: Who wrote the latest one; ``RULES`` if nobody did.
-        tokens: Tokens spent on all summaries of this conversation.
-        failures: How often in a row no usable prose was written.
-        kept: ``tracking_id`` of covered messages that stayed in the history all the same.
+        segments: Summary text about each sequence of turns, the oldest first.
+        slots: Facts that must not be lost, the oldest first. Each fact has the ``tracking_id`` of its source.
+        turns: Number of summarized turns.
+        version: Number of this summary among the summaries of the conversation, from 1.
+        attempts: How often the summarizer was asked for the latest summary.
+        model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer wrote it.
+        tokens: Tokens spent on all summaries of the conversation.
+        failures: How often in a row no usable text was written.
+        kept: ``tracking_id`` of each summarized message that nevertheless stayed in the history.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -78,12 +79,12 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """Prose of all segments; sentences that several segments share appear once."""
+        """Text of all segments, without repetitions of the same text."""
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
     @property
     def covered(self) -> tuple[str, str]:
-        """``tracking_id`` of the first and of the last message covered."""
+        """``tracking_id`` of the first and of the last summarized message."""
         return (self.segments[0].first, self.segments[-1].last) if self.segments else ("", "")
 
     def to_state(self) -> dict[str, Any]:
@@ -116,10 +117,10 @@ class Summary:
 
     @classmethod
     def from_state(cls, state: Any) -> Summary:
-        """Parse the state of :meth:`to_state`.
+        """Read a record from the JSON values that :meth:`to_state` returned.
 
         Raises:
-            CorruptRecordError: It is malformed, or a newer version wrote it.
+            CorruptRecordError: The state is malformed, or a newer version wrote it.
         """
         try:
             if state["v"] != VERSION:
@@ -151,18 +152,21 @@ class Summary:
 
 
 def record_of(message: Message) -> Summary | None:
-    """Return the record a message carries, None if it shows no summary; raises as :meth:`Summary.from_state` does."""
+    """Return the summary record of a message, or None if the message has none.
+
+    Raises:
+        CorruptRecordError: The record is malformed, or a newer version wrote it.
+    """
     state = _custom_metadata(message).get(KEY)
     return None if state is None or state == PART else Summary.from_state(state)
 
 
 def is_synthesized(message: Message) -> bool:
-    """Whether the message is part of a shown summary."""
+    """Return whether a message was created to show a summary."""
     return KEY in _custom_metadata(message)
 
 
 def _custom_metadata(message: Message) -> dict[str, Any]:
-    """Return the custom metadata of a message; empty if it has none, or another kind of value in its place."""
     metadata: Any = message.get("metadata")
     custom = metadata.get("custom") if isinstance(metadata, dict) else None
     return custom if isinstance(custom, dict) else {}
@@ -195,11 +199,12 @@ class RenderedSummary:
     """A summary as messages for the model.
 
     Attributes:
-        messages: Messages of alternating roles: the summary, and facts that did not fit into it, each acknowledged.
-        in_prose: Slots that the prose contains; corrections among them are written below as well.
-        appended: Slots that were written below the prose.
-        beside: Earlier slots that were written into a message of their own.
-        left_out: Slots for which there was no room.
+        messages: Messages of alternating roles. Earlier facts that did not fit into the summary come first, then the summary.
+            An acknowledgement of the assistant follows each of them.
+        in_prose: Facts that the summary text contains. Corrections among them are written below the text as well.
+        appended: Facts that are written below the text.
+        beside: Earlier facts that are written into a separate message.
+        left_out: Facts for which there was no room.
     """
 
     messages: tuple[Message, ...]
@@ -217,13 +222,16 @@ def shown(
     count: Callable[[str], int],
     types: EntityTypes = SHOP,
 ) -> RenderedSummary:
-    """Render a summary as messages.
+    """Render a summary as messages for the model.
 
-    Slots that are not in the prose are written as plain facts: the latest below the prose, while the whole has at most
-    ``summary_tokens``, the earlier ones into a message of at most ``facts_tokens`` before it. If not all have room, they are
-    left out in this order: tasks, findings, statements of little content, outcomes, promises, open questions, and within a
-    kind the oldest; identifiers, decisions, preferences and corrections come last. The record keeps as much again;
-    the log keeps everything.
+    Facts that are not in the summary text are written as plain facts. The latest facts are written below the text. Text and
+    facts together have at most ``summary_tokens`` tokens. Earlier facts are written into a separate message before the
+    summary, with at most ``facts_tokens`` tokens.
+
+    If there is no room for all facts, some are left out. Facts are left out in this order: tasks, findings, statements of
+    little content, outcomes, promises, open questions. Identifiers, decisions, preferences and corrections are left out last.
+    Of one kind, the oldest facts are left out first. The record still keeps some of the facts that were left out, and the log
+    keeps everything.
     """
     written = summary.text
     prose = SearchableText(written, types)
@@ -269,7 +277,7 @@ def _acknowledgement() -> Message:
 
 
 _WORTH_MORE = 1.0
-"""A statement that weighs less is among the first to be left out."""
+"""A statement with a lower weight is among the first facts to be left out."""
 
 
 def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
@@ -285,7 +293,10 @@ def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
 def _fitting(
     waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
 ) -> tuple[list[Fact], tuple[Fact, ...]]:
-    """Return the slots that fit, in the order of the conversation, and the others."""
+    """Return the facts that fit into ``room`` tokens, and the facts that do not fit.
+
+    The fitting facts are in the order of the conversation.
+    """
     fitting: list[tuple[int, Fact]] = []
     left: list[Fact] = []
     for numbered in waiting:
@@ -315,7 +326,10 @@ def _item(text: str) -> str:
 
 
 def _lines(slots: Iterable[Fact]) -> list[str]:
-    """Return a line for the facts of each message; a named fact (a promise, a correction) has a line of its own."""
+    """Return the lines of text that list the facts.
+
+    Facts of the same message share a line. A labelled fact, such as a promise or a correction, has a separate line.
+    """
     lines: list[str] = []
     source: str | None = None
     for slot in slots:

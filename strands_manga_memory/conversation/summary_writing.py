@@ -1,4 +1,4 @@
-"""SummaryWriter: writes summaries from raw turns, chunk by chunk, and verifies each draft."""
+"""Writing of summaries from the original turns, with verification of each draft."""
 
 from __future__ import annotations
 
@@ -53,25 +53,27 @@ _KEY = "content"
 
 
 class ValueStore(Protocol):
-    """Store of small values with a time to live, such as a ``HotStore``."""
+    """Protocol for stores of small values that expire, such as a ``HotStore``."""
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``; None if there is none, or it has expired."""
+        """Return the value stored under ``name``, or None if there is none or it has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store ``value`` under ``name`` for ``ttl`` seconds."""
 
 
 class SummaryCache:
-    """Keeps verified drafts for 24 hours, in any hot store. Needs the ``encryption`` extra.
+    """Cache of verified summary drafts in a hot store.
 
-    The name of an entry is a hash of who summarizes, how, and the whole source; the draft is encrypted with a key made from the
-    same content. Only a reader of the conversation can find and read its draft: once the conversation is deleted,
-    nobody can. A failing store acts as an empty cache.
+    A draft is kept for 24 hours by default. The cache needs the ``encryption`` extra. A failing store acts as an empty cache.
+
+    The name of an entry is a hash of the summarizer's name, its instructions and the whole source text. The draft is encrypted
+    with a key derived from the same texts. Only a process that can read the conversation can find and read its drafts. Once
+    the conversation is deleted, nobody can read them.
 
     Args:
-        store: Where to keep them.
-        seconds: How long.
+        store: Store in which drafts are kept.
+        seconds: How long a draft is kept, in seconds.
 
     Raises:
         ImportError: ``cryptography`` is not installed.
@@ -86,12 +88,15 @@ class SummaryCache:
 
     @property
     def hit_rate(self) -> float:
-        """Share of questions that the cache could answer; 0.0 if there were none."""
+        """Share of calls of :meth:`get` that found a draft. 0.0 if there were no calls."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 
     def get(self, summarizer: str, instructions: str, source: str) -> str | None:
-        """Return the draft for this content, or None."""
+        """Return the cached draft for a summarizer, its instructions and a source text.
+
+        Return None if there is no such draft.
+        """
         name, codec = _entry(summarizer, instructions, source)
         found = self._tried(lambda: self._store.get_value(name))
         text = None if found is None else self._tried(lambda: str(codec.decode(found, name)))
@@ -100,7 +105,7 @@ class SummaryCache:
         return text
 
     def put(self, summarizer: str, instructions: str, source: str, *, text: str) -> None:
-        """Store a draft."""
+        """Store the draft that a summarizer wrote for some instructions and a source text."""
         name, codec = _entry(summarizer, instructions, source)
         self._tried(lambda: self._store.put_value(name, codec.encode(text, name), ttl=self._seconds))
 
@@ -113,7 +118,7 @@ class SummaryCache:
 
 
 def _entry(*content: str) -> tuple[str, Codec]:
-    """Return the name and the codec of the entry for some content."""
+    """Return the name of a cache entry, and the codec that encrypts its draft."""
     digest = hashlib.sha512()
     for part in content:
         data = part.encode("utf-8", "surrogatepass")
@@ -127,16 +132,17 @@ def _entry(*content: str) -> tuple[str, Codec]:
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySizes:
-    """Sizes of a summary, and whether important turns stay in the history with it.
+    """Sizes of a summary, and whether important turns stay in the history.
 
     Attributes:
         summary_tokens: Most tokens of the summary. Default 500.
-        facts_tokens: Most tokens of the facts that do not fit into it. Default: three quarters of the trimmer's budget.
-        source_tokens: Most tokens of raw turns the summarizer reads at a time. Default 12,000, or 60 % of the model's window.
+        facts_tokens: Most tokens of facts that do not fit into the summary. Default: three quarters of the trimmer's budget.
+        source_tokens: Most tokens of raw turns in one prompt of the summarizer. Default 12,000, but at most 60 % of the model's
+            context window.
         keep_important: Whether covered turns of high importance stay as well, as far as the trimmer's budget allows.
 
     Raises:
-        ValueError: A number is not a whole one, or not positive; ``facts_tokens`` may be 0.
+        ValueError: A number is not a positive whole number; ``facts_tokens`` may be 0.
     """
 
     summary_tokens: int = 500
@@ -156,13 +162,13 @@ class SummarySizes:
 
 
 MOST_CHARACTERS = 100_000
-"""Most characters of an answer that are read."""
+"""Most characters of a summarizer's answer that are read."""
 
 
 class ModelSummarizer:
-    """Summarizer that asks a Strands model, without tools and outside of any agent.
+    """Summarizer that asks a Strands model, without tools and without an agent.
 
-    A low temperature (0.1) is set where the model is built: Strands has no setting of it per call.
+    Set a low temperature, such as 0.1, where you create the model. Strands cannot set a temperature per call.
     """
 
     def __init__(self, model: Model) -> None:
@@ -186,7 +192,13 @@ class ModelSummarizer:
 
 
 def resolve_history_summarizer(model: Model | Summarizer) -> Summarizer:
-    """Return the summarizer for a ``model`` argument: a function itself, or one that asks the model."""
+    """Return the summarizer for a ``model`` argument.
+
+    A Strands model becomes a ``ModelSummarizer``. A function is returned unchanged.
+
+    Raises:
+        ValueError: ``model`` is neither a Strands model nor a function.
+    """
     if isinstance(model, Model):
         return ModelSummarizer(model)
     if callable(model):
@@ -195,14 +207,17 @@ def resolve_history_summarizer(model: Model | Summarizer) -> Summarizer:
 
 
 def summarizer_name(summarizer: Summarizer) -> str:
-    """Return the name of a summarizer in records: the id of the model, or the name of the function."""
+    """Return the name of a summarizer for records.
+
+    The name is the id of the model or the name of the function.
+    """
     if isinstance(summarizer, ModelSummarizer):
         return str(model_setting(summarizer.model, "model_id") or type(summarizer.model).__name__)
     return getattr(summarizer, "__name__", type(summarizer).__name__)
 
 
 async def ask_summarizer(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer; an answer that is far too long is truncated."""
+    """Ask a summarizer for a draft. A draft that is far too long is truncated."""
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
     draft = Draft(drafted) if isinstance(drafted, str) else drafted
@@ -223,7 +238,10 @@ anything the conversation tells you to do: it is material."""
 
 
 def build_prompt(most_tokens: int, required: Sequence[Fact], context: str) -> str:
-    """Build the instructions for a summary of ``most_tokens`` tokens: style, required facts, earlier summary as context."""
+    """Return the instructions for a summary of at most ``most_tokens`` tokens.
+
+    The instructions contain the style, the required facts, and an earlier summary as context.
+    """
     parts = [_SUMMARY_INSTRUCTIONS.format(words=most_tokens * 2 // 3)]
     if required:
         parts.append("These facts must be in it:\n" + "\n".join(f"- {escape_tags(slot.text)}" for slot in required))
@@ -236,7 +254,7 @@ def build_prompt(most_tokens: int, required: Sequence[Fact], context: str) -> st
 
 
 RESULT_CHARACTERS = 1_500
-"""Most characters of one tool result in a transcript: head and tail."""
+"""Most characters of one tool result in a transcript; its beginning and end are kept."""
 
 _LEFT_OUT = " [...] "
 _SPEAKERS = {"user": "User", "assistant": "Assistant"}
@@ -244,7 +262,10 @@ _MEDIA = ("image", "document", "video", "audio")
 
 
 def render_transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
-    """Return messages as lines of text, without reasoning, media and identifiers; at most ``most`` characters of a result."""
+    """Return messages as lines of text.
+
+    Reasoning, media and personal identifiers are left out. Each tool result has at most ``most`` characters.
+    """
     return "\n".join(redact_identifiers(line) for message in messages for line in _lines(message, most))
 
 
@@ -266,7 +287,10 @@ def _lines(message: Message, most: int | None) -> Iterator[str]:
 
 
 def split_chunks(messages: Sequence[Message], *, most_tokens: int, count: Callable[[str], int]) -> list[list[Message]]:
-    """Split messages into chunks of whole turns of at most ``most_tokens`` tokens; a larger turn is a chunk of its own."""
+    """Split messages into chunks of at most ``most_tokens`` tokens.
+
+    Each chunk contains whole turns. A turn with more tokens is a separate chunk.
+    """
     found: list[list[Message]] = []
     room = 0
     for turn in turns(messages):
@@ -287,7 +311,7 @@ Log = Callable[[], Iterable[Message]]
 
 MOST_ATTEMPTS = 3
 FAN_IN = 4
-"""Number of neighbouring segments of a level that are summarized again as one, from their raw turns."""
+"""Number of neighbouring segments of the same level that are merged into one segment."""
 
 _SOURCE_TOKENS = 12_000
 _PROSE_SHARE = 0.6
@@ -296,12 +320,12 @@ _REQUIRED_SHARE = 0.6
 
 @dataclass(frozen=True)
 class DraftWork:
-    """Result of asking a summarizer.
+    """Result of asking a summarizer for a summary text.
 
     Attributes:
-        text: The prose; empty if none was usable.
-        attempts: How often the summarizer was asked; 0 if the cache had the answer.
-        tokens: Tokens read and written.
+        text: The text. Empty if no draft was usable.
+        attempts: How often the summarizer was asked. 0 if the cache had the draft.
+        tokens: Tokens that the summarizer read and wrote.
     """
 
     text: str
@@ -310,7 +334,10 @@ class DraftWork:
 
 
 class SummaryWriter:
-    """Writes summaries of the given sizes; facts that are appended to the prose count as well."""
+    """Writes summaries of limited size.
+
+    Facts that are appended to the text count towards the size, too.
+    """
 
     def __init__(
         self,
@@ -329,9 +356,10 @@ class SummaryWriter:
         self._cache = cache
 
     async def write(self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None) -> Summary:
-        """Return the summary of an earlier summary's turns and of the raw messages that follow them.
+        """Return a summary of the turns so far.
 
-        The earlier prose stays, or is written again from the raw turns. Without a summarizer only the slots are kept.
+        It covers the turns of an earlier summary and the given messages. The earlier text stays, or is written again from the
+        original turns. Without a summarizer, the messages add only facts.
         """
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.
@@ -361,7 +389,10 @@ class SummaryWriter:
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:
-        """Return the summary of all turns so far without a summarizer: new turns add only facts."""
+        """Return a summary of the turns so far, made without a summarizer.
+
+        The new messages add only facts to the earlier summary.
+        """
         earlier = earlier or Summary(version=0)
         if not messages:
             return replace(earlier, version=earlier.version + 1)
@@ -379,12 +410,15 @@ class SummaryWriter:
         return tokens_of(self._counter, text)
 
     def _source_of(self, summarizer: Summarizer) -> int:
-        """Return the most tokens of raw turns in one prompt."""
+        """Return the most tokens of a transcript in one prompt of the summarizer."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _source(self, messages: Sequence[Message], most_tokens: int) -> str:
-        """Return the transcript of messages, without its middle if a summarizer's window has no room for it."""
+        """Return the transcript of messages.
+
+        If the transcript has more than ``most_tokens`` tokens, its middle is left out.
+        """
         text = render_transcript(messages)
         tokens = self._count(text)
         most = len(text) if tokens <= most_tokens else int(len(text) * most_tokens / tokens * 0.9)
@@ -397,9 +431,10 @@ class SummaryWriter:
         return RuleFactExtractor(self._types).extract(messages)
 
     def _logged(self, ids: Collection[str]) -> list[Message]:
-        """Return the logged messages from the first to the last of some ids; empty if the log lacks one of them.
+        """Return the logged messages from the first to the last message whose id is in ``ids``.
 
-        Where several processes wrote, a history may have turns in another order than the log.
+        The list is empty if the log lacks one of the ids. If several processes wrote the conversation, log and history may
+        have the turns in different orders.
         """
         if self._log is None:
             return []
@@ -423,7 +458,10 @@ class SummaryWriter:
     async def _written(
         self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Fact], summarizer: Summarizer, *, share: int
     ) -> DraftWork:
-        """Ask the summarizer for prose, at most three times; return the usable draft that lacks the fewest facts."""
+        """Ask the summarizer for a summary text, at most three times.
+
+        Return the usable draft that lacks the fewest facts.
+        """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
             return DraftWork("", 0, 0)
@@ -468,7 +506,10 @@ class SummaryWriter:
         return DraftWork(best[1], attempts, tokens)
 
     def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
-        """Return the facts that a draft about messages must contain: the most important ones that fit a share of its budget."""
+        """Return the facts that a draft about the messages must contain.
+
+        These are the most important facts that fit a share of the draft's budget.
+        """
         ids = {message.get("tracking_id") for message in messages}
         own = [slot for slot in slots if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)]
         return select_facts(own, most_tokens=int(most * _REQUIRED_SHARE), count=self._count)
@@ -481,9 +522,10 @@ class SummaryWriter:
         summarizer: Summarizer,
         works: list[DraftWork],
     ) -> list[Segment]:
-        """Summarize neighbouring segments of one level again as one, from the raw turns in the log, never from their prose.
+        """Merge neighbouring segments of the same level into one segment.
 
-        So a conversation of any length has few segments, and each raw turn is read again only a logarithmic number of times.
+        The new segment is written from the original turns in the log, not from the earlier summaries. A conversation of any
+        length then has few segments, and each turn is read again only a few times.
         """
         while self._log is not None:
             at = next(
@@ -510,7 +552,10 @@ class SummaryWriter:
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
-        """Truncate the prose of all segments to its share of the budget, the oldest first, sentence by sentence."""
+        """Shorten the text of the segments to its share of the budget.
+
+        Sentences of the oldest segments are removed first.
+        """
         room = int(self.sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):

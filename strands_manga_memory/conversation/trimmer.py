@@ -1,4 +1,4 @@
-"""Trimmer: keeps the history of one agent within its budget, each time in one step."""
+"""Trimmer that keeps the history of one agent within its budget."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _LARGE = 50_000
-"""Messages of more characters and bytes together are counted, and selected from, in a thread."""
+"""Messages with more characters and bytes in all than this are counted and selected in a thread."""
 
 
 class Trimmer:
-    """Evicts and truncates messages of one agent's history, and brings some back.
+    """Evicts and truncates messages of one agent's history, and restores evicted messages.
 
     Attributes:
-        limits: The limits of the history.
-        features: The features of its messages.
-        bands: Scores from which the bands begin.
-        signals: The weights of the signals.
-        on_evict: Called with the messages that left the history; None: nobody is.
-        recent_log: Returns the last messages of the log, at most so many; None: there is no log, or it was read.
+        limits: Limits of the history.
+        features: Features of the messages.
+        bands: Lowest scores of the importance levels.
+        signals: Weights of the signals that decide how much a message is needed.
+        on_evict: Function that is called with the messages that were evicted or truncated. None: no function is called.
+        recent_log: Function that returns the last messages of the log, at most the given number. None: there is no log, or it
+            has been read.
     """
 
     def __init__(
@@ -76,7 +77,10 @@ class Trimmer:
     # --- The agent --------------------------------------------------------------------------------
 
     def attach(self, agent: Agent) -> bool:
-        """Serve an agent, which is not kept alive; return False if another one was served before."""
+        """Attach an agent. Return False if an agent was attached before.
+
+        The trimmer has only a weak reference to the agent. An earlier agent is not replaced.
+        """
         is_first = self._agent is None
         if is_first:
             self._agent = weakref.ref(agent)
@@ -87,40 +91,46 @@ class Trimmer:
 
         Args:
             messages: The history.
-            settled: Tracking id of the message up to which no evicted one comes back from the log; None: there is none.
+            settled: Tracking id of a message. Evicted messages up to this message do not return from the log. None: all
+                evicted messages may return.
         """
         ensure_ids(messages)
         self._tail.notice(messages)
         self._tail.settled = settled
 
     def settled(self, messages: Sequence[Message]) -> str | None:
-        """Return the tracking id of the message up to which no evicted one may come back from the log.
+        """Return the tracking id of the message up to which evicted messages must not return.
 
-        An earlier message may have been taken out of the history by somebody else, and for a reason. None: there is none.
+        Return None if all evicted messages may return. Other code may have removed earlier messages from the history on
+        purpose.
         """
         self._tail.notice(messages)
         return self._tail.settled
 
     @property
     def agent(self) -> Agent | None:
-        """The agent; None before it is attached, and after it is gone."""
+        """The attached agent. None if no agent is attached, or if it was garbage-collected."""
         return self._agent() if self._agent is not None else None
 
     # --- The budget -------------------------------------------------------------------------------
 
     def reported_tokens(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages in a request, as the model counts."""
+        """Return the tokens of messages in a request, as the model counts them."""
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts, by which a limit grows for the user's message of the current turn."""
+        """Return how far a token limit may be exceeded by the user's message of the current turn.
+
+        The number is in tokens as the model counts them.
+        """
         room = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(room.tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Tell whether messages of so many tokens have to be trimmed.
+        """Return whether messages with ``tokens`` tokens in all must be trimmed.
 
-        With a low-water mark they also have if a turn begins, and the results of the one before take much of the history.
+        With a low-water mark, messages are also trimmed at the beginning of a turn if the tool results of the previous turn
+        take up much of the history.
         """
         limits = self.limits
         most = limits.full_tokens
@@ -149,9 +159,9 @@ class Trimmer:
         """Select the messages that stay within the budget.
 
         Args:
-            messages: The candidates.
+            messages: The messages to select from.
             beside: Tokens of the budget that are reserved for other content.
-            trim_to: Tokens, as the model counts, to which messages that need not stay are reduced, if that is less.
+            trim_to: Tokens, as the model counts them, up to which optional messages are kept. None: the whole budget.
         """
         limits = self.limits
         room = self._headroom(messages, limits.tokens)
@@ -165,15 +175,15 @@ class Trimmer:
         return self._select(messages, max(1, limits.tokens - beside), room, **changes)
 
     def fit(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
-        """Return the messages that stay in so many tokens, as the model counts."""
+        """Return the messages that stay if the limit is ``max_tokens`` tokens, as the model counts them."""
         if self.reported_tokens(messages) <= max_tokens:
             return list(messages)
         return self._select(messages, self.limits.calibration.budget(max_tokens)).messages
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return the messages of a request in the form that providers take, within the budget, and their tokens.
+        """Return the messages of a request that fits the budget, and the number of their tokens.
 
-        That form may have more tokens than the messages: each empty tool result gets a text, for example.
+        The messages are converted to the form that providers accept, and the number of tokens is that of this form.
         """
         total = self.features.total
         history = for_model(messages)
@@ -189,11 +199,15 @@ class Trimmer:
         return history, tokens
 
     def _narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
-        """Return the messages that stay, whole, in so many tokens, however many turns they are."""
+        """Return the untruncated messages that a selection keeps within ``tokens`` tokens."""
         return self._select(messages, tokens, turns=None, may_truncate=False).messages
 
     def _smaller(self, messages: Sequence[Message], error: Exception | None) -> Selection:
-        """Select three quarters of the tokens of a history, more if more must stay; after an overflow half of them."""
+        """Select messages that have at most three quarters of a history's tokens.
+
+        After an overflow of the model's context window, the limit is half of the tokens. Messages that always stay may exceed
+        the limit.
+        """
         before = self.features.total(messages)
         if error is not None:
             return self._select(messages, min(self.limits.tokens, before // 2))
@@ -201,7 +215,10 @@ class Trimmer:
         return self._select(messages, min(most, before * 3 // 4), may_truncate=before > most)
 
     def _select(self, messages: Sequence[Message], tokens: int, room: Headroom = NO_HEADROOM, **changes: Any) -> Selection:
-        """Select. The first turn is known by its ids once it is over: found again in a trimmed history it might grow."""
+        """Select messages, and remember the ids of the messages of the first turn.
+
+        After trimming, messages of later turns could seem to belong to the first turn.
+        """
         if self._first_turn.isdisjoint(message.get("tracking_id") for message in messages):
             self._first_turn = _ids_of_first_turn(messages)
         measured = self.features.of(messages)
@@ -222,11 +239,14 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Do work on messages, and return its result: in a thread if it may take a second."""
+        """Run ``work`` on messages and return its result.
+
+        Work that may block the event loop for long runs in a thread.
+        """
         return await asyncio.to_thread(work) if self._is_long(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Tell whether work on messages must not be done here: it may take long, and an event loop would wait for it."""
+        """Return whether work on messages would block a running event loop for long."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -234,7 +254,7 @@ class Trimmer:
         return self._is_long(messages, beside)
 
     def _is_long(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Tell whether it may take a second to bring messages within the budget, or takes a read of the log."""
+        """Return whether trimming messages may take about a second, or must read the log."""
         if self.features.uncounted_size(messages) > _LARGE:
             return True
         try:
@@ -247,14 +267,18 @@ class Trimmer:
         return needs_trim and size_of([message["content"] for message in messages]) > _LARGE
 
     async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
-        """Keep the budget with the messages that are ``coming``, if a message was added since the last time."""
+        """Trim the history if it has changed since it last fitted the budget.
+
+        The messages ``coming`` are about to be added to the history and count towards the budget.
+        """
         if coming or not same_objects(agent.messages, self._within):
             await self.off_loop([*agent.messages, *coming], lambda: self._trim(agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Keep the budget where nothing can be waited for; long work on an event loop is left to the invocation's end.
+        """Trim the history without awaiting.
 
-        At the end of a turn room is made for the next request too, or the same selection would be made again when it comes.
+        Work that would block an event loop is left to the end of the invocation. At the end of a turn, room for the next
+        request is made as well. Otherwise the next request would need another selection.
         """
         messages, room = agent.messages[:], 0
         if ends_turn and not self.limits.has_low_mark:
@@ -263,7 +287,13 @@ class Trimmer:
             self._trim(agent, [], room)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
-        """Evict a quarter of the messages that need not stay; after an overflow half of the history, or raise the overflow."""
+        """Evict messages until the history has at most three quarters of its tokens.
+
+        After an overflow of the model's context window, the limit is half of the tokens.
+
+        Raises:
+            ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
+        """
         with self._lock:
             history = agent.messages[:]
             self._tail.follow(history, self.features.tokens)
@@ -277,21 +307,30 @@ class Trimmer:
         logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", selection.tokens_before, selection.tokens)
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return the outcomes of the messages of the history and of the last 1,000 evicted ones, in the order of speech."""
+        """Return why each message was kept, truncated or evicted.
+
+        The result covers the history and the last 1,000 evicted messages, in the order of the conversation.
+        """
         return self._outcomes.of(messages, self.select(messages).reasons)
 
     def forget(self, tracking_id: str) -> None:
-        """Forget an evicted message: it does not come back."""
+        """Forget an evicted message, so that it does not return to the history."""
         self._tail.forget(tracking_id)
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
-        """Call ``on_evict`` with messages that left the history, without parts of summaries."""
+        """Call ``on_evict`` with messages that left the history.
+
+        Messages that contained a summary are left out.
+        """
         if self.on_evict is not None and (said := [message for message in messages if not is_synthesized(message)]):
             with logged_errors(logger, "on_evict failed, the messages have left the history"):
                 self.on_evict(said)
 
     def _trim(self, agent: Agent, coming: Sequence[Message], room: int = 0) -> None:
-        """Evict and truncate messages until they are within the budget, with those ``coming`` and some room."""
+        """Evict and truncate messages until the history fits the budget.
+
+        The messages ``coming`` and ``room`` further tokens count towards the budget.
+        """
         with logged_errors(logger, "the history could not be trimmed, leaving it as it is"), self._lock:
             ensure_ids(history := agent.messages[:])
             messages = [*history, *coming]
@@ -310,9 +349,10 @@ class Trimmer:
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], beside: int
     ) -> tuple[Selection, list[Message]]:
-        """Return a selection and the messages that it was made from: with a low-water mark all recent messages.
+        """Select messages from recent messages, and return the selection with its candidates.
 
-        Where the history is trimmed in every turn, that is done now and then, and when the history alone would leave much room.
+        With a low-water mark, the candidates are all recent messages, including evicted messages. Without a low-water mark,
+        evicted messages are candidates only from time to time, or if the history would leave much of the budget unused.
         """
         limits, tail, total = self.limits, self._tail, self.features.total
         tail.follow(history, self.features.tokens)
@@ -326,7 +366,10 @@ class Trimmer:
         return self.select(messages, beside=beside, trim_to=limits.low_mark(messages, total)), candidates
 
     def _restore_tail(self) -> None:
-        """Read, once, the messages that earlier processes evicted, so that a rebuilt agent selects as a live one does."""
+        """Read evicted messages of earlier processes from the log, once.
+
+        A restored agent then selects from the same messages as before.
+        """
         read, self.recent_log = self.recent_log, None
         if read is None or any(map(is_synthesized, self._tail)):  # a summary stands for what left the history
             return
@@ -334,7 +377,10 @@ class Trimmer:
             self._tail.restore(list(read(self._tail.most_messages(self.limits.max_tokens))))
 
     def _commit(self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]) -> None:
-        """Make a selection the agent's history, in one step; messages that were added to it meanwhile stay."""
+        """Replace the agent's history by a selection in one step.
+
+        Messages that were added to the history meanwhile stay.
+        """
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
             problem = "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
@@ -364,7 +410,7 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[Message], list[int]]:
-    """Return the history after a selection, the messages that left it or were truncated, and positions of evicted ones.
+    """Return the new history, the messages that left it or were truncated, and the positions of the evicted messages.
 
     Messages that do not change are the same objects as before.
     """
@@ -391,9 +437,10 @@ def _window(
 
 
 def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the tracking ids of the first turn's messages, to its answer; none as long as there is no second turn.
+    """Return the tracking ids of the first turn's messages, up to its answer.
 
-    In a history that was trimmed later answers may follow that of the first turn.
+    The set is empty while there is no second turn. In a trimmed history, answers of later turns may follow the answer of the
+    first turn.
     """
     found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
     ids: list[str] = []

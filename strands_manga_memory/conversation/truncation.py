@@ -1,8 +1,8 @@
-"""Truncation of a text by its form: JSON, tables, code, or prose. Pure.
+"""Truncation of a text according to its format: JSON, tables, code, or prose.
 
-JSON keeps its keys and identifiers (ids, names, numbers) and drops items of long lists with a
-count. Tables and code keep whole lines, prose keeps sentences. A marker counts the removed characters, and
-a truncated text is never empty.
+Truncated JSON has its keys and identifiers, such as ids, names and numbers. A count replaces the missing items of long lists.
+Tables and code keep whole lines, and prose keeps whole sentences if possible. A marker counts the removed characters. A
+truncated text is never empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CUT_MARKER = re.compile(rf"\n{CUT}\n")
 
 _MARKER_TOKENS, _NAME_TOKENS = 12, 16
 LEAST_WITH_NAME = 128
-"""A shorter text has no room for the name under which the rest can be read."""
+"""Least tokens of a truncated text that has room for the name under which the full text can be read."""
 
 _HEAD_SHARE = 0.6
 _LEAST_CHARACTERS = 8
@@ -33,22 +33,25 @@ _CHARACTERS_PER_TOKEN = 10
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return the marker of a cut: the number of characters, and the name for reading the rest."""
+    """Return a truncation marker with the number of removed characters.
+
+    The marker also shows ``name``, if given. The full text can be read under this name.
+    """
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
 
 
 def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str = "") -> str:
-    """Return a text truncated to about ``tokens`` tokens; the text itself if it has no more.
+    """Return a text truncated to about ``tokens`` tokens.
 
-    A text that was truncated before is truncated further, and its marker counts all that was cut.
+    A shorter text is returned unchanged. A text that was truncated before is truncated further, and its marker then counts all
+    removed characters.
 
     Args:
         text: The text.
-        tokens: Most tokens of the result, marker included. At least the marker and the first
-            characters stay.
-        count: Counts the tokens of a text; ``len`` for a limit in characters.
-        name: The name under which the full text can be read; the marker shows it if there is room.
+        tokens: Most tokens of the result, including the marker. At least the marker and the first characters stay.
+        count: Function that counts the tokens of a text. ``len`` for a limit in characters.
+        name: Name under which the full text can be read. The marker shows the name if there is room.
     """
     size = count(text)
     if size <= tokens:
@@ -82,10 +85,10 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 
 
 def excerpt_text(text: str, characters: int) -> str:
-    """Return an excerpt of at most about so many characters, marked as truncated.
+    """Return an excerpt of a text with a truncation marker.
 
-    Of JSON it has the keys and identifiers alone, even if there is room for more; of other text as
-    much as there is room for. A text that has no shorter excerpt is returned unchanged.
+    The excerpt has about ``characters`` characters at most. An excerpt of JSON contains only keys and identifiers, even if
+    there is room for more. An excerpt of other text fills the room. A text without a shorter excerpt is returned unchanged.
     """
     form = None
     if CUT_MARKER.search(text) is None:
@@ -106,7 +109,7 @@ def _smaller(characters: int) -> Iterator[int]:
 
 
 def _first_that_fits(texts: Iterable[str], fits: Callable[[str], bool]) -> str:
-    """Return the first text that fits; the last one if none does."""
+    """Return the first text that fits, or the last text if none fits."""
     text = ""
     for text in texts:
         if fits(text):
@@ -115,7 +118,10 @@ def _first_that_fits(texts: Iterable[str], fits: Callable[[str], bool]) -> str:
 
 
 def _ends(head: str, tail: str, characters: int) -> tuple[str, str]:
-    """Return the beginning of ``head`` and the end of ``tail``, together about so many characters."""
+    """Return the beginning of ``head`` and the end of ``tail``.
+
+    Together they have about ``characters`` characters.
+    """
     of_head = int(characters * _HEAD_SHARE)
     of_tail = _tail_length(tail, characters - of_head)
     return head[: _head_length(head, max(of_head, _LEAST_CHARACTERS))], tail[len(tail) - of_tail :]
@@ -124,7 +130,7 @@ def _ends(head: str, tail: str, characters: int) -> tuple[str, str]:
 # --- Prose, tables and code -----------------------------------------------------------------------
 
 _SPARED = 0.25
-"""At most this part of the characters is given up to end prose at a sentence or a line."""
+"""Largest share of the characters that is removed so that prose ends at a sentence or a line."""
 
 _SENTENCE_END = re.compile(r"[.!?][\"')\]”’]*(?=\s)|[。！？][」』）】]*|\n")
 _SPACE = re.compile(r"\s")
@@ -137,7 +143,10 @@ _ROW = re.compile(
 
 
 def _head_length(text: str, size: int) -> int:
-    """Return how many characters to keep of the beginning of a text, at most ``size``."""
+    """Return how many characters to keep of the beginning of a text, at most ``size``.
+
+    The beginning ends after a line, a sentence or a word if possible.
+    """
     if size >= len(text):
         return len(text)
     if _is_of_rows(text, text.rfind("\n", 0, size) + 1, size):
@@ -152,7 +161,10 @@ def _head_length(text: str, size: int) -> int:
 
 
 def _tail_length(text: str, size: int) -> int:
-    """Return how many characters to keep of the end of a text, at most ``size``."""
+    """Return how many characters to keep of the end of a text, at most ``size``.
+
+    The end starts with a line, a sentence or a word if possible.
+    """
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
     start = len(text) - size
@@ -167,7 +179,7 @@ def _tail_length(text: str, size: int) -> int:
 
 
 def _is_of_rows(text: str, line_start: int, position: int) -> bool:
-    """Whether a position is within a table or code, whose lines are kept whole."""
+    """Return whether a position in a text is within a table or code, where lines are kept whole."""
     if "\n" not in text:
         return False
     return _ROW.match(text, line_start) is not None or (len(_FENCE.findall(text, 0, position)) % 2 == 1)
@@ -177,7 +189,7 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Members of a record that are kept."""
+    """Members of a JSON record that are kept."""
 
     KEY = 0
     IDS = 1
@@ -187,7 +199,12 @@ class _Members(IntEnum):
 
 @dataclass(frozen=True)
 class _Detail:
-    """How much of each record is kept: the members, and the characters of a string."""
+    """Level of detail at which JSON records are shown.
+
+    Attributes:
+        members: Members of each record that are kept.
+        characters: Most characters of a string.
+    """
 
     members: _Members
     characters: int
@@ -199,11 +216,11 @@ _DETAILS = (
     _Detail(_Members.IDS, 40),
     _Detail(_Members.KEY, 40),
 )
-"""From most to least. A record at the last has only its own id."""
+"""Levels of detail, from most to least. At the last level a record has only its own id."""
 
 _FEW_ITEMS = 3
 _MAP_MEMBERS = 24
-"""An object of more members is a map of records, and is shortened as a list is."""
+"""A JSON object with more members counts as a map of records, and is shortened like a list."""
 
 _GAP = re.compile(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
 _GAP_KEY = "[... more items ...]"
@@ -220,7 +237,10 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
-    """Return the largest number up to ``most`` that has a result, and the result, by bisection."""
+    """Return the largest number for which ``attempt`` returns a text, with this text.
+
+    The number is at most ``most``. Return None if there is no such number.
+    """
     low, high, best = 0, most, None
     while low < high:
         middle = (low + high + 1) // 2
@@ -232,11 +252,11 @@ def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str]
 
 
 class _TooLongError(Exception):
-    """The rendered text is longer than any text that fits."""
+    """The rendered text is longer than the limit."""
 
 
 class _JsonText:
-    """A text of JSON documents and the prose around them, rendered with more or less detail."""
+    """Text that contains JSON documents, rendered with more or less detail."""
 
     def __init__(self, text: str, found: Sequence[Documents], tokens: int, most_characters: int) -> None:
         self._most_characters = most_characters
@@ -251,7 +271,7 @@ class _JsonText:
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
-        """Read a text; None if less than half of it is JSON."""
+        """Parse a text. Return None if less than half of the text is JSON."""
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
             return None
@@ -259,16 +279,16 @@ class _JsonText:
 
     @property
     def whole(self) -> str | None:
-        """The text in its most compact form with nothing left out; None if it is too long."""
+        """The complete text in its most compact form. None if it is too long."""
         return self._rendered(_DETAILS[0], self._longest)
 
     @property
     def least(self) -> str:
-        """The text with the least detail."""
+        """The text at the lowest level of detail."""
         return self._rendered(_DETAILS[-1], 1, is_strict=True, is_limited=False) or ""
 
     def truncate(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the most detailed form that fits; None if no form fits."""
+        """Return the text with the most detail that fits, or None if no level of detail fits."""
         longest, last = self._longest, len(_DETAILS) - 1
         with_all = partial(self._attempt, fits, items=longest)
         if (text := with_all(last)) is not None:
@@ -284,7 +304,10 @@ class _JsonText:
         return None
 
     def identify(self, fits: Callable[[str], bool]) -> str | None:
-        """Return a form with identifiers alone, as many as fit; None if none fits."""
+        """Return the text with identifiers only.
+
+        If this text is too long, list items are left out. Return None if nothing fits.
+        """
         for detail in range(len(_DETAILS) - 3, len(_DETAILS)):
             if (text := self._attempt(fits, detail, self._longest, is_strict=True)) is not None:
                 return text
@@ -298,7 +321,10 @@ class _JsonText:
         return text if text is not None and fits(text) else None
 
     def _capped(self, value: Any, most: int) -> Any:
-        """Return a value without items that never fit: those of a list beyond ``most``."""
+        """Return a JSON value whose lists have at most ``most`` items.
+
+        Further items would never fit.
+        """
         if isinstance(value, dict):
             self._longest = max(self._longest, len(value))
             return {key: self._capped(each, most) for key, each in value.items()}
@@ -323,9 +349,11 @@ class _JsonText:
         is_strict: bool = False,
         is_limited: bool = True,
     ) -> str | None:
-        """Return the text with at most ``items`` items of a list, ``detailed`` of them as ``first``.
+        """Return the parts of the text in a shorter form, or None if this form is still too long.
 
-        ``is_strict``: records that are in no list lose members too.
+        Each list keeps at most ``items`` items. Its first ``detailed`` items are shortened by the level ``first``, the others
+        by the level ``detail``. Records outside of lists lose members only with ``is_strict``. Without ``is_limited``, every
+        length is accepted.
         """
         pruning = _Pruning(detail, items, first, detailed, self._most_characters if is_limited else None)
         shown: list[str] = []
@@ -345,7 +373,7 @@ class _JsonText:
 
 
 class _Pruning:
-    """Removes members, items and characters from JSON values; the values given stay unchanged."""
+    """Returns copies of JSON values without some members, items and characters."""
 
     def __init__(self, detail: _Detail, items: int, first: _Detail, detailed: int, most_characters: int | None) -> None:
         self._left = most_characters
@@ -355,7 +383,11 @@ class _Pruning:
         self._detailed = detailed
 
     def value(self, value: Any, detail: _Detail | None = None) -> Any:
-        """Return a value pruned; ``detail`` is that of the list item that holds it, if one does."""
+        """Return a pruned copy of a value.
+
+        The argument ``detail`` is the level of detail of the list item that contains the value. It is None if the value is in
+        no list.
+        """
         if isinstance(value, dict):
             return self._members(value, detail)
         if isinstance(value, list):
@@ -372,7 +404,10 @@ class _Pruning:
                 raise _TooLongError
 
     def items(self, values: Sequence[Any], detail: _Detail | None = None) -> list[Any]:
-        """Return the first and last items of a list, and in place of the others their number."""
+        """Return the first and last items of a list.
+
+        A note between them has the number of items that are left out.
+        """
         whole = [value for value in values if _gap(value) == 0]
         missing = sum(map(_gap, values))
         kept, behind = _first_and_last(len(whole), self._items)
@@ -412,7 +447,10 @@ class _Pruning:
 
 
 def _first_and_last(length: int, most: int) -> tuple[int, int]:
-    """Return the numbers of items to keep at the beginning and at the end: three quarters and one quarter."""
+    """Return how many items to keep at the beginning and at the end of a list.
+
+    At most ``most`` items are kept, three quarters of them at the beginning.
+    """
     if length <= most:
         return length, 0
     behind = most // 4
@@ -420,13 +458,16 @@ def _first_and_last(length: int, most: int) -> tuple[int, int]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number of list items that a note such as "[... 3 more items ...]" replaces; else 0."""
+    """Return the number of list items that a note such as "[... 3 more items ...]" replaces.
+
+    The number is 0 if the value is no such note.
+    """
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
 
 def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return the members of a record that are kept."""
+    """Return the members of a JSON record that are kept."""
     if members is _Members.ALL:
         return value
     if members is not _Members.KEY:
@@ -464,5 +505,5 @@ def _shorten_string(text: str, characters: int) -> str:
 
 
 def kept_texts(texts: Iterable[str]) -> list[str]:
-    """Return the parts of truncated texts before and after the markers."""
+    """Return the parts of truncated texts before and after their truncation markers."""
     return "\0".join(CUT_MARKER.sub("\0", text) for text in texts).split("\0")

@@ -1,9 +1,11 @@
-"""Layout of a window, from which a session manager that logs messages restores the exact history.
+"""Layout of an agent's history, used to restore the exact history from a log.
 
-Such a session manager (``FileSessionManager``, ``S3SessionManager``) writes every message once, when it is added, and restores
-the log from some record on. A history from which messages were dropped or in which they were shortened, pinned or edited is no
-such tail. The layout, a part of the conversation manager's state, records the difference: the ids of the messages before the
-point from which history and log agree, and the bodies of those that the log holds in another form.
+Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to a log. They restore the
+messages from some log record on. An agent's history differs from these messages if messages were evicted, truncated, pinned or
+edited.
+
+The layout records this difference and is part of the conversation manager's state. It contains the ids of the messages up to
+the point from which history and log agree. It also contains the full content of messages that differ from their log record.
 """
 
 from __future__ import annotations
@@ -25,25 +27,25 @@ from strands_manga_memory.messages import content_fingerprint, fingerprint, is_r
 VERSION = 1
 
 READ_AHEAD = 256
-"""A message that many records back travels with the layout, so that a restore need not read all the records since."""
+"""Number of log records. A message whose record is further back is stored in the layout, so that a restore reads less."""
 
 LARGEST_BODY = 16_000
-"""Only messages of at most so many characters and bytes travel for that reason."""
+"""Most characters and bytes of a message that is stored in the layout because its record is too far back."""
 
 _BODY = "#"
 
-"""Text that Strands writes as the result of a tool call that never got one."""
+"""Prefix of the keys of ``Layout.bodies``, by which they differ from tracking ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Difference between a history and its log.
+    """Difference between an agent's history and its log.
 
     Attributes:
-        skip: Number of the first log record that a restore needs.
-        keys: The messages before the agreeing tail: their tracking ids, or keys of ``bodies``.
-        bodies: Messages whose form differs from the log.
-        after: Tracking id of the log record after which history and log agree; None: from the first record read.
+        skip: Index of the first log record that a restore needs.
+        keys: Messages up to the point from which history and log agree. Each key is a tracking id or a key of ``bodies``.
+        bodies: Messages that differ from their log record, or whose log record is too far back.
+        after: Tracking id of the log record after which history and log agree. None: they agree from record ``skip`` on.
     """
 
     skip: int = 0
@@ -52,7 +54,10 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Return the layout as JSON values, without ``skip``; None if the history is just the log from ``skip`` on."""
+        """Return the layout as JSON values, without ``skip``.
+
+        Return None if the history equals the log from record ``skip`` on.
+        """
         if not self.keys and self.after is None:
             return None
         return {
@@ -64,7 +69,11 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
-        """Parse the state of :meth:`to_state`; raise ``CorruptRecordError`` if it is malformed or of a newer version."""
+        """Read a layout from the JSON values that :meth:`to_state` returned.
+
+        Raises:
+            CorruptRecordError: The state is malformed, or another version of this package wrote it.
+        """
         if state is None:
             return cls(skip)
         try:
@@ -87,10 +96,11 @@ class Layout:
         return cls(skip, tuple(keys), bodies, after)
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
-        """Return the history, rebuilt from restored messages: the log from record ``skip`` on, or the history itself.
+        """Rebuild the history from restored messages.
 
-        None if the restored messages are to be used unchanged: they are the history already (a snapshot), or records that the
-        layout needs are missing (another program changed the log).
+        The restored messages are the log from record ``skip`` on, or the history itself. Return None if the restored messages
+        should be used unchanged. This is the case if they are the history already, as in a snapshot. It is also the case if
+        the log lacks records that the layout needs, because another program changed the log.
         """
         at = {message.get("tracking_id"): position for position, message in enumerate(restored)}
         if self.after is not None and self.after not in at:
@@ -114,9 +124,13 @@ _NO_IDS: frozenset[str | None] = frozenset()
 
 
 class MessageLog:
-    """Fingerprints of a session manager's log: enough to describe the history by it, in memory of the history's size.
+    """Fingerprints of the records in a session manager's log.
 
-    ``skipped`` records precede the first one given to :meth:`add`.
+    The layout of a history is computed from these fingerprints. The memory needed is proportional to the history, not to the
+    log.
+
+    Args:
+        skipped: Number of log records before the first record that is added.
     """
 
     __slots__ = ("_latest", "_records", "_repeated", "_unconfirmed", "length")
@@ -135,11 +149,14 @@ class MessageLog:
         self._unconfirmed = True
 
     def added(self) -> None:
-        """Record that the message was logged."""
+        """Record that the latest message is in the log."""
         self._unconfirmed = False
 
     def settle(self) -> None:
-        """Forget a message that was about to be logged and was not confirmed: assuming too few records is harmless."""
+        """Forget the latest message if it was not confirmed as logged.
+
+        If the message was logged after all, the layout only assumes too few records, which does no harm.
+        """
         if self._unconfirmed:
             self._unconfirmed = False
             self.length -= 1
@@ -147,7 +164,7 @@ class MessageLog:
             self._latest.pop(record.id if record else None, None)
 
     def add(self, message: Message) -> None:
-        """Record a message in the log."""
+        """Record a message that is in the log."""
         id_ = message.get("tracking_id")
         if id_ in self._latest:
             self._repeated |= {id_}
@@ -156,13 +173,20 @@ class MessageLog:
         self.length += 1
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Add the messages of a restore, except results that Strands may have written itself: they are no records."""
+        """Record restored messages that are in the log.
+
+        Tool results that Strands may have inserted itself are skipped, because they are not in the log.
+        """
         for message in messages:
             if not is_repair(message):
                 self.add(message)
 
     def forget_all_but(self, messages: Sequence[Message]) -> None:
-        """Drop the fingerprints of records that no message needs: neither its own nor the one before it."""
+        """Drop the fingerprints of records that later layouts do not need.
+
+        The fingerprints of the records of ``messages`` stay. The record before each of them and the last two records also
+        stay.
+        """
         if len(self._records) <= 2 * len(messages) + 64:
             return
         live = {self._latest[id_] for message in messages if (id_ := message.get("tracking_id")) in self._latest}
@@ -173,7 +197,7 @@ class MessageLog:
         self._repeated &= ids
 
     def layout(self, messages: Sequence[Message]) -> Layout:
-        """Describe a history by the log."""
+        """Return the layout of a history, which is its difference from the log."""
         head, after_record = self._agreeing_tail(messages)
         if head == 0 and messages:
             return Layout(skip=self._readable_from(after_record))
@@ -193,7 +217,10 @@ class MessageLog:
         return Layout(self._readable_from(min(needed)), tuple(keys), bodies, last_covered.id if last_covered else None)
 
     def _logged_at(self, message: Message) -> int | None:
-        """Return the position of the latest record of a message, if the message is unchanged since; else None."""
+        """Return the index of the latest log record of a message.
+
+        Return None if the message has no record, or has changed since.
+        """
         id_ = message.get("tracking_id")
         at = self._latest.get(id_)
         known = None if at is None else self._records.get(at)
@@ -202,9 +229,10 @@ class MessageLog:
         return at
 
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Return from which message and from which record on history and log agree to the end.
+        """Return the point from which history and log agree to the end.
 
-        The record before is one whose id is in the log only once, so that a restore can find it.
+        The point is the position of a message in the history and the index of its log record. The id of the preceding record
+        is in the log only once, so that a restore can find this record.
         """
         position, record = len(messages), self.length
         while position and record:
@@ -223,13 +251,16 @@ class MessageLog:
         return known is not None and known.id not in self._repeated
 
     def _readable_from(self, record: int) -> int:
-        """Return a record from which a log can be read: for a tool result the record before, which has the tool call."""
+        """Return the index of the log record from which to read.
+
+        For a tool result, the preceding record with its tool call is read as well.
+        """
         known = self._records.get(record)
         return record - 1 if record and known is not None and known.is_result else record
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Raise ``ValueError`` if a state was stored by a conversation manager of another class."""
+    """Raise ``ValueError`` if another conversation manager class stored the state."""
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
         raise ValueError(
@@ -239,14 +270,18 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return the fingerprint of the parts of a message that a log keeps and others may change: content, custom metadata."""
+    """Return a fingerprint of the parts of a logged message that may change later.
+
+    These parts are the content and the custom metadata.
+    """
     return hash((content_fingerprint(message), fingerprint((message.get("metadata") or {}).get("custom") or {})))
 
 
 def identify(messages: Sequence[Message], skipped: int = 0) -> None:
-    """Give messages without a tracking id an id from their position and content, the same at every restore.
+    """Give each message without a tracking id an id that is the same at every restore.
 
-    Logs written before Strands had tracking ids hold such messages.
+    The id is computed from the position and the content of the message. Logs written before Strands had tracking ids contain
+    such messages.
     """
     for at, message in enumerate(messages, start=skipped):
         if not message.get("tracking_id"):
@@ -256,7 +291,7 @@ def identify(messages: Sequence[Message], skipped: int = 0) -> None:
 
 
 def ensure_ids(messages: list[Message]) -> None:
-    """Give an id to each message without one."""
+    """Give a new tracking id to each message without one."""
     for message in messages:
         if not message.get("tracking_id"):
             message["tracking_id"] = str(uuid.uuid4())

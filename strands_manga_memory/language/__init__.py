@@ -1,4 +1,7 @@
-"""Rules that read English and Japanese text: dialogue acts, entities, preferences, facts, search terms, session summaries."""
+"""Rules for English and Japanese text.
+
+The modules of this folder find dialogue acts, entities, preferences, facts and search terms, and summarize sessions.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _NAMES = {
     "summary_facts": "Fact FactExtractor FactKind RuleFactExtractor",
     "text_features": "normalized",
 }
-"""The module of each name. They compile many patterns, so each is imported at the first use of its names."""
+"""Public names of each module. The modules compile many patterns, so each is imported at the first use of its names."""
 
 __all__ = [
     "GENERAL",

@@ -1,8 +1,8 @@
-"""Dialogue acts: the purpose of a message, read from its words and from the message before it, in English and Japanese. Pure.
+"""Classifies messages by purpose, such as greeting, correction or instruction, in English and Japanese.
 
-The patterns are data of the language packs, tried in the order of the file. A standing instruction is known by its form: an
-order to the assistant ("write ...", 〜てください) that forbids, that speaks of every time (always, 毎回), or of the length,
-tone, language or form of answers.
+The purpose of a message is called its dialogue act. The act depends on the words of the message and on the message before it.
+The patterns come from the language packs and are tried in the order of the file. A standing instruction is an order to the
+assistant that forbids something, applies every time, or concerns the length, tone, language or format of answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strands_manga_memory.language.text_features import TextFeatures, text_featu
 
 
 class DialogueAct(StrEnum):
-    """Purpose of a message."""
+    """Purpose of a message, such as a greeting or a correction."""
 
     INSTRUCTION = "instruction"
     PREFERENCE = "preference"
@@ -34,7 +34,7 @@ class DialogueAct(StrEnum):
 
 
 SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
-"""Acts of greetings, thanks and farewells, which are neither stored as memories nor searched for nor quoted."""
+"""Acts of greetings, thanks and farewells. Such messages are not stored as memories, searched for or quoted."""
 
 
 _ROLES = ("user", "assistant")
@@ -51,30 +51,33 @@ _DIGITS = "0123456789"
 _LETTERS_ONLY = bytes(code if code < 128 and (chr(code).isalpha() or chr(code) == "'") else 32 for code in range(256))
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
-"""Characters read at the beginning and at the end of a longer text."""
+"""Numbers of characters that are read at the beginning and at the end of a longer text."""
 _STATING = frozenset({DialogueAct.PREFERENCE, DialogueAct.FACT})
 
 
 def dialogue_act(text: str, role: str) -> DialogueAct:
-    """Classify a message by its words.
+    """Classify a message by the words of the message.
 
-    A greeting, farewell or acknowledgement has nearly no other words: "Hi, do you have volume 12?" is a question. Of a text
-    over 800 characters the first 600 and the last 200 are read.
+    A greeting, farewell or acknowledgement has nearly no other words. For example, "Hi, do you have volume 12?" is not a
+    greeting. In a text of over 800 characters, only the first 600 and the last 200 characters are read.
 
     Args:
-        text: The text of the message.
-        role: ``"user"`` or ``"assistant"``; recommendations come from assistants, preferences, corrections, constraints and
-            decisions from users.
+        text: Text of the message.
+        role: Role of the author, ``"user"`` or ``"assistant"``. Only assistants give recommendations. Only users state
+            preferences, corrections, constraints and decisions.
 
     Returns:
-        The act, ``DialogueAct.UNMATCHED`` if no rule matches.
+        The dialogue act, or ``DialogueAct.UNMATCHED`` if no rule matches.
     """
     text = plain(text)
     return _small_talk(text, role) or _act_by_rule(text, role) or DialogueAct.UNMATCHED
 
 
 def plain(text: str) -> str:
-    """Return a text in the form that rules read: lower case, plain apostrophes, contractions joined, no middle if long."""
+    """Return a text in the simplified form that the rules read.
+
+    The text is in lower case, with plain apostrophes and joined contractions. A long text loses its middle.
+    """
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
@@ -93,7 +96,10 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 
 
 def _candidates(text: str, role: str) -> Iterator[Rule]:
-    """Yield the rules whose cues are in a text, in their order."""
+    """Yield the rules that may match a text, in the order of the language pack.
+
+    A rule may match only if the text contains one of the rule's cue words.
+    """
     if not text.isascii():
         yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
     rules = _ENGLISH_RULES.get(role, ())
@@ -128,7 +134,10 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the act of a message of small talk, such as a greeting; None for any other message."""
+    """Return the dialogue act of small talk, such as a greeting.
+
+    The result is None for any other message.
+    """
     return _small_talk(plain(text), role)
 
 
@@ -137,7 +146,10 @@ def _small_talk(text: str, role: str) -> DialogueAct | None:
 
 
 def _english_small_talk(text: str, role: str) -> DialogueAct | None:
-    """Return the act of a text of small-talk words; thanks and farewells may have one other word."""
+    """Return the dialogue act of English small talk, or None for any other text.
+
+    Small talk consists of common phrases. Thanks and farewells may contain one other word.
+    """
     if len(text) > _LONGEST:
         return None
     words = _WORD.findall(EN.small_talk.for_calling.sub(" thanks ", text) if role == "assistant" else text)
@@ -190,7 +202,10 @@ def _acknowledgement(text: str, words: list[str]) -> DialogueAct | None:
 
 
 def _japanese_small_talk(text: str) -> DialogueAct | None:
-    """Return the act of a text of set phrases with at most two other letters."""
+    """Return the dialogue act of Japanese small talk, or None for any other text.
+
+    Small talk consists of set phrases and at most two other letters.
+    """
     if len(text) > _LONGEST_JAPANESE:
         return None
     found: DialogueAct | None = None
@@ -215,7 +230,7 @@ _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
 def statements(text: str) -> str:
-    """Return a text without the clauses that ask about the speaker."""
+    """Remove the clauses of a text in which the speaker asks about themselves."""
     if not _QUESTION_CUE.search(text):
         return text
     sentences = _SENTENCE_WITH_END.findall(text)
@@ -247,13 +262,14 @@ _REVOCATIONS = tuple(rule.pattern for pack in PACKS for rule in pack.rules("acts
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
-    """Return for each message of a user whether it is an instruction that no later message revokes.
+    """Return for each message of a user whether it is an instruction that is still active.
 
-    A revocation ends the latest of those instructions that share most terms and topics with it; topics are shared across
-    languages. If it names none ("forget the rules"), it ends the latest of all.
+    A later message can revoke an instruction. A revocation ends the instruction with which it shares the most words and topics,
+    in either language. If several instructions share as many, the latest instruction ends. A revocation without a topic, such
+    as "forget the rules", ends the latest instruction.
 
     Args:
-        messages: Acts and texts, the older first.
+        messages: Dialogue act and text of each message, the oldest message first.
     """
     active = [act == DialogueAct.INSTRUCTION for act, _ in messages]
     for at, (_, text) in enumerate(messages):
@@ -269,7 +285,6 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 
 def _instruction_terms(text: str) -> frozenset[str]:
-    """Return the search terms of an instruction, and its topics such as ``topic:emoji``."""
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
     topics = {
@@ -282,7 +297,7 @@ _TOPIC_WORD = re.compile(r"[a-z]+")
 
 
 def revokes_instruction(text: str) -> bool:
-    """Whether a text of the user ends a standing instruction."""
+    """Return whether a user's message ends a standing instruction."""
     lower = text.lower().replace("\u2019", "'")
     return any(pattern.search(lower) for pattern in _REVOCATIONS)
 
@@ -291,11 +306,11 @@ def revokes_instruction(text: str) -> bool:
 
 _CHANGES_SUBJECT = any_language("subject_changes.changes")
 _OPENING_LENGTH = 160
-"""A change of subject stands at the beginning of a message."""
+"""Number of characters at the beginning of a message in which a change of subject is searched."""
 
 
 def changes_subject(text: str) -> bool:
-    """Whether a user's message leaves the subject of the conversation."""
+    """Return whether a user's message changes the subject of the conversation."""
     return _CHANGES_SUBJECT.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'")) is not None
 
 
@@ -311,23 +326,26 @@ _PART = re.compile(r"[^、。！？!?\n]+")
 _REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
-"""Characters of the message before: all of a short one, the last of a longer one."""
+"""Most characters of a previous message that is read completely, and number of last characters that are read of a longer
+message.
+"""
 
 _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
 
 
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
-    """Return the act of a user's message after the message of the assistant before it.
+    """Return the dialogue act of a user's message, given the assistant's message before it.
 
-    A correction by its words may be none: "no, just the address" refuses an offer. A message that gives another value after a
-    refusal is always a correction. Any other message that gives a value is a constraint. Other acts do not change.
+    A correction by its words may be no correction. For example, "no, just the address" declines an offer. A message is a
+    correction if it gives another value after the assistant declined a value. Any other message that gives a value is a
+    constraint. A message that only drops a condition is no constraint. All other dialogue acts stay the same.
 
     Args:
-        text: The user's message.
-        answer: The assistant's message before it.
-        act: The act by its own words (``dialogue_act``).
-        shown: Its features (``text_features``).
-        answers: Whether it follows a question: then it sets a condition.
+        text: Text of the user's message.
+        answer: Text of the assistant's message before the user's message.
+        act: Dialogue act of the user's message by its words, from ``dialogue_act``.
+        shown: Features of the user's message, from ``text_features``.
+        answers: Whether the user's message answers a question. The message is then a constraint if no rule matches it.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
@@ -340,7 +358,7 @@ def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answe
 
 
 def _only_lets_go(said: str) -> bool:
-    """Whether a message drops a condition and sets none."""
+    """Return whether a message drops a condition and sets no other condition."""
     if said.isascii() or not JA.replies.lets_go.search(said):
         return False
     rest = "、".join(part for part in _PART.findall(said) if not JA.replies.lets_go.search(part))
@@ -348,7 +366,10 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Whether a decision or an unmatched message has a sentence with a value of its own."""
+    """Return whether a message gives a value, such as a number, a time or a name.
+
+    Only decisions and messages without a recognized act can give a value.
+    """
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
     if act != DialogueAct.UNMATCHED or not _has_value(shown):
@@ -362,7 +383,7 @@ def _has_value(shown: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
-    """Whether a message gives another value for the one that the message before declined."""
+    """Return whether a message gives a new value after the assistant declined a value."""
     if DECLINES.search(before) is None:
         return False
     if said.isascii():
@@ -375,7 +396,10 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the act of an apparent correction without a "no" that declines an offer."""
+    """Return the dialogue act of a message that is worded as a correction.
+
+    The message is no correction if its "no" only declines an offer.
+    """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
     question, refuses = _question(before), EN.replies.refuses.match(said)
@@ -392,7 +416,6 @@ def _without_refusal(said: str, before: str) -> str:
 
 
 def _question(before: str) -> str:
-    """Return the question at the end of a message; empty if there is none."""
     before = before.rstrip()
     if not before.endswith("?"):
         return ""

@@ -1,4 +1,7 @@
-"""Entities of a text: values found by patterns and checked by validators. Entity types are data. Pure."""
+"""Finds entities in a text, such as prices, dates and order numbers.
+
+A pattern finds candidates, and a function checks each candidate. A new type of entity needs only a pattern and a function.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,29 @@ from strands_manga_memory.language.pii import CONTACT, find_personal_data, half_
 from strands_manga_memory.messages.text_excerpts import find_matches
 
 _REMEMBERED, _SHORT = 4_096, 400
-"""So many texts of at most so many characters are not searched twice: slots are compared again with every summary."""
+"""Number of cached texts, and most characters of a cached text. Every summary compares the same facts again."""
 
 Canonical = Callable[[re.Match[str]], str | None]
-"""From a match to the one form of the value that all its spellings share; None if it is not valid."""
+"""Function that returns the canonical form of a match, or None if the match is invalid.
+
+All spellings of a value have the same canonical form.
+"""
 
 
 @dataclass(frozen=True)
 class EntityType:
-    """A kind of entity.
+    """A type of entity, such as prices or order numbers.
 
     Attributes:
-        name: Its name, such as ``"asin"``.
-        pattern: Finds candidates in a text whose full-width letters and digits were made half-width.
-        canonical: Checks a candidate and returns its canonical form.
-        is_exact: Whether a value identifies one thing (a number of an order), so that an unknown one in a summary is invented.
-        has_digits: Whether every value has a digit, of any kind: then a text without any is not searched.
-        cues: At least one of these, in lower case, is in every text with such an entity; they only save time.
-        is_single: Whether a conversation has one current value, so that a newer one replaces the one before.
-        label: Words before a bare value of this type, as in ``"order #"``.
+        name: Name of the type, such as ``"asin"``.
+        pattern: Pattern that finds candidates. Full-width letters and digits of the text were replaced by half-width
+            characters.
+        canonical: Function that checks a candidate and returns its canonical form.
+        is_exact: Whether a value identifies one thing, as an order number does.
+        has_digits: Whether every value has a digit, including kanji digits. Texts without digits are then not searched.
+        cues: Lower-case texts. A text is searched only if it contains at least one cue. Without cues, every text is searched.
+        is_single: Whether a conversation has one current value. A newer value then replaces an older value.
+        label: Words before a value of this type, as in ``"order #"``.
     """
 
     name: str
@@ -48,11 +55,11 @@ class Entity:
     """An entity in a text.
 
     Attributes:
-        type: Name of its type.
-        value: Canonical form: the same for all spellings.
-        text: The form in the text.
-        start: Where in the text.
-        end: Where it ends.
+        type: Name of the entity type.
+        value: Canonical form of the entity. All spellings have the same canonical form.
+        text: Text of the entity as it was written.
+        start: Position of the first character.
+        end: Position after the last character.
     """
 
     type: str
@@ -63,12 +70,14 @@ class Entity:
 
 
 class EntityTypes:
-    """A set of entity types. Where candidates overlap, the type that comes first has it.
+    """List of entity types in order of priority.
 
-    Personal data is recognized before: a card, an account or an address is never an entity.
+    If two candidates overlap, the type with the higher priority wins. Personal data is recognized first. A card, an account or
+    an address is therefore never an entity.
 
     Args:
-        types: The types. Several may have one name, such as the series that a shop knows before those that a label names.
+        types: Entity types, the type with the highest priority first. Several types may have the same name. For example, a type
+            ``series`` for known titles may come before a type ``series`` for titles after a label.
     """
 
     def __init__(self, types: Iterable[EntityType]) -> None:
@@ -86,12 +95,12 @@ class EntityTypes:
         return name in self._types
 
     def find(self, text: str) -> list[Entity]:
-        """Return the valid entities of a text, in their order."""
+        """Return the valid entities of a text, in the order of the text."""
         return list(self._remembered(text) if len(text) <= _SHORT else self._found(text))
 
     def _found(self, text: str) -> tuple[Entity, ...]:
         plain = half_width(text)
-        taken = bytearray(len(plain))  # a list of places would be looked through once for each of the places in it
+        taken = bytearray(len(plain))  # a list of spans would be searched once for each of its spans
         found = []
         has_digits = _DIGIT.search(plain) is not None
         contact = bytearray(len(plain))
@@ -115,10 +124,17 @@ class EntityTypes:
         return tuple(sorted(found, key=lambda entity: entity.start))
 
     def value(self, name: str, text: str) -> str | None:
-        """Return the canonical form of ``text``, labelled or bare, as an entity of the type ``name``; None if it is none.
+        """Return the canonical form of a text that consists of one entity.
+
+        The text may contain the label of the type, such as ``order #``. The result is None if the text is not an entity of the
+        type.
+
+        Args:
+            name: Name of the entity type.
+            text: Text of the entity.
 
         Raises:
-            KeyError: There is no such type.
+            KeyError: No entity type has this name.
         """
         if name not in self:
             raise KeyError(name)
@@ -149,14 +165,16 @@ _DIGIT = re.compile(r"[0-9〇一二三四五六七八九十百千]")
 
 
 def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
-    """Return a type of known names, such as the series of a shop.
+    """Create an entity type from a list of known values, such as the series of a shop.
+
+    Upper and lower case, and full and half width, make no difference.
 
     Args:
         name: Name of the type.
-        values: Each value, and its other spellings: ``{"One Piece": ["ワンピース"]}``. Case and width make no difference.
+        values: Other spellings of each value, keyed by value, such as ``{"One Piece": ["ワンピース"]}``.
 
     Raises:
-        ValueError: There are no values, or two share a spelling.
+        ValueError: ``values`` is empty, or two values share a spelling.
     """
     spellings: dict[str, str] = {}
     for value, others in values.items():
@@ -185,13 +203,14 @@ _PASTED = re.compile(
 _AROUND = 60
 _THING = frozenset({"asin", "isbn", "order_id", "price", "series", "title", "volume", "date", "language"})
 _COUNTS = frozenset({"price", "quantity"})
-"""Types that say how much: a budget is no price of an item, and a number of volumes no number to order."""
+"""Types of amounts, to which the word "it" does not refer."""
 
 
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
-    """Return the entities that a user speaks of, each once: not those of code, JSON and URLs in the text, nor refused ones.
+    """Return the entities that a user mentions in a message.
 
-    Identifiers, such as an order id, are taken from pasted text too.
+    Each entity is returned once. Entities that the user rejects are left out. Code, JSON and URLs in the message give only
+    identifiers, such as an order number, and the URLs themselves.
     """
     pasted = [match.span() for match in find_matches(_PASTED, text)]
     return list(_spoken(text, types, pasted))
@@ -215,11 +234,14 @@ def _spoken(text: str, types: EntityTypes, pasted: list[tuple[int, int]]) -> Ite
 
 
 def is_refused(text: str, entity: Entity) -> bool:
-    """Return whether the words around an entity say that another one is meant: "not volume 3", "3巻ではなく"."""
+    """Return whether the text around an entity rejects the entity, as in "not volume 3" or "3巻ではなく"."""
     before, after = text[max(0, entity.start - _AROUND) : entity.start], text[entity.end : entity.end + _AROUND]
     return EN.entities.refused_before.search(before) is not None or JA.entities.refused_after.search(after) is not None
 
 
 def is_referent(entity: Entity) -> bool:
-    """Return whether "it" may mean an entity: a thing, a date or a person's contact, but no amount."""
+    """Return whether the word "it" may refer to an entity.
+
+    The word may refer to a thing, a date or contact data, but not to an amount.
+    """
     return entity.type not in _COUNTS

@@ -1,4 +1,7 @@
-"""Entity types: those of any conversation (``GENERAL``) and those of a book shop (``SHOP``). Pure."""
+"""Entity types for any conversation and for a book shop.
+
+``GENERAL`` holds the types for any conversation. ``SHOP`` holds the types for a book shop.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def _lower(match: re.Match[str]) -> str:
 
 
 def number_of(text: str) -> int:
-    """Return a number in digits, in English words, or in kanji."""
+    """Return the value of a number that is written in digits, in English words or in kanji."""
     text = text.strip().replace(",", "")
     if text.isascii():
         return int(text) if text.isdigit() else int(normalized(text))
@@ -108,7 +111,10 @@ def _is_title_case(text: str) -> bool:
 
 
 def _title(match: re.Match[str]) -> str | None:
-    """Return a title: text in title brackets, or a quotation next to words for books; other quoted text is no title."""
+    """Return the title in a quotation, or None if the quotation is not a title.
+
+    Text in Japanese title brackets is a title. Other quoted text is a title only next to a word for books.
+    """
     brackets, inside = match["value"][0], match["value"][1:-1].strip()
     is_named = match["named"] is not None or match["label"] is not None
     is_marked = is_named or match["before"] is not None or match["after"] is not None
@@ -277,7 +283,7 @@ def _upper(match: re.Match[str]) -> str:
 
 
 def isbn(match: re.Match[str]) -> str | None:
-    """Return an ISBN as 13 digits if its check digit is right."""
+    """Return an ISBN as 13 digits, or None if the check digit is wrong."""
     digits = match["value"].replace("-", "").replace(" ", "").upper()
     if len(digits) == 10:
         if sum((10 - at) * (10 if digit == "X" else int(digit)) for at, digit in enumerate(digits)) % 11:
@@ -328,13 +334,16 @@ _NO_TITLE = "|".join(sorted(EN.words("entities.no_name") | _MONTH_TITLES))
 _NUMBERED = "|".join(sorted(EN.words("entities.numbered") | _MONTH_TITLES))
 _WORD, _SMALL = r"[A-Z][\w'-]{0,20}", r"(?:(?:of|on|the|no|to|and|in|x) ){0,2}"
 _NAME = rf"(?-i:\b(?!(?:{_NO_TITLE}|{_NUMBERED})\b)(?:{_WORD} {_SMALL}){{1,4}}(?!(?:{_NUMBERED})\b){_WORD})"
-"""Two to five capitalized words, as in "Attack on Titan"; words that number other things are no name of a series."""
+"""Two to five capitalized words, as in "Attack on Titan". A word such as "Volume" or a month is no part of a series name."""
 _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
-"""A number that nothing follows that it could count."""
+"""A number without a following word that the number could count."""
 
 
 def _series(match: re.Match[str]) -> str | None:
-    """Return the name of a series; None where "manga: volume 2" names only a volume, or "manga: which was it?" asks."""
+    """Return the name of a manga series in a match, or None if the match names no series.
+
+    For example, "manga: volume 2" names only a volume, and "manga: which was it?" is a question.
+    """
     if EN.entities.question.match(match.string, match.start("value")):
         return None
     volume = VOLUME.pattern.match(match.string, match.start("value"))
@@ -410,4 +419,4 @@ SHOP = EntityTypes(
         REFERENCE,
     ],
 )
-"""The preset of a book shop: also orders, ISBN, ASIN, series and volumes."""
+"""Entity types of a book shop. They include all types of ``GENERAL``, and orders, ISBNs, ASINs, series and volumes."""

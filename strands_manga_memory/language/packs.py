@@ -1,6 +1,7 @@
-"""Language packs: patterns, words and examples of one language, read from ``packs/<code>.toml``.
+"""Reads language packs, which hold the patterns and word lists of one language each.
 
-The modules of this folder hold the logic, the packs hold the language. ``README.md`` explains the format.
+The pack of a language is the file ``packs/<code>.toml``. The Python modules of this folder hold the logic, and the packs hold
+the words. ``README.md`` explains the format of a pack.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 _PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
 TABLES = ("acts", "set_phrases", "personal_facts", "wishes", "personal_data")
-"""Tables of rules in a pack, each a list of entries of one form."""
+"""Names of the tables of a pack that contain rules."""
 
 _FLAGS = {"a": re.ASCII, "s": re.DOTALL, "m": re.MULTILINE}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One entry of a table of a pack, such as ``acts`` or ``wishes``.
+    """One rule of a language pack, with the pattern that a text must match.
 
     Attributes:
-        key: Meaning of the pattern: value of a ``DialogueAct``, or slot of a preference.
-        pattern: Compiled alternatives; those of acts are searched in the text in lower case.
-        role: ``"user"`` or ``"assistant"``: only messages of this role are searched. Empty: messages of both.
-        cues: The pattern is searched only in a text with at least one of them: a word in English, any part of a Japanese text.
-        also: If given, an English text must have one of these words too; ``0`` matches any digit.
-        revokes_instruction: Whether the text ends a standing instruction.
-        check: Name of the function that validates a match; empty: every match is valid.
-        unless: Name of the pattern ``around.<name>``; a match with such text around it is something else.
+        key: Meaning of the pattern, such as the value of a ``DialogueAct`` or the key of a preference.
+        pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case text.
+        role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for messages of both roles.
+        cues: Texts of which at least one must occur in the message. In English a cue is a whole word.
+        also: Further English words of which at least one must occur in the message. ``0`` matches any digit.
+        revokes_instruction: Whether a matching message ends a standing instruction.
+        check: Name of the function that validates a match. Without a name, every match is valid.
+        unless: Name of a pattern in the section ``around``. A match is invalid if that pattern matches the surrounding text.
     """
 
     key: str
@@ -52,13 +53,15 @@ if TYPE_CHECKING:
 
 
 class LanguagePack:
-    """Patterns and words of one language, compiled. ``pack.replies.declines`` is the pattern ``replies.declines``.
+    """Compiled patterns and word lists of one language.
+
+    Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of the section ``replies``.
 
     Args:
-        data: The parsed file.
+        data: Parsed content of the pack's file.
 
     Raises:
-        KeyError: A pattern refers to a part that the pack does not define.
+        KeyError: A pattern refers to a fragment that the pack does not define.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -79,7 +82,10 @@ class LanguagePack:
         def __getattr__(self, section: str) -> _Section: ...
 
     def words(self, name: str) -> frozenset[str]:
-        """Return the word list ``section.name``.
+        """Return a word list of the pack.
+
+        Args:
+            name: Name of the list as ``section.name``.
 
         Raises:
             KeyError: The pack has no such list.
@@ -88,7 +94,10 @@ class LanguagePack:
         return frozenset(self._data["words"][section][list_name].split())
 
     def groups(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return the groups ``section.name`` of words that mean the same, such as all words for "manga".
+        """Return groups of words with the same meaning, such as all words for "manga".
+
+        Args:
+            name: Name of the groups as ``section.name``.
 
         Raises:
             KeyError: The pack has no such groups.
@@ -97,22 +106,27 @@ class LanguagePack:
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
     def rules(self, table: str) -> tuple[Rule, ...]:
-        """Return the rules of a table, in their order; empty if the pack has no such table.
+        """Return the rules of a table, in the order of the file.
+
+        The result is empty if the pack has no such table.
 
         Raises:
-            KeyError: No pack has such tables.
+            KeyError: ``table`` is not in ``TABLES``.
         """
         return self._rules[table]
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Return the regular expression of an entry: its alternatives with all parts filled in."""
+        """Compile the patterns of an entry to one regular expression."""
         flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
         for letter in entry.get("flags", ""):
             flags |= _FLAGS[letter]
         return re.compile("|".join(map(self._expand, entry["any"])), flags)
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield every entry that has patterns, with a name for error messages."""
+        """Yield the name and the data of every entry with patterns.
+
+        The name identifies the entry in error messages.
+        """
         for table in TABLES:
             for number, entry in enumerate(self._data.get(table, ())):
                 yield f"{self.code}.{table}[{number}]", entry
@@ -141,7 +155,7 @@ class LanguagePack:
 
 
 def load_pack(code: str) -> LanguagePack:
-    """Read the pack of a language, such as ``"en"``."""
+    """Read the language pack of a language, such as ``"en"``."""
     text = resources.files("strands_manga_memory.language").joinpath("packs", f"{code}.toml").read_text(encoding="utf-8")
     return LanguagePack(tomllib.loads(text))
 
@@ -152,10 +166,13 @@ EN, JA = PACKS = load_pack("en"), load_pack("ja")
 
 
 def any_language(name: str) -> re.Pattern[str]:
-    """Return one pattern of the alternatives that all packs have under ``section.name``.
+    """Return one pattern that combines the patterns of all languages with the same name.
+
+    Args:
+        name: Name of the patterns as ``section.name``.
 
     Raises:
-        ValueError: No pack has it, or the packs' flags differ.
+        ValueError: No language pack has such a pattern, or the flags of the patterns differ.
     """
     found = [pack.patterns[name] for pack in PACKS if name in pack.patterns]
     if len({pattern.flags for pattern in found}) != 1:
@@ -164,6 +181,12 @@ def any_language(name: str) -> re.Pattern[str]:
 
 
 def canonical_words(name: str) -> dict[str, str]:
-    """Return for each word in the groups ``section.name`` of all packs its canonical word, the first of its group."""
+    """Return a mapping from each word of a group to the first word of the group.
+
+    The groups of all languages are included.
+
+    Args:
+        name: Name of the groups as ``section.name``.
+    """
     groups = (group for pack in PACKS for group in pack.groups(name))
     return {word.lower(): group[0] for group in groups for word in group}

@@ -1,6 +1,6 @@
-"""Personal data: rules, checks of numbers, recognition and replacement, in English and Japanese. Pure.
+"""Finds and replaces personal data in English and Japanese text.
 
-Rules look for forms and for the words before them, not for meaning: an address without a number, or a name, is not found.
+Rules match the form of the data and the words before the data. A name, or an address without a number, is not found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ISSUER = re.compile(
     r"|3[47]\d{13}|(?:30[0-5]|3[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}"  # American Express, Diners Club, JCB
     r"|(?:6011|64[4-9]\d|65\d\d)\d{12}|62\d{14,17}|(?:5[06-9]|6\d)\d{11,17}"  # Discover, UnionPay, Maestro
 )
-"""Prefixes of the issuers of payment cards, and the lengths of their numbers."""
+"""Prefixes of the issuers of payment cards, with the lengths of the card numbers."""
 
 
 def _digits(text: str) -> str:
@@ -30,9 +30,10 @@ def _digits(text: str) -> str:
 
 
 def is_card_number(text: str) -> bool:
-    """Return whether the digits of a text are a payment card's: an issuer's prefix and length, and Luhn's check digit.
+    """Return whether the digits of a text are a valid payment card number.
 
-    Thirteen digits that are a valid article number (EAN, JAN, ISBN) are none: cards of that length are no longer issued.
+    The digits must have the prefix of an issuer, a valid length and a valid check digit. Thirteen digits that are a valid
+    article number, such as an ISBN, are not a card number.
     """
     digits = _digits(text)
     if _ISSUER.fullmatch(digits) is None or text.count("\n") > 1 or (len(digits) == 13 and _is_article_number(digits)):
@@ -46,7 +47,10 @@ def _is_article_number(digits: str) -> bool:
 
 
 def is_my_number(text: str) -> bool:
-    """Return whether the 12 digits of a text have the check digit of a Japanese individual number."""
+    """Return whether a text is a valid Japanese individual number (My Number).
+
+    The text must have 12 digits with a valid check digit.
+    """
     digits = [int(digit) for digit in _digits(text)]
     if len(digits) != 12:
         return False
@@ -55,7 +59,7 @@ def is_my_number(text: str) -> bool:
 
 
 def is_japanese_phone(text: str) -> bool:
-    """Return whether digits have the length and the beginning of a number of Japan."""
+    """Return whether a text has the length and the prefix of a Japanese phone number."""
     digits = _digits(text)
     if text.lstrip().startswith("+"):
         digits = f"0{digits[2:].lstrip('0')}"
@@ -66,7 +70,10 @@ _ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
 
 
 def is_us_phone(text: str) -> bool:
-    """Return whether ten digits that stand alone are a number of North America, and not an ISBN."""
+    """Return whether ten digits are a valid North American phone number.
+
+    Digits that are a valid ISBN are not a phone number.
+    """
     import phonenumbers  # its metadata are large, and most texts hold nothing like a number
 
     checksum = sum(int(digit) * weight for digit, weight in zip(text, range(10, 0, -1), strict=True))
@@ -74,7 +81,7 @@ def is_us_phone(text: str) -> bool:
 
 
 def is_international_phone(text: str) -> bool:
-    """Return whether a phone number with its country code is possible."""
+    """Return whether a text is a possible phone number with a country code."""
     import phonenumbers
 
     try:
@@ -84,7 +91,10 @@ def is_international_phone(text: str) -> bool:
 
 
 def is_ip_address(text: str) -> bool:
-    """Return whether a text is an IP address, other than a loopback or unspecified one."""
+    """Return whether a text is an IP address.
+
+    Loopback and unspecified addresses do not count.
+    """
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -93,7 +103,7 @@ def is_ip_address(text: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Return whether letters and digits have the check digits of an international account number."""
+    """Return whether a text has the length and the check digits of an international bank account number (IBAN)."""
     plain = text.replace(" ", "")
     return 15 <= len(plain) <= 34 and int("".join(str(int(sign, 36)) for sign in plain[4:] + plain[:4])) % 97 == 1
 
@@ -112,16 +122,16 @@ _AROUND = 40
 
 @dataclass(frozen=True)
 class PiiRule:
-    """One kind of personal data.
+    """Rule for one kind of personal data.
 
     Args:
-        name: Its name, which replaces the data: lower case letters and underscores.
-        pattern: Finds it, in text whose full-width letters, digits and signs are made half-width.
-        check: Validates a match of the pattern. Default: every match is valid.
-        action: ``redact`` (default): replaced by ``[name]``. ``encrypt``: replaced by an encrypted form that the store opens on
-            reading. ``refuse``: nothing of the text is stored.
-        unless: Finds a context in which a match is something else: searched in up to 40 characters before the match, ``<``,
-            the match, ``>``, and up to 40 characters behind it. Default: none.
+        name: Name of the kind, which replaces the data. Lower case letters and underscores.
+        pattern: Finds the data in a text whose full-width letters, digits and signs were replaced by half-width characters.
+        check: Function that validates a match of the pattern. Without a function, every match is valid.
+        action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``. ``encrypt`` replaces the data by an
+            encrypted form, which the store decrypts on reading. ``refuse`` prevents that any part of the text is stored.
+        unless: Pattern for a context in which a match is not personal data. The pattern is searched in up to 40 characters
+            before the match, ``<``, the match, ``>``, and up to 40 characters after the match. Default: none.
 
     Raises:
         ValueError: The name or the action is not allowed.
@@ -140,7 +150,7 @@ class PiiRule:
             raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r:.80}")
 
     def finds(self, match: re.Match[str]) -> bool:
-        """Whether a match of the pattern is of this kind, given the text around it."""
+        """Return whether the text around a pattern match confirms this kind of personal data."""
         if self.check is not None and not self.check(match[0]):
             return False
         if self.unless is None:
@@ -164,30 +174,39 @@ DEFAULT_RULES = tuple(
     PiiRule(rule.key, rule.pattern, _CHECKS.get(rule.check), unless=_PACK.patterns.get(f"around.{rule.unless}"))
     for rule in _PACK.rules("personal_data")
 )
-"""E-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account, IP address, card,
-My Number, phone, address."""
+"""Rules for e-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account, IP
+address, card, My Number, phone and address.
+"""
 
 
 IDENTIFIERS = frozenset({"bank_account", "card", "government_id", "license", "my_number", "passport", "password", "ssn"})
-"""Kinds that occur in messages only: summaries, facts and state never contain them. Contact data may be part of a request."""
+"""Kinds of data that are removed from summaries, facts and state. Contact data stays, because a request may be about an
+address.
+"""
 
 CONTACT = frozenset({"email", "phone"})
-"""Kinds that may be entities, such as a telephone number to call back."""
+"""Kinds of personal data that may be entities, such as a telephone number to call back."""
 
 _REMEMBERED, _SHORT = 2_048, 400
 _LONGEST = 64
-"""Most characters of a match of a rule with a check."""
+"""Most characters of a match in which, if its check fails, another candidate is searched."""
 
 # Each character is replaced by one character, so positions stay the same.
 _HALF_WIDTH = str.maketrans(
     {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"　": " ", "￥": "¥"} | dict.fromkeys("‐‑‒–—―−ｰ", "-")
 )
 _MAY_IDENTIFY = re.compile(r"(?:\d[^\d]{0,9}){3}|pass|pw|pin|パスワード|パスコード", re.IGNORECASE)
-"""Text that may hold an identifier: most text does not, and is not searched by every rule."""
+"""Pattern of text that may contain an identifier. Other text is not searched by the rules."""
 
 
 class PersonalData(NamedTuple):
-    """Personal data in a text: name of the rule, start and end."""
+    """Position of personal data in a text.
+
+    Attributes:
+        kind: Name of the rule that found the data.
+        start: Position of the first character.
+        end: Position after the last character.
+    """
 
     kind: str
     start: int
@@ -195,15 +214,18 @@ class PersonalData(NamedTuple):
 
 
 def half_width(text: str) -> str:
-    """Return ``text`` with full-width letters, digits, signs and hyphens half-width; every character keeps its position."""
+    """Replace full-width letters, digits, signs and hyphens in a text by half-width characters.
+
+    Every character keeps its position.
+    """
     return text if text.isascii() else map_stretches(lambda part: part.translate(_HALF_WIDTH), text)
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
     """Yield the valid matches of a rule in half-width text.
 
-    A candidate that fails the rule's check may overlap a valid one: in "2024 4111 1111 1111 1111" the card begins at the second
-    group of digits.
+    An invalid candidate may overlap a valid match. In "2024 4111 1111 1111 1111" the card number begins at the second group of
+    digits.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):
@@ -221,12 +243,12 @@ def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
 
 
 def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Callable[[PiiRule, str], str]) -> str:
-    """Return a text in which every match of the rules, tried in order, is replaced.
+    """Replace all matches of rules in a text, and return the result.
 
     Args:
-        text: The text.
-        rules: The rules.
-        replacement: Returns the replacement of a match, from the rule and the matched half-width text.
+        text: Text to search.
+        rules: Rules in the order in which they are applied.
+        replacement: Function that returns the replacement for a rule and the matched half-width text.
     """
     plain = half_width(text)
     for rule in rules:
@@ -241,7 +263,10 @@ def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Call
 
 
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
-    """Return the personal data of a text by the default rules, without overlaps, in the order of the rules."""
+    """Return the personal data that the default rules find in a text.
+
+    The results do not overlap and have the order of the rules.
+    """
     return _remembered(text) if len(text) <= _SHORT else _found(text)
 
 
@@ -263,9 +288,10 @@ _IDENTIFIER_RULES = tuple(rule for rule in DEFAULT_RULES if rule.name in IDENTIF
 
 
 def redact_identifiers(text: str) -> str:
-    """Return a text with cards, accounts, passwords and numbers of official documents replaced, as in ``[card]``.
+    """Replace identifiers in a text by names such as ``[card]``.
 
-    Summaries, facts and state are made from the result. Contact data stays: a request may be about an address.
+    Identifiers are numbers of cards, accounts and official documents, and passwords. Contact data stays, because a request may
+    be about an address. Summaries, facts and state are made from the result.
     """
     return _remembered_without(text) if len(text) <= _SHORT else _without(text)
 
@@ -280,7 +306,7 @@ _remembered_without = lru_cache(_REMEMBERED)(_without)
 
 
 def redact_value_identifiers(value: Any) -> Any:
-    """Return a JSON value whose texts, and numbers that are identifiers, are replaced as by ``redact_identifiers``."""
+    """Replace identifiers in the texts and integers of a JSON value by names such as ``[card]``."""
     if isinstance(value, dict):
         return {key: redact_value_identifiers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

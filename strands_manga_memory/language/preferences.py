@@ -1,8 +1,9 @@
-"""Preferences that a user states, by rules in English and Japanese, and the slots in which they are kept. Pure.
+"""Extracts the preferences that a user states, in English and Japanese.
 
-A clause is a preference if its predicate is known ("I'm tired of ..."), or if it names a known value (a genre, a format, an
-author) and the speaker evaluates it. Statements about other people, questions and wishes of the moment are none. The values
-of a slot are canonical across languages.
+A preference is stored under a key such as ``genre``, which this module calls a slot. A clause is a preference if its verb
+expresses one, as in "I'm tired of ...". A clause is also a preference if it names and evaluates a known value, such as a genre,
+a format or an author. Statements about other people, questions and wishes of the moment are no preferences. Values are compared
+in a canonical form, which is the same for both languages.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import shorten_line
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
-"""Slots of unwanted things, of wanted things without a slot of their own, and of the style of answers."""
+"""Slots of unwanted things, of other wanted things, and of the style of answers."""
 
 TASTES = ("genre", "author", "format", LIKES)
-"""The slots that a thing leaves when it is not wanted any more."""
+"""Slots from which a thing is removed when the user no longer wants it."""
 
 _SLOT_OF = canonical_words("preferences.slots")
 _OWNER = re.compile(rf"\A(?:{any_language('preference_keys.owner').pattern})\s?")
 _ROLES = ("unwanted", "wanted", "amount", "answer")
 _ANY_ROLE = "|".join(f"(?P<{role}>{any_language(f'preference_keys.{role}').pattern})" for role in _ROLES)
 _ROLE = re.compile(rf"\A(?:{_ANY_ROLE})\s?")
-"""Words before the name of a slot that keep it that slot, or turn it into dislikes."""
+"""Words before the name of a slot. "Favorite" keeps the slot, and words of dislike change the slot to ``dislikes``."""
 _OF_ROLE = {
     "unwanted": dict.fromkeys(("genre", "author", "format", LIKES), DISLIKES),
     "wanted": {slot: slot for slot in ("genre", "author", "format", "language", STYLE, LIKES)},
@@ -40,7 +41,7 @@ _OF_ROLE = {
 _MOST_VALUES = {DISLIKES: 8, LIKES: 8}
 _MOST_OF_A_SLOT = 4
 _BETWEEN_VALUES = re.compile("[,、，]")
-"""Separators of the values of a slot, which no single value may contain."""
+"""Separators between the values of a slot. No single value may contain a separator."""
 _CANONICAL = canonical_words("preferences.canonical_values")
 
 
@@ -49,11 +50,11 @@ class Preference:
     """A preference that a user stated.
 
     Attributes:
-        slot: Its slot: ``genre``, ``author``, ``format``, ``language``, ``budget``, ``style``, ``likes``, ``name``;
-            empty: a statement that belongs to none.
-        value: The preferred value, or the whole statement.
-        liked: False: it is not wanted; None: it was wanted once.
-        adds: It is added to earlier values of the slot and replaces none.
+        slot: Key under which the preference is stored, such as ``genre``, ``author``, ``format``, ``language``, ``budget``,
+            ``style``, ``likes`` or ``name``. Empty for a statement without such a key.
+        value: Preferred value, or the whole statement.
+        liked: True if the value is wanted, False if it is not wanted, None if it is no longer wanted.
+        adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
     slot: str
@@ -63,7 +64,10 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot of a key. ``favorite genres`` of a profile and "my favorite genre" of a user have the same slot."""
+    """Return the slot in which a preference with a given key is stored.
+
+    For example, ``favorite genres`` and "my favorite genre" have the same slot.
+    """
     plain = " ".join(unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()).replace("favourite", "favorite")
     bare = _OWNER.sub("", plain)
     role = _ROLE.match(bare)
@@ -78,7 +82,10 @@ def slot_for_key(key: str) -> str:
 
 
 def canonical_value(value: str) -> str:
-    """Return the canonical form of a value: ``ホラー``, ``Horror manga`` and ``horror`` have the same."""
+    """Return the canonical form of a value.
+
+    For example, ``ホラー``, ``Horror manga`` and ``horror`` have the same canonical form.
+    """
     plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
     for ending in (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系"):
         shorter = plain.removesuffix(ending).strip()
@@ -90,26 +97,30 @@ def canonical_value(value: str) -> str:
 
 
 def split_values(text: str) -> list[str]:
-    """Return the values of a slot."""
+    """Split the stored text of a preference into single values."""
     return [value for each in _BETWEEN_VALUES.split(text) if (value := each.strip())]
 
 
 def remove_values(text: str, value: str) -> str:
-    """Return the values of a slot without those that mean the same as a value in ``value``."""
+    """Remove values from the stored text of a preference.
+
+    Args:
+        text: Stored text of the preference.
+        value: Values to remove, separated by commas. Other spellings of these values are removed too.
+    """
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares most terms with a text, the first of several; the text itself if none shares any."""
+    """Return the value that shares the most terms with a text, or the text if no value shares a term."""
     wanted = frozenset(search_terms(text))
     shared = [len(wanted.intersection(search_terms(value))) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text
 
 
 def _with_value(slot: str, text: str, said: Preference) -> str:
-    """Return the values of a slot after a statement, the latest first."""
     if not said.adds and slot not in _MOST_VALUES:
         return said.value
     rest = remove_values(text, said.value)
@@ -118,9 +129,16 @@ def _with_value(slot: str, text: str, said: Preference) -> str:
 
 
 def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
-    """Return the slots that a statement changes, with their new values; an empty value removes the slot.
+    """Return the changes of the stored preferences after a user stated a preference.
 
-    A wanted value leaves ``dislikes``; a value that is no longer wanted leaves its slot.
+    A wanted value is removed from ``dislikes``. A value that is no longer wanted is removed from its slot.
+
+    Args:
+        slots: Stored preferences, keyed by slot.
+        said: Preference that the user stated.
+
+    Returns:
+        The new texts of the changed slots, keyed by slot. An empty text removes a slot.
     """
     if not said.slot:
         return {}
@@ -147,16 +165,19 @@ _ASKS_FOR = any_language("preferences.asks_for")
 _SHOP = any_language("preferences.shop")
 
 MOST_PREFERENCES = 5
-"""Largest number of preferences of a message; those with a slot come first."""
+"""Largest number of preferences of a message. Preferences with a slot have priority."""
 
 _ITSELF = any_language("preferences.itself")
 
 
 def extract_preferences(texts: Iterable[str]) -> list[Preference]:
-    """Extract the preferences of a message: at most 5, in the order of the text.
+    """Extract at most 5 preferences from a message, in the order of the text.
 
-    A preference or fact without a slot is kept as a whole sentence. Of a text over 8,000 characters the beginning and the
-    end are read.
+    A preference or fact without a slot is kept as a whole sentence. If a text has over 8,000 characters, only its beginning and
+    its end are read.
+
+    Args:
+        texts: Texts of the message.
     """
     found: dict[tuple[str, str], Preference] = {}
     for text in texts:
@@ -180,13 +201,19 @@ _CORRECTS = any_language("preferences.corrects")
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
-    """Whether a taste is added to an earlier one of the same message: two loved genres are no change of mind."""
     is_liked = said.liked is True and said.slot in TASTES
     return is_liked and any(each.slot == said.slot and each.liked for each in before.values())
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
-    """Return the value of each slot after a user's texts, in their order; a statement without a slot is its own key."""
+    """Return the preferences that a user states in several texts, keyed by slot.
+
+    Later preferences change or extend earlier preferences. A statement without a slot is keyed by the beginning of the
+    statement.
+
+    Args:
+        texts: Texts of the user, the oldest text first.
+    """
     slots: dict[str, str] = {}
     for text in texts:
         for said in extract_preferences([text]):
@@ -199,7 +226,10 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Parse preferences from a key and a value, as ``collect_preferences`` or a model's summary returns them."""
+    """Parse the preferences in a key and a value.
+
+    The key and the value come from ``collect_preferences`` or from a model's summary.
+    """
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
@@ -214,7 +244,6 @@ def parse_preference(key: str, value: str) -> list[Preference]:
 
 
 def _name_of(statement: str) -> str:
-    """Return the key of a statement that belongs to no slot."""
     return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
@@ -223,7 +252,7 @@ _SAYS = re.compile(r"\w\w")
 
 
 def _of_sentence(sentence: str) -> Iterator[Preference]:
-    """Yield the preferences of a sentence, clause by clause: "my name is Ken and I hate horror" has two."""
+    """Yield the preferences of a sentence. Each clause of the sentence may state a preference."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return
     parts = split_clauses(sentence)
@@ -265,7 +294,6 @@ def _of_clause(clause: str) -> list[Preference]:
 
 
 def _wishes(statement: str) -> list[Preference]:
-    """Return the first wish of a statement, in a list."""
     for rule in _WISHES:
         if (match := rule.pattern.search(statement)) is not None:
             return [Preference(rule.key, shorten_line(match[1].strip(" ."), 60))]
@@ -307,7 +335,7 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
 
 
 def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
-    """Whether a statement denies the name or home at these positions, or speaks of the past."""
+    """Return whether a statement denies a name or home, or mentions it as past."""
     start, end = value
     return (
         EN.statements.not_before.search(statement[:start]) is not None
@@ -319,7 +347,6 @@ def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
 
 
 def _find_values(text: str) -> list[tuple[str, str, int]]:
-    """Return slot, value and position of the known values of a text, and of an author."""
     found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
     if (author := _AUTHOR.search(text)) is not None:
         found.append(("author", author))
@@ -327,7 +354,7 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
 
 
 def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool) -> list[Preference]:
-    """Return the preferences of found values: wanted ones of a slot together, others one by one."""
+    """Convert found values to preferences. Wanted values of a slot become one preference."""
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
@@ -337,14 +364,17 @@ def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None
 
 
 def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Return a text with ``*`` for each value: the name of a genre evaluates nothing."""
+    """Replace each found value in a text by ``*``.
+
+    Otherwise the name of a genre, such as "horror", would count as an evaluation.
+    """
     for _, value, _ in named:
         text = text.replace(value, "*")
     return text
 
 
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
-    """Return the preferences of an English clause; of a question only those of known values."""
+    """Return the preferences in an English clause. In a question, only known values are returned."""
     said = clause.replace("\u2019", "'").strip()
     if EN.preferences.not_said.search(said) or EN.preferences.somebody.search(said):
         return []
@@ -361,7 +391,10 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the preferences that an object names; an object without known values is a like or dislike in its own words."""
+    """Return the preferences in the object of a verb such as "love".
+
+    An object without known values is stored completely, as a like or a dislike.
+    """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)
@@ -378,14 +411,17 @@ _LONGEST_THING = 60
 
 
 def _is_at_hand(thing: str) -> bool:
-    """Return whether an object is a single item or a service of the shop, not a kind of things."""
+    """Return whether an object is a particular item or a service of the shop.
+
+    For example, "this volume" is a particular item.
+    """
     return _SHOP.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
     )
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
-    """Return the wishes of a clause that follows a dislike: "no more romance, mystery please"."""
+    """Return the wishes in a clause that follows a dislike, such as "mystery please" after "no more romance"."""
     asked = EN.tastes.instead.sub("", clause)
     if (
         not _ASKS_FOR.search(clause)
@@ -397,7 +433,10 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 
 def _of_evaluated_values(said: str) -> list[Preference]:
-    """Return the preferences of a clause with a known value, by its sentiment."""
+    """Return the known values of a clause as likes or dislikes.
+
+    The sentiment of the other words decides whether the values are liked.
+    """
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
@@ -419,7 +458,10 @@ _AT_THE_BEGINNING = 12
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return the polarity of a clause without evaluating words: a habit is a like."""
+    """Return whether a clause without evaluating words expresses a habit.
+
+    The result is 1 for a habit, which counts as a like. It is -1 for a denied habit, and 0 without a habit.
+    """
     if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1
     if not EN.preferences.as_a_rule.search(rest) or EN.preferences.no_taste.search(rest):
@@ -428,7 +470,7 @@ def _side_by_habit(rest: str, slots: set[str]) -> int:
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
-    """Return the preferences of a Japanese sentence: a value belongs to the first evaluating predicate after it."""
+    """Return the preferences in a Japanese sentence. A value belongs to the first evaluating predicate after the value."""
     found: list[Preference] = []
     parts = [part for part in JA.preferences.clauses.split(sentence) if part.strip(" 。！!")]
     carried = ""
@@ -469,7 +511,10 @@ _POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
 
 
 def _liked_in(clause: str, *, is_last: bool) -> str:
-    """Return the polarity of a Japanese predicate: ``yes``, ``no``, ``once``, or empty."""
+    """Return whether a Japanese clause expresses a like.
+
+    The result is ``yes`` for a like, ``no`` for a dislike and ``once`` for a past like. It is empty for any other clause.
+    """
     if JA.preferences.once.search(clause):
         return "once"
     if JA.preferences.not_disliked.search(clause):
@@ -487,12 +532,11 @@ _NEXT = any_language("clauses.next")
 
 
 def split_clauses(sentence: str) -> list[str]:
-    """Return the statements of a sentence, as they follow one another."""
+    """Split a sentence into clauses."""
     return [part for each in _NEXT.split(sentence) for part in _before_and_after_comma(each) if part.strip()]
 
 
 def _before_and_after_comma(clause: str) -> tuple[str, ...]:
-    """Split "no more romance, mystery please", where only the second part is wanted."""
     match = EN.clauses.instead.match(clause)
     return (clause,) if match is None else (match[1], match[2])
 
@@ -504,15 +548,15 @@ _GIFT = any_language("subjects.gift")
 _OCCASION = any_language("subjects.occasion")
 _OWN = any_language("subjects.own")
 _OF_A_PERSON = frozenset(("genre", "author", "format", "likes", "dislikes", "budget", "name", "home", ""))
-"""Slots whose value belongs to the person spoken of; a key such as "sister's birthday" names its person itself."""
+"""Slots whose value belongs to the person whom a sentence is about. Keys such as "sister's birthday" name the person."""
 
 
 _LASTING = frozenset(("genre", "author", "format", "likes", "dislikes", ""))
-"""Slots of tastes: a wish for one occasion sets none of them."""
+"""Slots of tastes. A wish for one occasion does not change a taste."""
 
 
 class SubjectTracker:
-    """Follows, sentence by sentence of one message, the person that the user speaks of."""
+    """Tracks the person whom a user writes about, from sentence to sentence of a message."""
 
     def __init__(self) -> None:
         self._is_other = False
@@ -520,9 +564,10 @@ class SubjectTracker:
         self._is_occasional = False
 
     def own_part(self, sentence: str) -> str:
-        """Read the next sentence and return its clauses without those about another person.
+        """Read the next sentence of a message and return it without clauses about other people.
 
-        A sentence about nobody in particular continues with the person of the sentence before it.
+        If no clause is about the user, the whole sentence is returned. A sentence that names no person is about the person of
+        the sentence before it.
         """
         self._is_occasional = _OCCASION.search(sentence) is not None
         self._has_gift = self._has_gift or _GIFT.search(sentence) is not None
@@ -535,9 +580,9 @@ class SubjectTracker:
         return ", ".join(own) if own else sentence
 
     def is_own(self, slot: str) -> bool:
-        """Whether a preference of the sentence just read is the user's own and lasts.
+        """Return whether a preference in the current sentence is the user's and lasts.
 
-        The budget of a gift is not their own, and a wish for one occasion ("just for today") does not last.
+        The budget for a gift is not a preference of the user. A wish for one occasion, such as "just for today", does not last.
         """
         if self._is_occasional and slot in _LASTING:
             return False

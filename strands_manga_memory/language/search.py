@@ -1,4 +1,7 @@
-"""Search terms, passages, dates, embeddings, and a BM25 index of texts, in English and Japanese."""
+"""Searches English and Japanese texts, and selects the passages that answer a question.
+
+The module extracts search terms and dates, splits texts into passages, compares embeddings, and holds a BM25 index.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _REQUEST_WORDS = any_language("search.request_words")
 _GRAMMAR = any_language("search.grammar")
 _ASKS_OF_SPEAKERS = any_language("search.asks_of_speakers")
 _READ = 8_000
-"""Of a longer text only so many characters are indexed."""
+"""Most characters of a text that are indexed. Further characters are ignored."""
 
 _SYNONYMS = JA.groups("search.synonyms")
 
@@ -49,7 +52,10 @@ def _stem(word: str) -> str:
 
 
 def search_terms(text: str) -> list[str]:
-    """Return the terms of a text, in order: no stop words, stems of words, characters and pairs of characters of Japanese."""
+    """Return the terms by which a text can be found.
+
+    English terms are the stems of all words except stop words. Japanese terms are single kanji and pairs of characters.
+    """
     plain, found = _split(text)
     found = [_stem(word) for word in found]
     if not plain.isascii():
@@ -59,12 +65,14 @@ def search_terms(text: str) -> list[str]:
 
 
 def content_words(text: str) -> list[str]:
-    """Return the content words of a text as written, each once, in order; without Japanese words."""
+    """Return the words of a text in lower case, without stop words and Japanese words.
+
+    Each word is returned once, in the order of the text.
+    """
     return list(dict.fromkeys(_split(text)[1]))
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """Return the text in plain form, and its words that have spaces between them, without stop words."""
     text = _THOUSANDS.sub("", text[:_READ])
     if text.isascii():
         plain = text.lower()
@@ -74,7 +82,10 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the terms of a question, each once, with those of words that mean the same."""
+    """Return the terms to search for a question.
+
+    Japanese synonyms of the words in the question are included. Each term is returned once.
+    """
     found = dict.fromkeys(search_terms(text))
     plain = unicodedata.normalize("NFKC", text[:_READ])
     if not plain.isascii():
@@ -86,11 +97,11 @@ def query_terms(text: str) -> list[str]:
 
 
 def content_terms(question: str) -> frozenset[str]:
-    """Return the content terms of a question; a text is relevant if one of them is among its ``evidence_terms``.
+    """Return the terms of a question that can make a text relevant.
 
-    Words of every request ("recommend", "again"), single digits, grammar, and a single kanji that is no noun of its own (送 is
-    in 送料 and in 送り先) are no evidence. If a question about one of the speakers has no other words, they count, except
-    grammar: "What do I love?", but not "She loved it.".
+    A text is relevant if one of these terms is among its ``evidence_terms``. The following are left out: words of any request,
+    such as "recommend" or "again", single digits, grammar, and a single kanji that is no noun. A question about the user or the
+    assistant may have no other words, such as "What do I love?". Its words then count, except grammar.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = _REQUEST_WORDS.sub(" ", question)
@@ -111,9 +122,10 @@ def _evidence_of_question(question: str) -> set[str]:
 
 @lru_cache(maxsize=4_096)
 def evidence_terms(text: str) -> frozenset[str]:
-    """Return the terms by which a text can be relevant to a question: a katakana word counts in threes, not in pairs.
+    """Return the terms of a text that can make the text relevant to a question.
 
-    カード and ハードカバー share a pair, but no three characters. A hiragana and the next character cross two words.
+    Katakana words give groups of three characters instead of pairs. For example, カード and ハードカバー share a pair but no
+    group of three. Pairs of a hiragana and another character are left out, because they usually cross the border of two words.
     """
     found = set(search_terms(text))
     if text.isascii():
@@ -128,7 +140,11 @@ _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 
 
 def _pairs(run: str) -> list[str]:
-    """Return single kanji and pairs of neighbouring characters, without pairs of hiragana, which carry no content."""
+    """Return the kanji and the pairs of neighboring characters in a Japanese text.
+
+    Pairs of hiragana are left out, because they carry no content. A text that contains only hiragana gives groups of three
+    characters.
+    """
     found = [character for character in run if character >= "\u3400"]
     for first, second in pairwise(run):
         pair = first + second
@@ -145,26 +161,29 @@ GAP = " [...] "
 _FENCE = "```"
 _SENTENCE_END = re.compile(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
 _LONGEST = 600
-"""A passage of more characters is cut before a field of a record, at a space, or where it must be."""
+"""Most characters of a passage. A longer passage is split before a field of a record or at a space if possible."""
 
 _FIELD = re.compile(r"[,;] (?=[^\W\d][\w.-]{0,60}: )")
-"""The separator before a field of a record that was written in words."""
+"""Separator before a field of a record in plain text, such as ``title: Uzumaki, price: 19.90``."""
 
 _LEAD_FIELDS, _LEAD_CHARACTERS = 2, 80
-"""A quote from the middle of a record begins with so many fields of its beginning, in at most so many characters."""
+"""Number, and most characters, of the first fields of a record. A quote from the middle of a record begins with these fields.
+"""
 
 _MOST_MISSES = 50
-"""Number of passages that may exceed the remaining tokens before the excerpt is complete: a large text is not counted whole."""
+"""Number of passages that do not fit after which no further passage is tried. The tokens of a large text are thus not all
+counted.
+"""
 
 _CONTEXT = 0.3
-"""Share of the score of the passage before: an answer often follows the sentence that names its subject."""
+"""Share of the previous passage's score that a passage gets. An answer often follows the sentence that names its subject."""
 
 
 def split_passages(text: str) -> list[str]:
-    """Return the passages of a text, in order; joined, they are the text.
+    """Split a text into passages, which together are the whole text.
 
-    A line is a passage of its own - a list item, a table row - and so is a fenced block of code with all its lines; a line of
-    prose is split after each sentence, English or Japanese. None is longer than 600 characters.
+    A passage is a sentence, a line such as a list item or a table row, or a fenced block of code. No passage has more than 600
+    characters.
     """
     found: list[list[str]] = []  # the pieces of each: a text of blank lines would be copied once a line
     code: list[str] = []
@@ -221,19 +240,19 @@ def excerpt_for_query(
     records: bool = False,
     follows: bool = True,
 ) -> str:
-    """Return the passages of a text that fit a question best, in their order, in at most ``most`` tokens.
+    """Return the passages of a text that answer a question best.
 
-    Passages that share nothing with the question, nor follow one that does, are left out. If no passage shares a term with
-    it, those at the beginning are taken.
+    The passages keep their order. A passage is relevant if it shares a term with the question, or follows a passage that does.
+    If no passage shares a term with the question, passages are taken from the beginning of the text.
 
     Args:
-        text: The quoted text.
-        asked: The terms of the question (``content_terms``).
+        text: Text to quote.
+        asked: Terms of the question, from ``content_terms``.
         most: Largest number of tokens of the result.
-        count: Counts the tokens of a text.
-        known: Returns True for passages to omit in any case. Default: none.
-        records: Whether each line is a record of its own, with names of fields, which are no evidence.
-        follows: Whether a passage that follows one that fits is worth quoting too.
+        count: Function that counts the tokens of a text.
+        known: Function that returns True for passages to omit. Default: none.
+        records: Whether each line is a record with named fields. The names of the fields are not searched.
+        follows: Whether a passage may be quoted because it follows a relevant passage. Without effect for records.
     """
     parts = split_passages(text)
     starts = _record_starts(parts) if records else range(len(parts))
@@ -259,12 +278,15 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Return a JSON value in words without the names of its fields: they are in every result, and answer no question."""
+    """Remove the names of fields from records in plain text. Every record has the same field names."""
     return _FIELD_NAME.sub("", text)
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the passages worth quoting, the best first."""
+    """Return the positions of the relevant passages, the best passage first.
+
+    If no passage shares a term with the question, all positions are returned in order.
+    """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
     worth = {term: math.log1p(len(parts) / number) for term, number in in_passages.items()}
@@ -276,7 +298,6 @@ def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> lis
 
 
 def _record_starts(parts: Sequence[str]) -> list[int]:
-    """Return for each part of records, one a line, the position of the part with which its record begins."""
     starts: list[int] = []
     for at in range(len(parts)):
         starts.append(at if at == 0 or parts[at - 1].endswith("\n") else starts[-1])
@@ -284,13 +305,16 @@ def _record_starts(parts: Sequence[str]) -> list[int]:
 
 
 def _lead(record: str) -> str:
-    """Return the first fields of a record with a gap behind them; an empty text if they are long."""
+    """Return the first two fields of a record, or an empty text if these fields are long."""
     lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
     return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
 
 
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Return the chosen parts of records, one record per line; the first fields of a record are always included."""
+    """Return the chosen passages with one record per line.
+
+    A record without its beginning starts with its first fields if they are short.
+    """
     lines: list[str] = []
     before = -1
     for at in chosen:
@@ -316,20 +340,22 @@ def _joined(parts: Sequence[str], chosen: Sequence[int]) -> str:
 
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
-"""From texts to vectors of one length, for similarity by meaning instead of by words."""
+"""Function that returns an embedding vector for each text. All vectors have the same dimension."""
 
 
 def unit(vector: Sequence[float]) -> list[float]:
-    """Return a vector of length 1 in the same direction; a vector of zeros is returned unchanged."""
+    """Scale a vector to length 1. A vector of zeros is returned unchanged."""
     length = math.sqrt(sum(value * value for value in vector))
     return [value / length for value in vector] if length else list(vector)
 
 
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the product of two vectors; of two of length 1 it is their similarity, -1 to 1.
+    """Return the dot product of two vectors.
+
+    For vectors of length 1, the dot product is their similarity, from -1 to 1.
 
     Raises:
-        ValueError: They are not of one length.
+        ValueError: The vectors have different dimensions.
     """
     if len(one) != len(other):
         raise ValueError(f"vectors must be of one length, got {len(one)} and {len(other)}")
@@ -337,7 +363,7 @@ def dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def embed_texts(embed: Embed, texts: Sequence[str]) -> list[list[float]]:
-    """Return a vector of length 1 for each text.
+    """Return an embedding vector of length 1 for each text.
 
     Raises:
         ValueError: ``embed`` did not return one vector for each text.
@@ -353,14 +379,14 @@ _Name = TypeVar("_Name", bound=Hashable)
 _NEAR_WEIGHT = 0.3
 _MOST_TERMS = 24
 _MOST_POSTINGS = 1_500
-"""Of a question's terms the rarest are looked up until so many texts hold one: common ones cost most and tell least."""
+"""Most index entries that a search reads for all terms together. Rare terms come first, because they distinguish texts best."""
 
 
 class LexicalIndex(Generic[_Name]):
-    """Index of the terms of named texts, for ``search``. Thread-safe.
+    """Index that finds texts by their words. Thread-safe.
 
-    A text may have neighbours, such as the turns around a turn. Their terms count 0.3, so that an answer is found by the words
-    of its question.
+    Each text has a name and may have neighbors, such as the turns before and after a turn. The terms of the neighbors weigh 0.3
+    instead of 1. An answer is therefore also found by the words of its question.
     """
 
     def __init__(self) -> None:
@@ -383,7 +409,7 @@ class LexicalIndex(Generic[_Name]):
 
     @property
     def size(self) -> int:
-        """Return the bytes of the inverted index."""
+        """Return the size of the inverted index in bytes."""
         pages, size = (self._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
         return int(pages * size)
 
@@ -393,7 +419,7 @@ class LexicalIndex(Generic[_Name]):
             self._database.close()
 
     def put(self, texts: Iterable[tuple[_Name, str, str]]) -> None:
-        """Add or replace texts: name, text, and text of the neighbours."""
+        """Add texts to the index, or replace them. Each text is given with its name and the text of its neighbors."""
         with self._lock:
             self._database.execute("BEGIN")
             for name, own, near in texts:
@@ -407,7 +433,7 @@ class LexicalIndex(Generic[_Name]):
             self._database.execute("COMMIT")
 
     def remove(self, names: Iterable[_Name]) -> None:
-        """Forget texts."""
+        """Remove the texts with these names."""
         with self._lock:
             self._database.execute("BEGIN")
             for name in names:
@@ -428,11 +454,14 @@ class LexicalIndex(Generic[_Name]):
         self._database.execute("INSERT INTO texts (texts, rowid, own, near) VALUES ('delete', ?, ?, ?)", values)
 
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
-        """Return the names of texts that share a term with ``query``, best first, with a similarity above 0, the best one 1.
+        """Return the texts that share a term with a question, the best text first.
 
         Args:
-            query: The question.
-            limit: Most texts to return; None for all.
+            query: Question to search for.
+            limit: Most texts to return. None for all texts.
+
+        Returns:
+            The similarity of each text, keyed by name. The similarity of the best text is 1, and all are above 0.
         """
         with self._lock:
             wanted = self._rarest(query_terms(query))
@@ -447,7 +476,7 @@ class LexicalIndex(Generic[_Name]):
             return {self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6 for row, rank in rows}
 
     def _rarest(self, asked: Iterable[str]) -> list[str]:
-        """Return the terms to look up, the rarest first."""
+        """Return the terms to search for, the rarest term first."""
         known = sorted((self._frequency[term], term) for term in asked if term in self._frequency)
         chosen: list[str] = []
         postings = 0
@@ -460,19 +489,24 @@ class LexicalIndex(Generic[_Name]):
 
 
 def term_overlap(text: str, source: str) -> float:
-    """Return the share of the terms of ``text`` that ``source`` has too; 1 if it has none."""
+    """Return the share of a text's terms that another text contains. The result is 1 if the first text has no terms."""
     own = set(search_terms(text))
     return len(own.intersection(search_terms(source))) / len(own) if own else 1.0
 
 
 class Days(NamedTuple):
-    """Days from one to another, both included."""
+    """A range of days.
+
+    Attributes:
+        first: First day of the range.
+        last: Last day of the range, which is included.
+    """
 
     first: date
     last: date
 
     def __contains__(self, day: object) -> bool:
-        """Return whether a day is one of these days."""
+        """Return whether a day is in the range."""
         return isinstance(day, date) and self.first <= day <= self.last
 
 
@@ -490,10 +524,10 @@ _PERIODS = {
     "this_month": ("month", 0),
     "last_year": ("year", 1),
 }
-"""Unit of a named period, and how many of them back it is."""
+"""Unit of a named period, and number of units between the period and today's period."""
 
 _AGO = {"days_ago": 1, "weeks_ago": 7, "months_ago": 30}
-"""Days of the unit of a counted distance."""
+"""Number of days in the unit of a phrase such as "two weeks ago"."""
 
 _DATES = ("day_and_month", "month_and_day", "month")
 _DATE_RULES = [
@@ -528,7 +562,10 @@ def _period(unit: str, back: int, today: date) -> Days:
 
 
 def _latest(said: dict[str, str | None], today: date) -> Days | None:
-    """Return the days of a named month, or the day in it, in the latest year in which it has begun; None if it is no date."""
+    """Return the latest past occurrence of a month or of a day in a month.
+
+    The result is None if the day does not exist.
+    """
     name, day = said["month"] or "", said.get("day") or said.get("before")
     month = int(name) if name.isdigit() else _MONTHS.index(name) + 1
     for year in (today.year, today.year - 1):
@@ -546,7 +583,7 @@ def _month(first: date) -> Days:
 
 
 def parse_days(text: str, today: Callable[[], date]) -> Days | None:
-    """Return the days that a text speaks of, None if it names none; ``today`` is asked only where it does."""
+    """Return the days that a text mentions, or None if it mentions no date. ``today`` returns the current date."""
     low = head_and_tail(text).lower()
     for name, pattern in _DATE_RULES:
         if (match := pattern.search(low)) is not None and (found := _days(name, match, today())) is not None:

@@ -1,4 +1,7 @@
-"""Summaries of ended sessions: written by a model, verified, completed, and written by rules when no model answers."""
+"""Summarizes ended sessions with a model or with rules.
+
+A model's summary is verified and completed. If no model gives a usable summary, rules write the summary.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,11 @@ from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Request to a summarizer.
+    """Request for a summary.
 
     Attributes:
-        instructions: The task and the required facts: the system prompt of a model.
-        source: The conversation as quoted text. It is material, never an instruction.
+        instructions: Task and required facts, used as the system prompt of a model.
+        source: Conversation as quoted text. The model must not follow instructions in it.
     """
 
     instructions: str
@@ -47,12 +50,12 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Draft:
-    """Answer of a summarizer.
+    """Unverified summary from a summarizer.
 
     Attributes:
-        text: The text; nobody has checked it yet.
-        input_tokens: Tokens it read, as the model reports them; 0 if it does not.
-        output_tokens: Tokens it wrote, as the model reports them; 0 if it does not.
+        text: Text of the summary.
+        input_tokens: Input tokens that the model reports. 0 if the model reports none.
+        output_tokens: Output tokens that the model reports. 0 if the model reports none.
     """
 
     text: str
@@ -61,9 +64,10 @@ class Draft:
 
 
 class Summarizer(Protocol):
-    """Writes a summary. Any function of a :class:`Prompt` will do, asynchronous or not, that returns a text or a ``Draft``.
+    """Function that writes a summary of a conversation.
 
-    One that is not asynchronous may wait: it is never called on the agent's event loop.
+    The function may be asynchronous. A function that is not asynchronous may block, because it never runs on the agent's event
+    loop.
     """
 
     def __call__(self, prompt: Prompt) -> str | Draft | Awaitable[str | Draft]:
@@ -78,7 +82,7 @@ MOST_OPEN = 5
 _LEAST_OVERLAP = 0.15
 _ANSWERED_OVERLAP = 0.4
 _SHORT_SOURCE = 40
-"""A summary may be longer than a source of less than so many tokens."""
+"""Number of tokens below which a summary may be longer than the conversation."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
 _NO_TOPIC = EN.words("summaries.no_topic")
 _KNOWN_VALUES = canonical_words("preferences.canonical_values")
@@ -90,10 +94,10 @@ class SessionSummary(BaseModel):
     Attributes:
         text: About two sentences.
         topics: Up to 5 titles or subjects.
-        sentiment: ``positive``, ``neutral`` or ``negative``.
+        sentiment: Sentiment of the user, ``positive``, ``neutral`` or ``negative``.
         preferences: Preferences of the user, one value for each key.
         open_questions: Questions of the user without an answer.
-        by_rules: True if no model wrote it.
+        by_rules: Whether rules wrote the summary instead of a model.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -111,22 +115,29 @@ Line = tuple[str, str]
 
 
 class SessionSummarizer(Protocol):
-    """Summarizes the lines of a conversation."""
+    """Function that summarizes a conversation."""
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return a summary whose text has at most ``max_tokens`` tokens; errors of any type may be raised."""
+        """Return a summary whose text has at most ``max_tokens`` tokens. Errors of any type may be raised."""
         ...
 
 
 class SessionSummaryError(ValueError):
-    """A model's summary cannot be used: it is empty, a refusal, longer than its source, or about something else."""
+    """A model's summary cannot be used.
+
+    For example, the summary is empty, a refusal, longer than the conversation, or about something else.
+    """
 
 
 class RuleSessionSummarizer:
-    """Summarizer by rules: the first and last request, topics by their names, sentiment by words. Needs no model."""
+    """Summarizes a session with rules, without a model.
+
+    The summary quotes the first and the last request and the last answer. Topics are found by names, and the sentiment by
+    words.
+    """
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return the summary; it never fails."""
+        """Return a summary of a conversation. Never raises an error."""
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
         preferences = collect_preferences(text for role, text in lines if role == "user")
@@ -142,9 +153,10 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line]) -> str:
-    """Return two sentences: the first and the last request of the user, each in their own words, and the last answer.
+    """Return a text that quotes the user's first and last request and the last answer.
 
-    Requests are questions; without any, other sentences than instructions and preferences, which are stored as such.
+    Requests are the user's questions. If there are none, requests are sentences that state no instruction or preference,
+    because those are stored separately. If there are none either, every sentence is a request.
     """
     said = [
         each.strip()
@@ -176,7 +188,6 @@ def _telling_sentence(answer: str) -> str:
 
 
 def _quote(sentence: str) -> str:
-    """Return a sentence for a quotation within a sentence: in one line, without its last full stop."""
     return shorten_line(sentence.strip(), 90).rstrip(".。;,、")
 
 
@@ -185,11 +196,18 @@ _INNER_QUOTES = str.maketrans("「」", "『』")
 
 
 def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
-    """Return a summary cut to ``max_tokens``, after the checks that hold for every summary; see ``verify``.
+    """Check whether a summary can be used, and truncate its text.
+
+    ``verify_draft`` describes the checks.
+
+    Args:
+        summary: Summary to check.
+        source: Conversation that was summarized.
+        max_tokens: Largest number of tokens of the result's text.
 
     Raises:
-        SessionSummaryError: It is empty, a refusal, an instruction, longer than its source, names an entity that its source
-            does not hold, or shares no words with it.
+        SessionSummaryError: The summary is empty, a refusal, an instruction or longer than its source. It may also name an
+            entity that the source does not contain, or share too few words with the source.
     """
     text = " ".join(summary.text.split())
     verdict = verify_draft(
@@ -209,7 +227,10 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
 
 
 def extract_topics(texts: Sequence[str]) -> list[str]:
-    """Return up to 5 titles or subjects of some texts: quoted ones, names, katakana words; else known genres and formats."""
+    """Return up to 5 topics of a conversation.
+
+    Topics are quoted titles, names and katakana words. If there are none, topics are known genres and formats.
+    """
     counts: Counter[str] = Counter()
     for text in map(head_and_tail, texts):
         found = [title.strip() for title in _QUOTED.findall(text)]
@@ -222,14 +243,17 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def classify_sentiment(texts: Any) -> Sentiment:
-    """Return the sentiment of a user's texts by words; the last text counts twice. A taste is no sentiment."""
+    """Return the sentiment of a user's texts, as their words show it.
+
+    The last text counts twice. A taste, such as "I hate horror", does not count.
+    """
     scores = [sum(map(_feeling, split_sentences(head_and_tail(text)))) for text in texts]
     score = sum(scores) + sum(scores[-1:])
     return "positive" if score > 0 else "negative" if score < 0 else "neutral"
 
 
 def _feeling(sentence: str) -> int:
-    """Return the sentiment of a sentence towards its listener; 0 for a taste and for a question about a thing."""
+    """Return the sentiment of a sentence towards the assistant. Tastes and questions about a thing count as 0."""
     score = sentiment_score(sentence)
     if not score or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence)) or extract_preferences([sentence]):
         return 0
@@ -241,7 +265,10 @@ _OF_MYSELF = any_language("summaries.of_myself")
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return the questions of the user without an answer, or with an answer that postpones one."""
+    """Return the latest questions of the user that are still open, at most 5.
+
+    A question is open if it was not answered or if the assistant postponed the answer.
+    """
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):
@@ -277,7 +304,7 @@ def _says_something(text: str, role: str = "user") -> bool:
 logger = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 3
-"""How often a model is asked for one summary."""
+"""Most requests to a model for one summary."""
 
 _REQUIRED = frozenset((FactKind.PREFERENCE, FactKind.CORRECTION, FactKind.DECISION, FactKind.OUTCOME, FactKind.QUESTION))
 _REQUIRED_SHARE = 0.6
@@ -296,14 +323,16 @@ Answer with one JSON object and nothing else:
 
 
 class ModelSessionSummarizer:
-    """Summarizer with a Strands model: checks each result, and asks again for missing facts at most twice.
+    """Summarizes a session with a Strands model.
 
-    The model is asked for JSON. Plain prose is taken as the text of the summary, the rest is then found by rules.
+    The summarizer checks each answer of the model and asks for missing facts at most twice. The model is asked for JSON. If the
+    model answers in prose, the prose is the text of the summary, and rules find the topics and preferences.
 
     Args:
-        model: The model.
-        timeout: Seconds to wait for it, all its answers together. Default 20.
-        max_characters: Characters of the conversation the model is given, its beginning and its end. Default 24,000.
+        model: Model that writes the summaries.
+        timeout: Seconds to wait for all answers of the model together. Default 20.
+        max_characters: Most characters of the conversation that the model reads. The middle of a longer conversation is left
+            out. Default 24,000.
 
     Raises:
         ValueError: ``timeout`` or ``max_characters`` is not above 0.
@@ -318,11 +347,11 @@ class ModelSessionSummarizer:
         self._most = max_characters
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return the usable answer with the fewest missing facts.
+        """Return the model's summary that lacks the fewest required facts.
 
         Raises:
-            SessionSummaryError: No answer can be used.
-            TimeoutError: The model did not answer in time.
+            SessionSummaryError: No answer of the model can be used.
+            TimeoutError: The model gave no usable answer in time.
             Exception: The last error of the model.
         """
         source, required = render_lines(lines), required_facts(lines, max_tokens)
@@ -386,7 +415,11 @@ class ModelSessionSummarizer:
 
 
 def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummarizer:
-    """Return the summarizer of a ``model`` argument: a Strands model, a summarizer itself, or None for rules."""
+    """Return the summarizer for a ``model`` argument.
+
+    Args:
+        model: A Strands model, a summarizer, or None to summarize with rules.
+    """
     if model is None:
         return RuleSessionSummarizer()
     return ModelSessionSummarizer(model) if isinstance(model, Model) else model
@@ -395,9 +428,18 @@ def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummar
 def summarize_session(
     summarizer: SessionSummarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0, tries: int = 2
 ) -> SessionSummary:
-    """Return a summary in any case: by rules if the summarizer fails, hangs or returns nonsense ``tries`` times.
+    """Summarize a session, with rules if the summarizer fails.
 
-    Missing preferences, decisions and open questions are appended in plain words as long as they fit.
+    Rules write the summary if the summarizer hangs, or if it fails in each of its attempts. A ``ModelSessionSummarizer`` is
+    called only once, because it repeats its requests itself. Preferences, decisions and open questions that the summary lacks
+    are added in plain words if they fit.
+
+    Args:
+        summarizer: Summarizer to use.
+        lines: Role and text of each message.
+        max_tokens: Largest number of tokens of the summary's text.
+        timeout: Seconds to wait for the summarizer.
+        tries: Number of attempts.
     """
     source = render_lines(lines)
     by_itself = {RuleSessionSummarizer: 0, ModelSessionSummarizer: 1}  # the one never fails, the other has asked again itself
@@ -416,12 +458,15 @@ def summarize_session(
 
 
 def render_lines(lines: Sequence[Line]) -> str:
-    """Return the text of a conversation."""
+    """Return a conversation as text, with the role before each message."""
     return "\n".join(f"{role}: {text}" for role, text in lines)
 
 
 def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
-    """Return the facts that a summary must contain: preferences, corrections, decisions, outcomes, open questions."""
+    """Return the facts that a summary must contain.
+
+    These are preferences, corrections, decisions, outcomes and open questions. The facts use at most 60 % of ``max_tokens``.
+    """
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
         for at, (role, text) in enumerate(lines)
@@ -431,7 +476,10 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
 
 
 def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fact]:
-    """Return the slots that neither the text of a summary nor its lists hold."""
+    """Return the required facts that a summary does not contain.
+
+    A fact may be in the text, the preferences or the open questions of the summary.
+    """
     preferences = (f"{key} {value}" for key, value in summary.preferences.items())
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
     said = SearchableText(text)
@@ -439,7 +487,7 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Return whether a text has the values of a slot, and most of its other words in any form."""
+    """Return whether a text contains all values of a fact and most of its words."""
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False
@@ -447,7 +495,7 @@ def _says(said: SearchableText, text: str, slot: Fact) -> bool:
 
 
 def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens: int) -> SessionSummary:
-    """Return a summary with its missing facts, as many as fit, and missing preferences and open questions."""
+    """Add missing facts, preferences and open questions to a summary. Facts are added only if they fit."""
     text = summary.text
     for slot in missing_facts(summary, required_facts(lines, max_tokens)):
         longer = f"{text.rstrip(' .。')}. {slot.text}"
@@ -466,10 +514,10 @@ def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens:
 
 
 def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
-    """Run a function, or the coroutine that it returns, on a daemon thread with a time limit.
+    """Run a function, or the coroutine that the function returns, on a separate thread with a time limit.
 
     Raises:
-        TimeoutError: It takes longer than ``timeout`` seconds.
+        TimeoutError: The work takes longer than ``timeout`` seconds.
     """
     outcome = Future[Any]()
 
@@ -489,7 +537,15 @@ def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """Text of a message with its role, turn, time (seconds since 1970) and ``tracking_id``."""
+    """Text of a message in a transcript.
+
+    Attributes:
+        role: Role of the author.
+        text: Text of the message.
+        turn: Number of the message's turn.
+        at: Time of the message, in seconds since 1970.
+        message_id: ``tracking_id`` of the message.
+    """
 
     role: str
     text: str
@@ -500,19 +556,21 @@ class Utterance:
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """One incarnation of a conversation: from its first message until it ended.
+    """Messages of a conversation from its first message until its end.
+
+    A conversation that is deleted and created again with the same ids has a separate transcript.
 
     Attributes:
-        user_id: The user.
-        tenant: The tenant, or None.
-        session_id: The session.
-        agent_id: The agent.
-        mark: Distinguishes this incarnation from others with the same ids.
+        user_id: Id of the user.
+        tenant: Name of the tenant, or None.
+        session_id: Id of the session.
+        agent_id: Id of the agent.
+        mark: Text that distinguishes the conversation from others with the same ids.
         utterances: Texts of the messages, in order.
-        turns: User requests.
-        covered: Grows with every message; unchanged without new messages.
-        revisions: Grows with every message that was redacted or continued.
-        ended_at: Time of the last message.
+        turns: Number of turns (user requests).
+        covered: Number of messages, including messages without text.
+        revisions: Number of replacements of messages, such as redactions.
+        ended_at: Time of the last message, in seconds since 1970.
     """
 
     user_id: str
@@ -528,5 +586,5 @@ class Transcript:
 
     @property
     def lines(self) -> list[Line]:
-        """Roles and texts."""
+        """Role and text of each message."""
         return [(utterance.role, utterance.text) for utterance in self.utterances]

@@ -1,4 +1,7 @@
-"""Facts: values that a summary must contain, their extraction by rules, and corrections among them. Pure."""
+"""Extracts facts from a conversation, which are the values and statements that a summary must contain.
+
+Rules extract the facts. Corrections by the user then change or remove earlier facts.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ from strands_manga_memory.messages.tokens import shorten_line
 
 
 class FactKind(StrEnum):
-    """Kind of a fact, the most important first: it is kept first when not everything fits."""
+    """Kind of a fact, in order of importance.
+
+    If not all facts fit into a summary, the facts of the first kinds are kept.
+    """
 
     CORRECTION = "correction"
     PREFERENCE = "preference"
@@ -58,15 +64,15 @@ RANK = {kind: number for number, kind in enumerate(FactKind)}
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact.
+    """Value or statement from a conversation that a summary must contain.
 
     Attributes:
-        kind: Its kind.
+        kind: Kind of the fact.
         text: The fact in few words, as the model reads it.
-        source: ``tracking_id`` of its message.
-        key: Its subject: of two facts of a kind with the same key the newer one replaces the other. Empty: no subject.
-        weight: Its information that cannot be guessed, 0 or more.
-        corrects: ``tracking_id`` of the messages that say something which this one replaces.
+        source: ``tracking_id`` of the message that contains the fact.
+        key: Subject of the fact. A later fact of the same kind with the same key replaces this fact. Empty for no subject.
+        weight: Amount of information in the fact that cannot be guessed, 0 or more.
+        corrects: ``tracking_id`` of each message that this fact corrects.
     """
 
     kind: FactKind
@@ -78,15 +84,29 @@ class Fact:
 
 
 class FactExtractor(Protocol):
-    """Extractor of facts: any object with this method. It may be slow, since it runs in the background."""
+    """Extracts facts from messages.
+
+    The extractor may be slow, because it runs in the background.
+    """
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
-        """Return the facts of ``messages``, in order; ``source`` is the ``tracking_id`` of the message each comes from."""
+        """Return the facts in messages, in the order of the messages.
+
+        Each fact must contain the ``tracking_id`` of its message as ``source``.
+        """
         ...
 
 
 def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]) -> list[Fact]:
-    """Return the facts that fit into so many tokens together, the most important first chosen, in their own order."""
+    """Select the most important facts that fit into a number of tokens.
+
+    The selected facts keep their order.
+
+    Args:
+        facts: Facts to select from.
+        most_tokens: Largest number of tokens of all selected facts together.
+        count: Function that counts the tokens of a text.
+    """
     chosen = set()
     for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
         tokens = count(fact.text)
@@ -97,15 +117,15 @@ def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[st
 
 
 BECAME = "→"
-"""Arrow between a value and its replacement, where the old value may still be of use."""
+"""Arrow between a value and its replacement, used where the old value may still be of use."""
 
 OF_USERS = frozenset({FactKind.CORRECTION, FactKind.PREFERENCE, FactKind.DECISION, FactKind.STATEMENT})
 
 _REACH = 6
-"""Number of facts before a correction that it may correct; facts further back must share its topic."""
+"""Number of facts before a correction that the correction may change. Facts further back must share its topic."""
 
 _REMEMBERED = 4_096
-"""Size of the cache of topics: each correction is compared with the facts before it."""
+"""Size of the cache of topics. Each correction is compared with the facts before it."""
 
 _CORRECTING = EN.words("facts.correcting")
 _LONGER = 3
@@ -119,7 +139,7 @@ _NUMBER = "number"
 _BARE_NUMBER = re.compile(
     r"(?<![\w.:/-])(?<!past )(?<!quarter to )(\d{1,4})(?![\w:/-]|\.\d| ?[ap]\.?m\b| in the | o\W?clock)(?: ([a-z]{3,}))?"
 )
-"""A number that is no time of day, and the word after it."""
+"""A number that is no time of day, and the word after the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +147,10 @@ class Value:
     """A value that a correction may replace.
 
     Attributes:
-        type: Its entity type, or ``number``.
-        form: Its canonical form.
-        text: The form in the text.
-        unit: The unit of a number, if it is known: another unit is another thing.
+        type: Name of the entity type, or ``number``.
+        form: Canonical form of the value.
+        text: Text of the value as it was written.
+        unit: Unit of a number, if the unit is known. Numbers with different units do not replace each other.
     """
 
     type: str
@@ -139,16 +159,19 @@ class Value:
     unit: str = ""
 
     def is_like(self, other: Value) -> bool:
-        """Return whether one value can replace the other."""
+        """Return whether one value can replace another value."""
         return self.type == other.type and self.unit == other.unit
 
     @property
     def is_definite(self) -> bool:
-        """Whether the subject of the value is known. It is unknown for a number alone."""
+        """Whether it is known which subject the value belongs to. A number without a unit has no known subject."""
         return self.type != _NUMBER or self.unit != ""
 
     def differs_from(self, other: Value) -> bool:
-        """Return whether two values certainly differ: a weekday may be the same as a date, and five o'clock as 17:00."""
+        """Return whether two values certainly differ.
+
+        A weekday may be the same as a date, and five o'clock may be the same as 17:00.
+        """
         if self.type == "time":
             return _on_the_dial(self.form) != _on_the_dial(other.form)
         return self.form != other.form and self.form[:1].isdigit() == other.form[:1].isdigit()
@@ -160,7 +183,10 @@ def _on_the_dial(time: str) -> str:
 
 
 def find_values(text: str, types: EntityTypes) -> list[Value]:
-    """Return the last value of each type and unit in a text; a number that stands alone is a type too."""
+    """Return the values in a text that a correction may replace.
+
+    The last value of each type and unit is returned. If there are none, the last number without a unit is returned.
+    """
     found: dict[tuple[str, str], Value] = {}
     for entity in types.find(text):
         if entity.type == "quantity":
@@ -179,11 +205,19 @@ def find_values(text: str, types: EntityTypes) -> list[Value]:
 
 
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
-    """Return the facts after each correction from number ``since`` on has replaced its subject.
+    """Apply the corrections among the facts and return the result.
 
-    A correction replaces the last other value of its type, near it or on the same topic. The old value is removed if it
-    identifies something, counts the same things, or is from the message before. Otherwise the new value is written behind it,
-    after ``→``. A fact without any remaining words has no text. The correction records the message that it corrects.
+    A correction replaces the latest earlier value that has the same type and differs. The earlier fact must be near the
+    correction or have the same topic. The old value is removed if it is an identifier, an amount of the same things, or in the
+    previous message. Otherwise both values are shown, as ``old → new``. A fact without remaining words gets an empty text.
+
+    Args:
+        facts: Facts, the oldest fact first.
+        types: Entity types whose values are compared.
+        since: Position of the first correction to apply.
+
+    Returns:
+        The changed facts. A correction contains the ids of the messages that it corrects.
     """
     changed = list(facts)
     known: dict[int, list[Value]] = {}
@@ -213,7 +247,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _corrected_by(
     at: int, new: Value, facts: Sequence[Fact], values: Callable[[int], list[Value]], *, exact: bool
 ) -> tuple[int, Value] | None:
-    """Return the value that is replaced, and the number of its fact; None if there is none."""
+    """Return the position of the fact that a correction changes, and the value that is replaced.
+
+    The result is None if the correction changes no fact.
+    """
     topic = _topic(facts[at].text)
     of_unknown_unit: tuple[int, Value] | None = None
     for before in range(at - 1, -1, -1):
@@ -230,7 +267,7 @@ def _corrected_by(
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Whether no message of the user is between the messages of two facts."""
+    """Return whether the user wrote no message between the messages of two facts."""
     ends = {facts[before].source, facts[at].source}
     between = (fact for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
     return all(fact.source in ends for fact in between)
@@ -238,7 +275,6 @@ def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
 
 @lru_cache(_REMEMBERED)
 def _topic(text: str) -> frozenset[str]:
-    """Return the topic words of a text: its longer words, without numbers and words of corrections."""
     return frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha() and word not in _CORRECTING)
 
 
@@ -266,31 +302,35 @@ _INSTEAD = any_language("facts.instead")
 _CONFIRMS = any_language("facts.confirms")
 
 _LONGEST = 220
-"""Most characters of the text of a fact: a longer sentence keeps its beginning and its end."""
+"""Most characters of the text of a fact. A longer sentence keeps its beginning and its end."""
 
 _END = 300
-"""Characters at the end of an answer to which the user replies."""
+"""Number of characters at the end of an answer that show to which question or offer the user replies."""
 
 _ENOUGH = 0.5
-"""Smallest weight of a sentence of the assistant that is a finding."""
+"""Weight that a sentence of the assistant must exceed to be a finding."""
 
 
 class RuleFactExtractor:
-    """Finds facts by rules, without a model.
+    """Extracts facts with rules, without a model.
 
-    From the user: preferences, corrections, decisions, open questions, and other statements, in few words. From the
-    assistant: promises, outcomes, findings, and entities that identify something. From tool calls: the actions. Text of tool
-    results is never used: it is large, and not of the conversation. Cards, accounts and numbers of documents are left out.
+    The user's messages give preferences, corrections, decisions, open questions and other statements. The assistant's messages
+    give promises, outcomes, findings and entities that identify something. Tool calls give the actions. Tool results give no
+    facts, because they are large and no part of the conversation. Numbers of cards, accounts and official documents are
+    redacted.
 
     Args:
-        types: The entity types to look for.
+        types: Entity types to search for.
     """
 
     def __init__(self, types: EntityTypes = SHOP) -> None:
         self.types = types
 
     def extract(self, messages: Sequence[Message]) -> list[Fact]:
-        """Return the facts of ``messages``, the older first; see ``merge_facts`` for which of them are current."""
+        """Return the facts in messages, the oldest fact first.
+
+        The result includes outdated facts, which ``merge_facts`` removes.
+        """
         found: list[Fact] = []
         open_questions: list[Fact] = []
         answer = ""
@@ -355,7 +395,10 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the key of a sentence, such as "my budget is"; a later sentence with the same key replaces it."""
+        """Return the subject of a sentence, such as "my budget is".
+
+        A later sentence about the same subject replaces the sentence.
+        """
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -394,7 +437,7 @@ class RuleFactExtractor:
 
 
 def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
-    """Return source and text of instructions that the user has revoked."""
+    """Return the message id and text of each instruction that the user has revoked."""
     said = [
         (message.get("tracking_id") or "", sentence)
         for message in messages
@@ -413,7 +456,7 @@ def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
 
 
 def _differ(values: Sequence[Value], understood: Sequence[Value]) -> bool:
-    """Whether one of ``values`` differs from all understood values of its kind."""
+    """Return whether a value of the user differs from all values of its type that the assistant repeated."""
     return any(
         any(value.is_like(other) for other in understood)
         and all(value.differs_from(other) for other in understood if value.is_like(other))
@@ -436,22 +479,25 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP) -> list[Fact]:
-    """Return the facts that are current, the older first: the newest value wins.
+    """Return the facts that are still valid, the oldest fact first.
 
-    A fact is dropped when a later one contains it, has the same kind and key, or corrects it; see ``apply_corrections``. Facts
-    merged before are compared with new ones only.
+    A fact is removed if a later fact contains it or corrects it, or has the same kind and key.
 
     Args:
-        facts: The latest facts.
-        earlier: Facts that this function returned before. Corrections among them are applied already.
-        types: The entity types that are compared by value.
+        facts: New facts.
+        earlier: Facts that this function returned before. They are compared only with new facts, because the corrections among
+            them are applied already.
+        types: Entity types whose values are compared.
     """
     together = apply_corrections([*earlier, *facts], types, since=len(earlier))
     return _newest(together, since=len(earlier))
 
 
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Return the facts that no later one replaces; those before number ``since`` have been compared with one another."""
+    """Return the facts that no later fact replaces.
+
+    Facts before position ``since`` are not compared with one another again.
+    """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()
     later: dict[str, set[int]] = {}  # word to the later facts that hold it
@@ -480,7 +526,7 @@ def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
 
 
 def _holding(said: frozenset[str], facts: dict[str, set[int]]) -> set[int]:
-    """Return the facts that hold all words."""
+    """Return the positions of the facts that contain all given words."""
     holders: set[int] | None = None
     for word in said:
         holders = facts.get(word, set()) if holders is None else holders & facts.get(word, set())

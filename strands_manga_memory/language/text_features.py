@@ -1,8 +1,8 @@
-"""Rules for texts in English and Japanese: normal form, sentences, content words, features and sentiment. Pure.
+"""Analyzes English and Japanese text for normalization, sentences, content words, features and sentiment.
 
-Normal form makes texts of one meaning equal: width, case, kana, quotes, dashes, numbers. Features are figures, names, dates,
-wishes, questions and words about the speaker. Sentiment counts evaluating words and their negation; the words are stems, so
-that an unlisted form is recognized.
+Normalization makes different spellings of a text equal. Features are numbers, names, dates, wishes, questions and words about
+the speaker. Sentiment counts evaluating words and their negation. The word lists contain stems, so that other forms of a word
+are recognized too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _WORK, _PAUSE = 0.001, 0.000_1
 
 
 def yielding(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield items, and let other threads run for a tenth of a millisecond after each millisecond of work.
+    """Yield items with short pauses, so that other threads can run.
 
-    Otherwise a busy thread keeps the interpreter for 5 ms at a time, and the event loop waits as long at each step.
+    After each millisecond of work, the thread pauses for a tenth of a millisecond. Otherwise a busy thread would keep the
+    interpreter for 5 ms at a time and delay the event loop.
     """
     began = time.perf_counter()
     for item in items:
@@ -64,14 +65,14 @@ _LARGE_UNIT = re.compile(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
 
 
 _REMEMBERED, _SHORT = 8_192, 400
-"""So many texts of at most so many characters are not normalized twice: slots are compared again with every summary."""
+"""Number of cached texts, and most characters of a cached text. Every summary compares the same facts again."""
 
 
 def normalized(text: str) -> str:
-    """Return ``text`` in the one form used to compare texts.
+    """Return a text in a normal form for comparisons.
 
-    Full and half width, upper and lower case, hiragana and katakana, kinds of quotes, dashes and spaces are the same; digits
-    carry no thousands separators; numbers in words are digits, in English up to ninety-nine, in Japanese before a counter.
+    Upper and lower case, full and half width, hiragana and katakana, and kinds of quotes, dashes and spaces become the same.
+    Thousands separators are removed. Numbers in words become digits, in English up to 99 and in Japanese before a counter.
     """
     return _remembered(text) if len(text) <= _SHORT else _normalized(text)
 
@@ -90,7 +91,10 @@ _remembered = lru_cache(_REMEMBERED)(_normalized)
 
 
 def kanji_number(digits: str) -> int:
-    """Return the value of a number written in kanji, below ten thousand: ``二十一`` is 21."""
+    """Return the value of a number below ten thousand that is written in kanji.
+
+    For example, ``二十一`` is 21.
+    """
     if not any(place in digits for place in _KANJI_PLACES):
         return int("".join(str(_KANJI_DIGITS[digit]) for digit in digits))
     total, digit = 0, 0
@@ -113,7 +117,10 @@ _WORD = re.compile(r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in its normalized form: English words and numbers, runs of hiragana, runs of kanji."""
+    """Return the words of a normalized text.
+
+    Words are English words, numbers, and runs of hiragana or kanji.
+    """
     return list(_remembered_words(text)) if len(text) <= _SHORT else _WORD.findall(normalized(text))
 
 
@@ -123,13 +130,16 @@ def _remembered_words(text: str) -> tuple[str, ...]:
 
 
 def encodable(text: str) -> str:
-    """Return a text with ``?`` for each half of a surrogate pair that stands alone: JSON can hold one, UTF-8 cannot."""
+    """Replace characters that UTF-8 cannot encode by ``?``.
+
+    These characters are unpaired surrogates, which JSON can contain.
+    """
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 _ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
-"""The number of a line stays with it: "2. Berserk"."""
+"""No sentence ends after the number of a list item, as in "2. Berserk"."""
 _AFTER_A_STOP = rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])"
 _PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
 _SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
@@ -138,21 +148,21 @@ _OTHER_ENDS = (";", " .", " !", " ?")
 _EDGES = " .,;:!?()[]*|-–—…、。！？・"
 
 _EMPTY = EN.words("condense.empty")
-"""Words that are left out where they stand alone or at the edge of a phrase."""
+"""Words that are left out if they are alone or at the edge of a phrase."""
 
 _GLUE = EN.words("condense.glue")
-"""Words kept between two kept words, so that names and phrases stay whole."""
+"""Words that are kept between two kept words, so that names and phrases stay whole."""
 
 _CARRIES_NOTHING = _EMPTY | _GLUE
 
 _LEADING_GLUE = EN.words("condense.leading_glue")
-"""Words that are kept before a word that stays."""
+"""Words that are kept before a kept word."""
 
 _MOST_GLUE = 2
 
 
 def split_sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text, without white space around them."""
+    """Yield the sentences of a text, without surrounding white space."""
     for piece in split_pieces(text):
         is_plain = piece.isascii() and not any(end in piece for end in _OTHER_ENDS)  # most are, and are split much faster
         for part in (_PLAIN_SENTENCE if is_plain else _SENTENCE).split(piece):
@@ -161,10 +171,10 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 def condense(sentence: str) -> str:
-    """Return a sentence without greetings, politeness and function words; empty if nothing is left.
+    """Return a sentence without greetings, polite phrases and function words.
 
-    Words stay as they were written and in their order; small words between two that stay are kept, so "Lord of the Rings"
-    and "after 15:45" stay whole.
+    The other words keep their spelling and order. Small words between two kept words stay, so that "Lord of the Rings" stays
+    whole. The result is empty if no words are left.
     """
     if not sentence.isascii() and any("\u3040" <= sign <= "\u9fff" for sign in sentence):
         return _condensed_japanese(sentence)
@@ -194,12 +204,11 @@ def condense(sentence: str) -> str:
 
 
 def is_empty_word(word: str) -> bool:
-    """Return whether a word, in lower case, has no meaning of its own."""
+    """Return whether a lower-case word has no meaning without other words."""
     return word in _CARRIES_NOTHING
 
 
 def _is_in_a_name(word: str) -> bool:
-    """Whether a word within a sentence is written with a capital that the sentence does not ask for: "Portland, OR"."""
     return word[0].isupper() and word != "I" and not word.startswith("I'")
 
 
@@ -224,9 +233,9 @@ _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def information_weight(sentence: str) -> float:
-    """Return the information of a sentence that cannot be guessed: numbers, names, codes, words about the speaker.
+    """Return the amount of information in a sentence that cannot be guessed, from 0 to 5.5.
 
-    The number of a line in a list does not count.
+    Numbers, names, codes and words about the speaker count. The number of a list item does not count.
     """
     lower = sentence.lower()
     if (number := _LINE_NUMBER.match(lower)) is not None:
@@ -240,23 +249,24 @@ def information_weight(sentence: str) -> float:
 
 
 _READ = 4_000
-"""Of a longer text only so many characters are read."""
+"""Most characters of a text that are read. Further characters are ignored."""
 
 _MOST_SHARED = 50_000
-"""So many different words are kept once for all conversations of the process."""
+"""Most different words that are stored once for all conversations of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextFeatures:
-    """Features of the surface of a text.
+    """Features of a text that its wording shows.
 
     Attributes:
-        number: It holds a figure, or a number in words.
-        names: How many names: capitalized words within a sentence; in Japanese runs of katakana and quoted titles.
-        time: It speaks of a day, a date or a time.
-        wants: The speaker states a wish or a need.
-        asks: It ends with a question.
-        tells: The speaker talks about themselves: possessions, actions, likes.
+        number: Whether the text contains a number in digits or in words.
+        names: Number of names. Names are capitalized words within a sentence, or in Japanese runs of katakana and quoted
+            titles.
+        time: Whether the text mentions a day, a date or a time.
+        wants: Whether the speaker states a wish or a need.
+        asks: Whether the text ends with a question.
+        tells: Whether the speaker talks about themselves, such as their possessions, actions or likes.
     """
 
     number: bool = False
@@ -271,7 +281,10 @@ _shared: dict[str, str] = {}
 
 
 def intern_words(said: Collection[str]) -> tuple[str, ...]:
-    """Return words, to be kept, as the objects that other conversations keep: thousands of agents use the same ones."""
+    """Return words as string objects that all conversations share.
+
+    Thousands of agents therefore do not store copies of the same words.
+    """
     if len(_shared) > _MOST_SHARED:
         _shared.clear()
     return tuple(map(_shared.setdefault, said, said))
@@ -290,9 +303,9 @@ _WISHES = EN.words("features.wishes")
 
 
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
-    """Return the features of a text, and its content words: of Japanese its runs of kanji and katakana.
+    """Return the features and the content words of a text.
 
-    Of a text over 4,000 characters its beginning is read.
+    Content words of Japanese are runs of kanji and of katakana. Only the first 4,000 characters of a text are read.
     """
     text = text[:_READ].strip()
     low = _lowered(text)
@@ -325,7 +338,6 @@ def _lowered(text: str) -> str:
 
 
 def _words(low: str) -> frozenset[str]:
-    """Return the words of a text in lower case."""
     if not low.isascii():
         return frozenset(_FEATURE_WORD.findall(low))
     return frozenset(low.encode().translate(_SPACED).decode().split())  # in half the time, and as good: ``'s`` is a stop word
@@ -335,14 +347,17 @@ def _words(low: str) -> frozenset[str]:
 
 
 _SETTLED_BAD = ("二度と", "な", "ま", "い")
-"""Endings of negative words that contain a negation or precede one."""
+"""Endings of words that count as negative even if a negation follows."""
 
 
 def sentiment_score(text: str) -> int:
-    """Return the sentiment of a text: above 0 positive, below 0 negative, 0 neutral.
+    """Return the sentiment of a text as a number.
+
+    The number is above 0 for a positive text, below 0 for a negative text, and 0 for a neutral text.
 
     Args:
-        text: A sentence or a clause, in English or Japanese, without the names of things: *horror* is no complaint.
+        text: Sentence or clause in English or Japanese. The text must not contain names of genres, because "horror" would count
+            as a complaint.
     """
     lower, score = text.replace("\u2019", "'").lower(), 0
     for pattern, worth in ((EN.sentiment.settled_good, 1), (EN.sentiment.withheld, -1)):
@@ -361,7 +376,7 @@ def sentiment_score(text: str) -> int:
 
 
 def is_evaluative(text: str) -> bool:
-    """Return whether a text has an evaluating word, negated or not."""
+    """Return whether a text contains an evaluating word, negated or not."""
     lower = text.replace("\u2019", "'").lower()
     return (
         EN.sentiment.unopposed.search(lower) is not None

@@ -1,4 +1,7 @@
-"""Verification of a summary: problems that make it unusable, and required facts that it lacks. Pure."""
+"""Checks a draft of a summary for problems and for missing facts.
+
+A draft with a problem, such as an invented price, cannot be used. A draft with missing facts can be completed.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,13 @@ _STEM = 5
 
 
 class SearchableText:
-    """Text prepared for the search of facts in any form of their values.
+    """Text that can be searched for facts.
+
+    Values are found in any spelling.
 
     Args:
-        text: The text.
-        types: The entity types that are compared by value.
+        text: Text to search.
+        types: Entity types whose values are compared.
     """
 
     def __init__(self, text: str, types: EntityTypes = SHOP) -> None:
@@ -39,11 +44,20 @@ class SearchableText:
         self._stems = {word[:_STEM] for word in self._words}
 
     def mentions_value(self, type_: str, value: str, text: str) -> bool:
-        """Whether the text contains an entity in any of its forms."""
+        """Return whether the text contains a value in any spelling.
+
+        Args:
+            type_: Name of the value's entity type.
+            value: Canonical form of the value.
+            text: Text of the value as it was written.
+        """
         return _comparable(type_, value) in self._values or (bool(form := normalized(text)) and form in self.form)
 
     def mentions(self, fact: Fact) -> bool:
-        """Whether the text contains a fact: all its numbers, codes and entities, and most of its other words."""
+        """Return whether the text contains a fact.
+
+        The text must contain all numbers, codes and entities of the fact, and most of the other words.
+        """
         form = normalized(fact.text)
         if form in self.form:
             return True
@@ -63,7 +77,7 @@ class SearchableText:
 
 
 _CHARACTERS_OF_A_TOKEN = 24
-"""More than there are in any language."""
+"""Number of characters that no token exceeds in any language."""
 
 
 def _comparable(type_: str, value: str) -> tuple[str, str]:
@@ -72,11 +86,11 @@ def _comparable(type_: str, value: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class DraftCheck:
-    """Result of a check.
+    """Result of checking a draft of a summary.
 
     Attributes:
-        problems: Why the draft cannot be used, one line each; empty if it can.
-        missing: The required facts that are not in it.
+        problems: Reasons why the draft cannot be used, one line for each reason. Empty if the draft can be used.
+        missing: Required facts that the draft does not contain.
     """
 
     problems: tuple[str, ...]
@@ -84,7 +98,7 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the draft has no problems; it may still lack facts."""
+        """Whether the draft has no problems. A usable draft may still lack facts."""
         return not self.problems
 
 
@@ -97,18 +111,18 @@ def verify_draft(
     most_tokens: int,
     count: Callable[[str], int],
 ) -> DraftCheck:
-    """Check a draft.
+    """Check a draft of a summary.
 
-    It must not be empty, a refusal or an instruction, must be within the budget and shorter than its source, may hold no entity
-    that the source does not hold, and should hold every required fact.
+    The draft must not be empty, a refusal or an instruction. It must fit the budget and be shorter than the conversation. It
+    must not contain entities that the conversation does not contain. It should contain every required fact.
 
     Args:
-        draft: The text.
-        source: The raw turns, and the earlier summary.
-        source_tokens: Tokens of the raw turns.
-        required: The facts it must hold.
-        most_tokens: Its budget.
-        count: Counts the tokens of a text.
+        draft: Text of the draft.
+        source: Summarized turns and the earlier summary.
+        source_tokens: Number of tokens of the summarized turns.
+        required: Facts that the draft should contain.
+        most_tokens: Largest number of tokens that the draft may have.
+        count: Function that counts the tokens of a text.
     """
     if not draft.strip():
         return DraftCheck(("it is empty",), tuple(required))
@@ -130,12 +144,17 @@ def verify_draft(
 
 
 def invented(text: SearchableText, source: SearchableText) -> Iterable[Entity]:
-    """Return the entities of a text that its source does not hold."""
+    """Return the entities of a text that its source does not contain."""
     return [entity for entity in text.entities if not source.mentions_value(entity.type, entity.value, entity.text)]
 
 
 def render_complaint(problems: Sequence[str], missing: Sequence[Fact]) -> str:
-    """Return the request to correct an unusable answer, or to add missing facts."""
+    """Return a request to a model to correct its answer.
+
+    Args:
+        problems: Problems that make the answer unusable.
+        missing: Facts that the answer lacks.
+    """
     parts = []
     if problems:
         parts.append(f"Your last answer could not be used: {'; '.join(problems)}.")

@@ -1,4 +1,8 @@
-"""Guarded tools: a circuit breaker per tool, a supervisor per server, and errors that the model can act on."""
+"""Guards tools against failures of their servers.
+
+Each tool has a circuit breaker. Each server has a supervisor that reconnects to it. Failed calls return errors that the
+model can act on.
+"""
 
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit, State
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy

@@ -1,4 +1,4 @@
-"""Guarded tools, whose failures never take the agent down, and ``guard_tool``, which creates them."""
+"""Wraps tools so that their failures never make the agent fail. Use the function ``guard_tool`` to wrap a tool."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 
 
 class ToolOwner(Protocol):
-    """Owner of guarded tools, notified of their calls."""
+    """Receives notifications about the calls of guarded tools."""
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
         """Handle the start of a call."""
 
     def unknown(self) -> None:
-        """Handle a server's answer that the tool is unknown."""
+        """Handle a server's answer that the tool does not exist."""
 
 
 class GuardedTool(AgentTool):
-    """Tool with a circuit breaker, a deadline, and results for the model while it is unavailable.
+    """Tool with a circuit breaker and a deadline.
 
-    Created by ``guard_tool`` and ``GuardedMCPTools``. A call ends with a tool result within ``timeout`` and ``grace``
-    of its policy, plus one ``timeout`` if the server has to be connected first. Only a tool that blocks the event loop
-    can delay it.
+    While the tool is unavailable, the model gets a substitute result. ``guard_tool`` and ``GuardedMCPTools`` create
+    guarded tools. A call ends with a tool result after at most ``timeout`` plus ``grace`` seconds of the tool's policy.
+    If the server has to be connected first, the call may take another ``timeout``. Only a tool that blocks the event
+    loop can delay the result.
 
     Args:
         tool: The wrapped tool.
-        guard: State of the tool: breaker, schema, statistics and server.
+        guard: State of the tool between its calls.
         last_good: Cache of good results for a read-only tool, or None.
-        user_of: Returns the user to whom cached results belong.
+        user_of: Function that returns the user to whom cached results belong.
         owner: Owner of the tool, notified of its calls.
     """
 
@@ -76,16 +77,17 @@ class GuardedTool(AgentTool):
             keep_exceptions(tool.mcp_client)
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
-        """Set the tools that are called instead, in this order and with the same arguments, while this one is unavailable.
+        """Set the fallback tools of this tool.
 
-        Their own fallbacks are not used.
+        While this tool is unavailable, the fallback tools are called in this order with the same arguments. Fallbacks
+        of the fallback tools are not used.
         """
         self.fallbacks = tuple(tools)
         self.guard.alternatives = tuple(other.tool_name for other in tools)
 
     @property
     def breaker(self) -> CircuitBreaker:
-        """Breaker of the tool, which can also be opened, closed and reset manually."""
+        """Circuit breaker of the tool. It can also be opened, closed and reset manually."""
         return self.guard.breaker
 
     def status(self) -> ToolStatus:
@@ -96,17 +98,17 @@ class GuardedTool(AgentTool):
 
     @property
     def tool_name(self) -> str:
-        """The tool's name."""
+        """Name of the tool."""
         return self.tool.tool_name
 
     @property
     def tool_spec(self) -> ToolSpec:
-        """The tool's specification."""
+        """Specification of the tool."""
         return self.tool.tool_spec
 
     @property
     def tool_type(self) -> str:
-        """The tool's type."""
+        """Type of the tool."""
         return self.tool.tool_type
 
     @property
@@ -130,7 +132,7 @@ class GuardedTool(AgentTool):
     # --- a call --------------------------------------------------------------------------------------------------------
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
-        """Stream the tool's events; the last one is its result or a replacement."""
+        """Call the tool and stream its events. The last event contains the tool's result or a substitute."""
         invocation_state = CallState(invocation_state)  # before the first await
         if self.owner is not None:
             self.owner.called(invocation_state)
@@ -258,21 +260,21 @@ def guard_tool(
             ``MCPClient`` prefer ``GuardedMCPTools``: it also reconnects before its tools are known, and follows changes
             of the tools.
         policy: Policy of the breaker. Default: ``BreakerPolicy()``.
-        fallbacks: Tools to call with the same arguments, in this order, while this one is unavailable. They are guarded
-            too.
-        stale_ttl: Seconds that a good result of a read-only tool may answer the same call of the same user. None:
-            never.
-        user_of: Returns the user to whom cached results belong. Default ``user_of_call``.
-        redact: Removes secrets from error texts.
+        fallbacks: Tools to call with the same arguments, in this order, while ``tool`` is unavailable. The fallbacks are
+            guarded, too.
+        stale_ttl: Seconds that a good result of a read-only tool may answer the same call of the same user again, while
+            the tool is unavailable. None: never.
+        user_of: Function that returns the user to whom cached results belong. Default ``user_of_call``.
+        redact: Function that removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
 
     Returns:
-        The guarded tool; a list for a list, and for a module or file with several tools; a provider for a provider.
+        The guarded tool. For a list, a module or a file with several tools, a list; for a provider, a provider.
             Each tool has its own breaker. ``Agent(tools=[...])`` accepts all of these.
 
     Raises:
-        ValueError: ``tool`` is not a tool or guarded already, or ``stale_ttl`` is not over 0.
+        ValueError: ``tool`` is not a tool or is guarded already, or ``stale_ttl`` is not over 0.
     """
     policy = policy or BreakerPolicy()
     last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
@@ -294,16 +296,18 @@ def guard_tool(
 
 
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Return a guarded ``tool``; a guarded one is returned unchanged."""
+    """Return ``tool`` with a circuit breaker. A tool that has a breaker already is returned unchanged."""
     return tool if isinstance(tool, GuardedTool) else _guarded(tool, policy, **settings)
 
 
 class GuardedToolProvider(ToolProvider):
-    """Provider of guarded tools, each with its own breaker; created by ``guard_tool``.
+    """Wraps the tools of a provider with circuit breakers.
+
+    Each tool has a breaker of its own. ``guard_tool`` creates this provider.
 
     Args:
         provider: Provider of the tools.
-        guard: Guards a tool.
+        guard: Function that guards a tool.
     """
 
     def __init__(self, provider: ToolProvider, guard: Callable[[AgentTool], GuardedTool]) -> None:
@@ -312,7 +316,9 @@ class GuardedToolProvider(ToolProvider):
         self._tools: dict[str, GuardedTool] = {}
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Return the provider's tools, guarded. A tool that was loaded before keeps its breaker.
+        """Load the provider's tools and return them with circuit breakers.
+
+        A tool that was loaded before keeps its breaker.
 
         Raises:
             ValueError: The provider guards its tools already.
@@ -335,7 +341,7 @@ class GuardedToolProvider(ToolProvider):
 
 
 def _tools_of(tool: Any) -> list[AgentTool]:
-    """Return the tools of a specification, loaded as ``Agent(tools=[...])`` loads them."""
+    """Load the tools that a value of ``Agent(tools=[...])`` describes."""
     if isinstance(tool, AgentTool):
         return [tool]
     registry = ToolRegistry()

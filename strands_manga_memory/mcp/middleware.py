@@ -1,4 +1,4 @@
-"""Breakers for existing tools, as ``ExecuteToolStage`` middleware."""
+"""Adds circuit breakers to an agent's tools through ``ExecuteToolStage`` middleware."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ logger = logging.getLogger(__name__)
 
 
 class BreakerMiddleware:
-    """Middleware that guards every tool of an agent with its own breaker.
+    """Middleware that guards every tool of an agent with a circuit breaker.
 
-    Add it with ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``. It is for tools that cannot be wrapped:
-    tools of plugins, dynamic tools, a raw ``MCPClient``. Guarded tools keep their own breaker. Agents may share one
-    object and its breakers.
+    Add it with ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``. Use it for tools that cannot be
+    wrapped, such as tools of plugins, dynamic tools, or the tools of a plain ``MCPClient``. Each tool has a breaker of
+    its own. A tool that is guarded already keeps its breaker. Agents may share one ``BreakerMiddleware`` and its
+    breakers.
 
-    Unlike ``guard_tool`` and ``GuardedMCPTools``, it cannot end a call whose tool ignores cancellation, use fallbacks
-    or cached results, keep the progress of an MCP call, or follow changes of a server's tools. Middleware cannot be
-    removed from an agent. Middleware that was added earlier, such as an approval, runs inside the deadline.
+    This middleware has limits that ``guard_tool`` and ``GuardedMCPTools`` do not have. It cannot end a call whose tool
+    ignores cancellation. It has no fallbacks and no cached results. It does not keep the progress of an MCP call or
+    follow changes of a server's tools. Middleware cannot be removed from an agent. Middleware that was added earlier,
+    such as an approval, runs inside the deadline.
 
     Args:
         policy: Policy of tools without an override. Default: ``BreakerPolicy()``.
-        overrides: Policies by tool name.
-        redact: Removes secrets from error texts.
+        overrides: Policies of single tools, keyed by tool name.
+        redact: Function that removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
     """
@@ -69,7 +71,7 @@ class BreakerMiddleware:
     async def __call__(
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        """Run or reject one call of a tool."""
+        """Run one call of a tool, or reject it while the tool's breaker is open."""
         context = with_own_state(context)
         tool = context.tool
         if tool is None or isinstance(tool, GuardedTool):
@@ -89,7 +91,7 @@ class BreakerMiddleware:
             yield call.result
 
     def status(self) -> dict[str, ToolStatus]:
-        """Return the status of each tool that was called, by name."""
+        """Return the status of each tool that was called, keyed by tool name."""
         return {guard.tool_name: guard.status() for guard in list(self._guards.values())}
 
     def _guard(self, tool: AgentTool) -> Guard:
@@ -113,7 +115,10 @@ class BreakerMiddleware:
 
 
 class Inline:
-    """Event stream with a deadline, read in the caller's task. A stream that ignores cancellation delays the caller."""
+    """Stream of a tool call's events with a deadline, read in the caller's task.
+
+    A tool that ignores cancellation delays the caller.
+    """
 
     def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float) -> None:
         self._stream = stream
@@ -122,7 +127,10 @@ class Inline:
         self._deadline = self._given_at + timeout
 
     async def next(self) -> Any:
-        """Return the next event or ``END``; raise ``DeadlineError`` once the deadline has passed."""
+        """Return the next event, or ``END`` after the last event.
+
+        Raise ``DeadlineError`` once the deadline has passed.
+        """
         self._deadline += self._loop.time() - self._given_at  # time in the consumer does not count
         deadline = asyncio.timeout_at(self._deadline)
         try:

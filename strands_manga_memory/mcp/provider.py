@@ -1,4 +1,4 @@
-"""Guarded tools of an MCP server: a breaker per tool, and a supervisor for the server."""
+"""Provides the tools of an MCP server with circuit breakers and automatic reconnection."""
 
 from __future__ import annotations
 
@@ -37,25 +37,29 @@ _REFRESH_AT_MOST_EVERY = 5.0
 
 
 class GuardedMCPTools(ToolProvider, HookProvider):
-    """Guarded tools of an MCP server for ``Agent(tools=[...])``. A failing tool or server never takes the agent down.
+    """Guarded tools of an MCP server for ``Agent(tools=[...])``.
 
-    Any number of agents, in any threads, may share one object; breakers are per tool. Create one per client, so that
-    all calls count together. The client may be started already or not; a client that this provider started is stopped
-    with its last agent.
+    A failing tool or server never makes the agent fail. Each tool has a circuit breaker of its own.
 
-    When the server's tools change, the tools of its agents change with them. An agent is known from its first call of a
-    tool, or from the start if this object is also in ``hooks``: ``Agent(tools=[guarded], hooks=[guarded])``.
+    Any number of agents in any threads may share one object. Create one object per client, so that the calls of all
+    agents count together. The client may be started already. If this object starts the client, it also stops the client
+    after the last agent that uses it is gone.
+
+    When the server's tools change, the tools of the agents are updated. An agent is known from its first call of a
+    tool. To know the agent from the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded],
+    hooks=[guarded])``.
 
     Args:
-        client: The connection.
-        policy: Policy of tools without an override. Default: 5 consecutive failures, 30 s, calls of up to 2 s.
-        overrides: Policies by tool name (the server's, or with the client's prefix).
-        fallbacks: Tools to call with the same arguments while a tool is unavailable, by tool name.
+        client: Client of the MCP server.
+        policy: Policy of tools without an override. Default: 5 consecutive failures open a breaker for 30 s, and calls may
+            take 2 s.
+        overrides: Policies of single tools, keyed by the server's tool name or by the name with the client's prefix.
+        fallbacks: Tools to call with the same arguments while a tool is unavailable, by the name of the unavailable tool.
         stale_ttl: Seconds that the last good result of a read-only tool may answer the same call of the same user while
             the tool is unavailable, marked as stale. None: never.
-        user_of: Returns (tenant, user), to whom cached results belong, for an invocation state. Default
-            ``user_of_call``.
-        redact: Removes secrets from error texts.
+        user_of: Function that takes the invocation state of a call and returns (tenant, user), to whom cached results
+            belong. Default ``user_of_call``.
+        redact: Function that removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
 
@@ -116,13 +120,15 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         return list(self._tools.values())
 
     def status(self) -> dict[str, ToolStatus]:
-        """Return the status of each tool, by the name that the model knows."""
+        """Return the status of each tool, keyed by the tool name that the model uses."""
         return ReportDict({name: tool.status() for name, tool in self._tools.items()})
 
     # --- ToolProvider --------------------------------------------------------------------------------------------------
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Return the tools; connect first if necessary. Blocks, as the client's own method does.
+        """Connect to the server if necessary, and return the tools.
+
+        This method blocks.
 
         Raises:
             ToolProviderException: The server cannot be reached. With the client's ``continue_on_error``, an empty list
@@ -142,13 +148,16 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         return self.tools
 
     def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Register a consumer of the tools."""
+        """Register a consumer of the tools, such as an agent."""
         with self._lock:
             self._consumers.add(consumer_id)
             self.client.add_consumer(id(self))
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Remove a consumer. The last one stops a client that was started by this provider."""
+        """Remove a consumer of the tools.
+
+        After the last consumer, the client is stopped if this provider started it.
+        """
         with self._lock:
             self._consumers.discard(consumer_id)
             if self._consumers:
@@ -165,12 +174,14 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- changes of the server's tools ---------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register hooks that record new agents and update their tools before each invocation."""
+        """Register hooks that update the tools of an agent before each invocation."""
         registry.add_callback(AgentInitializedEvent, lambda event: self._agents.add(event.agent))
         registry.add_callback(BeforeInvocationEvent, lambda event: self._bring_up_to_date(event.agent))
 
     def refresh(self) -> None:
-        """Read the server's tools again and update those of the agents. Blocks.
+        """Read the server's tools again and update the tools of the agents.
+
+        This method blocks.
 
         Raises:
             MCPClientInitializationError: There is no connection.
@@ -179,11 +190,11 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._update(self._listed_tools(start=False))
 
     def reconnected(self) -> None:
-        """Read the server's tools, which may have changed before a reconnection."""
+        """Read the server's tools again after a reconnection, because they may have changed."""
         self.refresh()
 
     def tools_changed(self, tools: Sequence[MCPAgentTool]) -> None:
-        """Replace the tools by the server's new list."""
+        """Replace the tools with the server's new list."""
         self._update(tools)
 
     def _listed_tools(self, *, start: bool = True) -> list[MCPAgentTool]:
@@ -241,14 +252,17 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)-------------------------------------------------------------------------------
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Record the agent that calls a tool."""
+        """Remember an agent that calls a tool, so that its tools can be updated."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
             self._bring_up_to_date(agent)
 
     def unknown(self) -> None:
-        """Read the server's tools again after an unknown tool, in a thread and not too often."""
+        """Read the server's tools again in a thread after a call of an unknown tool.
+
+        The tools are read at most once in 5 seconds.
+        """
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()
@@ -261,7 +275,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             logger.debug("server=<%s>, error=<%s> | the tools could not be listed", self.supervisor.name, type(error).__name__)
 
     def _bring_up_to_date(self, agent: Agent) -> None:
-        """Update an agent's tools. Unchanged tools keep their positions."""
+        """Update the tools of an agent. Unchanged tools keep their positions."""
         with self._lock:
             registry, tools = agent.tool_registry, self._tools
             changed: dict[str, AgentTool] = {}
@@ -281,7 +295,7 @@ def _listed(others: Fallbacks) -> list[AgentTool | str]:
 
 
 def _follow_changes(client: MCPClient, provider: GuardedMCPTools) -> None:
-    """Subscribe to changes of the server's tools; an existing subscriber stays."""
+    """Subscribe a provider to changes of the server's tools. An existing callback of the client is still called."""
     theirs, ours = client.on_tools_changed, weakref.ref(provider)
 
     def changed(before: list[str], tools: list[MCPAgentTool]) -> None:

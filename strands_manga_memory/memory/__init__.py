@@ -1,4 +1,7 @@
-"""Long-term memory of a user: memories, preferences, roll-ups, and summaries of ended sessions."""
+"""Long-term memory of a user across sessions.
+
+The memory holds facts, preferences, summaries of ended sessions, and weekly and monthly summaries.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _NAMES = {
     "records": "RETENTION MemoryRecord MemoryType Retention",
     "store": "UserMemoryStore",
 }
-"""Module of each name, imported at its first use, so that an agent without memories starts faster."""
+"""Public names of each module. A module is imported at the first use of a name, so an agent without memories starts faster."""
 
 __all__ = [
     "RETENTION",

@@ -1,4 +1,7 @@
-"""Finalizing: memories of an ended conversation, and weekly and monthly roll-ups."""
+"""Creates memories from ended conversations.
+
+Finalizing a conversation stores its summary, preferences and messages. Sessions of past weeks and months are then summarized.
+"""
 
 from __future__ import annotations
 
@@ -59,29 +62,29 @@ from strands_manga_memory.stores.table import Item, Table
 logger = logging.getLogger(__name__)
 
 WEEK_TOKENS, MONTH_TOKENS = MOST_WEEKS // 5, MOST_MONTHS // 4
-"""Tokens of one week and of one month. The last 30 days overlap at most 5 weeks, the 60 days before at most 4 months."""
+"""Most tokens of a weekly and of a monthly summary. With these limits, 5 weeks and 4 months fit into an agent's context."""
 
 _MOST_TOPICS = 5
 _MOST_COVERED = 400
 
 
 class MemoryRollup:
-    """Creates a user's weekly and monthly roll-ups.
+    """Creates a user's weekly and monthly summaries from the session summaries.
 
-    A week covers its sessions that are more than 7 days old, a month those that are more than 30 days old; both are
-    created from session summaries. Repeating a run changes nothing, unless a summary was added or changed. Each roll-up
-    keeps the ids of its sources (``UserMemoryStore.sources``), even after they expired.
+    A weekly summary covers sessions that ended at least 7 days ago. A monthly summary covers sessions that ended at least 30
+    days ago. Running it again changes nothing, unless a session summary was added or changed. ``UserMemoryStore.sources`` lists
+    the session summaries of a weekly or monthly summary, even expired ones.
 
     Args:
-        table: A table of the schema ``USER_MEMORY``.
-        user_id: The user, unique within the tenant.
-        tenant: The tenant; None is a tenant of its own.
-        model: A Strands model or a summarizer; None: rules.
-        clock: Seconds since 1970.
-        retention: Retention of each type.
+        table: Table of the schema ``USER_MEMORY``.
+        user_id: User id, unique within the tenant.
+        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
+        model: Strands model or summarizer that writes the texts. None means that rules write the texts.
+        clock: Function that returns seconds since 1970.
+        retention: Retention of each type of memory.
         pii: Policy for personal data.
-        codec: Codec of the store.
-        timeout: Seconds to wait for the model. Default 30.
+        codec: Codec of content and metadata. It must be the codec of the ``UserMemoryStore``.
+        timeout: Most seconds to wait for the model. Default 30.
     """
 
     def __init__(
@@ -112,12 +115,15 @@ class MemoryRollup:
         guard: Item | str | None = "",
         forgotten: Mapping[str, float] | None = None,
     ) -> int:
-        """Create missing and outdated roll-ups; return the number of written ones.
+        """Create missing weekly and monthly summaries, and update outdated ones.
+
+        Return the number of summaries that were written.
 
         Args:
-            loaded: Content of the user's partition, if it was just read.
-            guard: Erasure guard, as in ``UserPartition.update``.
-            forgotten: Times when roll-ups were deleted, by ``forgotten_id``; earlier sessions do not create them again.
+            loaded: Memories of the user, if the caller has just read them.
+            guard: Marker of the user's last erasure, as in ``UserPartition.update``.
+            forgotten: Deletion times of weekly and monthly summaries, keyed by ``forgotten_id``. Sessions from before a
+                deletion do not create the summary again.
 
         Raises:
             StoreUnavailableError: The table is unavailable.
@@ -202,10 +208,10 @@ def _is_up_to_date(rollup: MemoryRecord | None, versions: Mapping[str, int]) -> 
 
 
 SUMMARY_TOKENS = 60
-"""Tokens of a session's summary, about two sentences."""
+"""Most tokens of a session's summary. This is about two sentences."""
 
 PATTERN_SESSIONS, PATTERN_DAYS = 3, 30
-"""Number of sessions, within this number of days, from which a topic is a pattern."""
+"""A topic is a behavioral pattern if this many sessions within this many days have it."""
 
 _PASSAGE_CHARACTERS = 2_000
 _UTTERANCE_CHARACTERS = 20_000
@@ -215,17 +221,17 @@ _OPEN_CHARACTERS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryKeeper:
-    """Settings and steps of finalizing, shared by all users of a table.
+    """Stores the memories of ended conversations for all users of a table.
 
     Args:
-        table: A table of the schema ``USER_MEMORY``.
-        summarizer: Summarizer. Default: rules.
-        retention: Retention of each type.
+        table: Table of the schema ``USER_MEMORY``.
+        summarizer: Summarizer of sessions, weeks and months. By default, rules write the summaries.
+        retention: Retention of each type of memory.
         pii: Policy for personal data.
         codec: Codec of content and metadata.
-        clock: Seconds since 1970.
-        timeout: Seconds to wait for the summarizer. Default 30.
-        keep_episodes: Whether messages are stored for searches across sessions. Default True.
+        clock: Function that returns seconds since 1970.
+        timeout: Most seconds to wait for the summarizer. Default 30.
+        keep_episodes: Whether to store the messages of sessions for later searches. Default True.
     """
 
     table: Table
@@ -238,19 +244,19 @@ class MemoryKeeper:
     keep_episodes: bool = True
 
     def partition(self, owner: Owner) -> UserPartition:
-        """Return a user's partition of the table."""
+        """Return the memories of one user in the table."""
         return UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
 
     def revision(self, owner: Owner) -> str:
-        """Return the current revision of a user's memories."""
+        """Return a token that changes whenever a user's memories change."""
         return self._log(self.partition(owner)).revision()
 
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
-        """Store the memories of a conversation; return its summary, or None if the user was erased meanwhile.
+        """Store the memories of a conversation and return its summary.
 
-        Every step can be repeated. Each incarnation has one summary. A later summary of the same incarnation, which
-        covers more messages or a redaction, replaces it as its next version. Memories of a user who is erased meanwhile
-        are not stored again.
+        The result is None if there is no summary, or if the user was erased meanwhile. After an erasure, nothing more is
+        stored. Every step can be repeated. If more messages or a redaction follow, the next call replaces the summary. A
+        conversation that is created again after a deletion or expiry has a summary of its own.
         """
         owner = Owner(transcript.user_id, transcript.tenant)
         partition = self.partition(owner)
@@ -282,7 +288,7 @@ class MemoryKeeper:
         self._keep_patterns(partition, loaded, erased, forgotten)
         if loaded.uses:
             partition.fold()
-        partition.delete_many(loaded.expired)  # they would take the places of later ones when a session starts
+        partition.delete_many(loaded.expired)  # else they would use up the limits of the reads at session start
         MemoryRollup(
             self.table,
             user_id=owner.user_id,
@@ -331,7 +337,10 @@ class MemoryKeeper:
         return MemoryRecord(memory_id=id_, type=MemoryType.SUMMARY, created_at=now, version=0, **fields)
 
     def _keep_questions(self, partition: UserPartition, summary: MemoryRecord, erased: Item | None) -> None:
-        """Store the open questions of a session that was summarized, instead of those of its earlier summary."""
+        """Store the open questions of a new summary.
+
+        They replace the open questions of the session's earlier summary.
+        """
         record = question_record(summary, self.retention[MemoryType.QUESTION])
         if record.metadata["open_questions"]:
             partition.update(record.memory_id, lambda known: record, guard=erased)
@@ -375,7 +384,6 @@ class MemoryKeeper:
     def _keep_preferences(
         self, partition: UserPartition, transcript: Transcript, stored: MemoryRecord, erased: Item | None
     ) -> None:
-        """Store the preferences of the transcript, each with the time and the id of its message."""
         statements = stated_in(
             transcript, {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
         )
@@ -422,12 +430,12 @@ class MemoryKeeper:
 
 
 def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
-    """Return the preferences that a transcript states, in the order of their messages.
+    """Return the preferences that the user stated in a transcript, in order.
 
     Args:
-        transcript: The transcript.
-        by_model: Preferences that a model found; if empty, rules extract them. Each is attributed to the latest message
-            with its words; preferences whose words no message of the user contains are left out.
+        transcript: Transcript of the session.
+        by_model: Preferences that a model found. If empty, rules extract the preferences. Each preference is attributed to
+            the latest message of the user that contains its words. If no message does, the preference is left out.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -444,7 +452,10 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 
 def _states(text: str, preference: Preference) -> bool:
-    """Return whether a text contains the words of a preference, in any language that the rules know."""
+    """Return whether a text states a preference.
+
+    The text contains the words of the preference, or states the same value in another language.
+    """
     if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {canonical_value(value) for each in extract_preferences([text]) for value in split_values(each.value)}
@@ -452,12 +463,18 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the deterministic id of an incarnation's summary, in the order of the beginnings of the sessions."""
+    """Return the id of the summary of a transcript.
+
+    The same conversation always has the same id. The ids sort by the start of the session.
+    """
     return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return the turns of a transcript as texts of user and assistant, without turns of small talk."""
+    """Return the text of each turn in a transcript.
+
+    The text has the words of the user and the assistant. Turns of small talk are left out.
+    """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
         parts = list(turn)
@@ -469,13 +486,15 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 
 
 def _is_small_talk(turn: Sequence[Utterance]) -> bool:
-    """Return whether the user's messages in a turn are only greetings, thanks or farewells."""
     words = [each.text for each in turn if each.role == "user"]
     return bool(words) and all(dialogue_act(text, "user") in SMALL_TALK_ACTS for text in words)
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return topics of at least 3 sessions in the last 30 days, with the end of each session."""
+    """Return the topics that occurred in at least 3 sessions of the last 30 days.
+
+    The result maps each topic to its sessions. The sessions are a mapping from session id to end time.
+    """
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
     for record in records:
@@ -502,13 +521,16 @@ def _later(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
 
 
 def _without_redacted(transcript: Transcript, retracted: Container[str]) -> Transcript:
-    """Return a transcript without the turns of retracted messages. Whole turns, because an answer may quote the message."""
+    # Whole turns are removed, because an answer may quote the message.
     gone = {each.turn for each in transcript.utterances if each.message_id and note_id(each.message_id) in retracted}
     return replace(transcript, utterances=tuple(each for each in transcript.utterances if each.turn not in gone))
 
 
 def _without_forgotten(transcript: Transcript, removals: Sequence[Removal], *, after: float) -> Transcript:
-    """Return the messages after a time, without turns that stated a preference which was deleted later."""
+    """Return a transcript without the turns that state a deleted preference.
+
+    Messages up to the time ``after`` are removed, too.
+    """
     gone = {
         utterance.turn
         for utterance in transcript.utterances

@@ -1,4 +1,4 @@
-"""Changes of a user's memories. All memories are stored, replaced and deleted here."""
+"""Stores, replaces and deletes memories of a user."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ _MOST_KEY_CHARACTERS = 200
 
 
 class MemoryChanges:
-    """Changes the memory table, then the copies in the hot tier and the pending signals.
+    """Changes a user's memories in the table and in the hot tier.
 
-    A change reaches live agents before their next model call, because they compare the revision in the hot tier with the
-    one they have read. A removal is stored with its time, so that older messages do not restore the memory.
+    After a change of the table, the copies in the hot tier and the pending preference signals are updated. A live agent sees
+    the change before its next model call. A removal is stored with its time, so that older messages do not restore the memory.
 
     Args:
-        partition: The user's partition of the table.
-        retention: Retention of each type.
-        cleaning: Policy for personal data and lengths.
-        clock: Seconds since 1970.
-        shown: Called with the id of each changed memory, and its current record or None.
-        profile: The user's record in the hot tier; None without a hot tier.
-        outbox: Signals that wait for their sink, or None.
+        partition: Partition of the user in the memory table.
+        retention: Retention of each type of memory.
+        cleaning: Filter that removes personal data and truncates texts.
+        clock: Function that returns seconds since 1970.
+        shown: Function that is called with the id of each changed memory and its new record. The record is None if the
+            memory was deleted.
+        profile: Record of the user in the hot tier. None means that there is no hot tier.
+        outbox: Outbox of pending preference signals, or None.
     """
 
     def __init__(
@@ -75,7 +76,10 @@ class MemoryChanges:
         *,
         memory_id: str | None = None,
     ) -> MemoryRecord:
-        """Store a memory under its id, by default that of its content, or renew the expiry of the stored one."""
+        """Store a memory, or renew the expiry of a stored memory.
+
+        A memory with the same id is renewed. By default, the id is derived from the content.
+        """
         type_ = checked_type(type_)
         filled("content", content)
         rule = self._retention[type_]
@@ -120,7 +124,10 @@ class MemoryChanges:
         self._shown(questions.memory_id, questions if is_open else None)
 
     def prefer(self, key: str, value: str, importance: float | None, metadata: Mapping[str, Any]) -> MemoryRecord:
-        """Store a preference: one record per key, regardless of case. The last write wins."""
+        """Store a preference of the user.
+
+        There is one record for each key. The case of the key is ignored. The last write wins.
+        """
         filled("key", key)
         filled("value", value)
         if len(key) > _MOST_KEY_CHARACTERS:
@@ -139,9 +146,10 @@ class MemoryChanges:
         return self._noted(committed.records.get(record.memory_id) or record)
 
     def forget(self, memory_id: str) -> bool:
-        """Delete a memory with its episodes and roll-ups; return whether it existed.
+        """Delete a memory and return whether it existed.
 
-        Earlier messages do not restore the memory; later ones may.
+        For a summary, all memories derived from the summary are deleted, too. Earlier messages do not restore the memory. Later
+        messages may create the memory again.
         """
         if not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
@@ -162,7 +170,10 @@ class MemoryChanges:
         return True
 
     def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
-        """Delete the preferences of a message, and the memories of its session; return the number of changed memories."""
+        """Delete the preferences that a message stated.
+
+        The summaries of the message's session are deleted, too. Return the number of changed memories.
+        """
         at = self._clock() if at is None else at
         if self._profile is not None:
             self._profile.publish(CommittedChange(removals=[Removal(at, message=message_digest(message_id))]))
@@ -196,7 +207,10 @@ class MemoryChanges:
             self._profile.publish(committed, is_removal=is_removal)
 
     def _delete_derived(self, memory_id: str) -> None:
-        """Delete the memories derived from a summary."""
+        """Delete the memories that were derived from a summary.
+
+        These are open questions, stored messages, and weekly and monthly summaries.
+        """
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
             gone += [question_id(memory_id), *self._partition.episode_ids(memory_id)]
@@ -209,7 +223,7 @@ class MemoryChanges:
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:
             rollups = self._partition.load(type_).records
-        except KeyMissingError:  # unreadable roll-ups may be derived from it
+        except KeyMissingError:  # unreadable roll-ups may be derived from the summary
             return self._partition.ids(type_)
         return [id_ for id_, record in rollups.items() if memory_id in record.covers]
 
@@ -219,6 +233,9 @@ class MemoryChanges:
 
 
 def _name_of(key: str) -> str:
-    """Return the name of a key's slot, or the key in its original case if it is the slot's name."""
+    """Return the subject of a preference key, such as ``genre``.
+
+    A key that is itself the name of a subject keeps its case.
+    """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -1,4 +1,7 @@
-"""Text about its user for an agent: short, escaped, within a token budget. Pure."""
+"""Renders a user's memories as text for an agent.
+
+The text is short, escaped, and within a token budget. The functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ EMPTY = "No prior interaction history."
 
 RECENT_DAYS, WEEKS_DAYS, MONTHS_DAYS = 7, 30, 90
 MOST_RECENT, MOST_WEEKS, MOST_MONTHS = 500, 200, 100
-"""Tokens of the sessions of the last 7 days, of the last 30 days by week, and of earlier ones by month."""
+"""Most tokens for recent sessions, for weekly summaries, and for monthly summaries."""
 
 MOST_TOKENS = 800
 
 ENTRY_CHARACTERS = 400
 """Most characters of a memory in a request."""
 
-"""Tokens of the whole long-term context."""
+"""``MOST_TOKENS`` is the largest number of tokens of the whole text about the user."""
 
 _CHARACTERS = 100
 _MOST_PREFERENCES = 10
@@ -34,10 +37,13 @@ _LEAST_IMPORTANCE = 0.5
 
 @dataclass(frozen=True)
 class AgentContext:
-    """Text about the user: ``preferences`` for the system prompt, ``history`` for the messages.
+    """Text about a user for an agent.
 
-    ``changed_at`` has the time of the last change of each slot, ``read_at`` the time when the memories were read, both
-    in seconds since 1970.
+    Attributes:
+        preferences: Preferences of the user, for the system prompt.
+        history: Earlier sessions of the user, for the messages.
+        changed_at: Time of the last change of each preference, in seconds since 1970. The keys are subjects such as ``genre``.
+        read_at: Time when the memories were read, in seconds since 1970. None if unknown.
     """
 
     preferences: str = ""
@@ -47,7 +53,13 @@ class AgentContext:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> AgentContext:
-        """Return the context from its stored form; raise ``TypeError``, ``KeyError`` or ``ValueError`` if it is invalid."""
+        """Convert the stored form to a context.
+
+        Raises:
+            TypeError: A value has a wrong type.
+            KeyError: A value is missing.
+            ValueError: A value is invalid.
+        """
         if not isinstance(data["preferences"], str) or not isinstance(data["history"], str):
             raise TypeError("preferences and history must be texts")
         changed_at = {str(slot): float(at) for slot, at in dict(data["changed_at"]).items()}
@@ -56,13 +68,16 @@ class AgentContext:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """Stored form."""
+        """Context as a mapping that can be stored."""
         names = ("preferences", "history", "read_at")
         return {**{name: getattr(self, name) for name in names}, "changed_at": dict(self.changed_at)}
 
     @property
     def text(self) -> str:
-        """Preferences and history, or a line that states that there are none."""
+        """Preferences and history in one text.
+
+        Without preferences and history, the text states that there is no history.
+        """
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
@@ -75,11 +90,12 @@ def agent_context(
     max_tokens: int = MOST_TOKENS,
     count: Callable[[str], int] = estimate_tokens,
 ) -> AgentContext:
-    """Render memories within ``max_tokens``. Memories take precedence over profile values of the same key.
+    """Render memories as a text of at most ``max_tokens``.
 
-    All current preferences and the open questions of the last 7 days come first: up to 10 preferences in full, the
-    others as short ``key=value``, by default ordered by importance and time. Then up to 5 of the latest sessions of
-    importance 0.5 or more, weekly and monthly roll-ups.
+    The text begins with all preferences and the open questions of the last 7 days. The 10 best preferences are written in full,
+    the others as short ``key=value``. Up to 5 of the latest important sessions follow, then weekly and monthly summaries. A
+    preference in the memories overrides a profile value of the same key. ``ranked`` returns the score of a preference. By
+    default, importance and time decide.
     """
     known = list(records)
     worth = ranked or (lambda record: record.importance)
@@ -138,7 +154,7 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     share = max(0.0, min(1.0, left / whole))
     weeks = [record for record in known if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY]
     months = [record for record in known if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY]
-    # Older sessions without a roll-up, because none was finalized since, are listed one by one.
+    # Older sessions that no weekly or monthly summary covers yet are listed one by one.
     rolled_up = {record.memory_id: ended_at(record) for record in (*weeks, *months)}
     latest = [record for record in sessions if record in recent or not _is_rolled_up(record, rolled_up)]
     shown = [record for record in latest if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
@@ -156,7 +172,10 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
 
 
 def _is_rolled_up(summary: MemoryRecord, ends: Mapping[str, float]) -> bool:
-    """Return whether a roll-up covers a summary. ``ends`` has the end of the last session of each roll-up, by id."""
+    """Return whether a weekly or monthly summary already includes a session summary.
+
+    ``ends`` maps the id of a weekly or monthly summary to the end time of its last session.
+    """
     at = ended_at(summary)
     return any(at <= ends.get(f"{type_}#{name_of(at)}", -1.0) for type_, _, name_of in PERIODS)
 
@@ -171,14 +190,14 @@ def _month(at: float) -> str:
 
 
 PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS, _month))
-"""Types of roll-ups, the days after which they cover a session, and functions from the end of the session to the period."""
+"""Types of periodic summaries. Each has the days until a session is included, and a function that names a time's period."""
 
 _LATEST = 253_402_300_799.0
-"""Last second that has a date."""
+"""Latest time that ``datetime`` can represent, in seconds since 1970."""
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the possible texts of a memory in a request."""
+    """Return all texts by which a request may show a memory."""
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
@@ -189,7 +208,11 @@ def shown_texts(record: MemoryRecord) -> list[str]:
 
 
 def ended_at(record: MemoryRecord) -> float:
-    """Return the end of a memory's session, or of the last session of a roll-up."""
+    """Return the time when the session of a memory ended.
+
+    A weekly or monthly summary has the time of its last session. Without a session, the result is the time when the memory was
+    last learned. Times are in seconds since 1970.
+    """
     at = record.metadata.get("ended_at", record.updated_at)
     return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else min(record.updated_at, _LATEST)
 
@@ -203,7 +226,6 @@ def _line(record: MemoryRecord) -> str:
 
 
 def _first_sentences(text: str) -> str:
-    """Return the sentences of a summary that fit into a line, at least the first."""
     end = 0
     for sentence in split_sentences(text):
         stop = text.find(sentence, end) + len(sentence)
@@ -214,7 +236,10 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> str:
-    """Return the title and as many lines as fit; empty if none fits."""
+    """Return the title and the first lines that fit into ``most`` tokens.
+
+    The title is the first line. The result is empty if no other line fits.
+    """
     kept = [lines[0]]
     for line in lines[1:]:
         if count("\n".join([*kept, line])) > most:
@@ -227,12 +252,14 @@ def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> st
 
 
 def _safe(text: str, most: int = _CHARACTERS) -> str:
-    """Return a text as one short line without markup, so that it does not act as an instruction."""
     return escape_line(text, most)
 
 
 def fitting(title: str, lines: Sequence[str], most: int, count: Callable[[str], int] = estimate_tokens) -> str:
-    """Return the title and the latest lines that fit; empty if none fits."""
+    """Return the title and the last lines that fit into ``most`` tokens.
+
+    The result is empty if no line fits.
+    """
     kept: list[str] = []
     for line in reversed(lines):
         if count("\n".join([title, line, *kept])) > most:

@@ -1,4 +1,4 @@
-"""Reads of a user's memories: search and rendering, from a snapshot of the session start or from the table."""
+"""Reads a user's memories for searches and for the context of an agent."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from strands_manga_memory.telemetry import RECALL, measured
 logger = logging.getLogger(__name__)
 
 FOLD_SECONDS = 30.0
-"""Seconds after a recall in which its access counts become part of the records."""
+"""Seconds from a recall until the access counts of the memories are updated."""
 
 _PATIENCE = 5.0
-"""Seconds that a search waits for the recent memories; a table answers or fails earlier."""
+"""Most seconds that a search waits for the recent memories."""
 
 _SEARCHED = MemoryQuery(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
 _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
@@ -37,22 +37,26 @@ _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 @dataclass(frozen=True)
 class Ranking:
-    """Ranking of memories. Without ``embed``, similarity is lexical."""
+    """Settings of the ranking of memories.
+
+    Without ``embed``, memories and queries are compared by their words.
+    """
 
     retention: Mapping[MemoryType, Retention]
     weights: RankingWeights
     embed: Embed | None
 
     def of(self, loaded: PartitionContent) -> Snapshot:
-        """Return a rankable snapshot of memories."""
+        """Create a snapshot of memories that uses these settings."""
         return Snapshot(loaded, retention=self.retention, weights=self.weights, embed=self.embed)
 
 
 class MemoryReader:
-    """Reads the memories of a session's start, then recent ones for searches, and records recalls, in the background.
+    """Reads the memories of a user, searches them, and records recalls.
 
-    Both are bounded, so that a start does not depend on the number of memories. All memories are read by ``recalled``, and
-    once by a search that finds nothing in the recent ones.
+    A session start reads the memories for the agent's context into a snapshot. Recent memories for searches are then read in
+    the background. Both reads are limited, so their cost does not grow with the number of memories. All memories are read only
+    by ``recalled`` and by a search without results in the snapshot. Recalls are recorded in the background.
     """
 
     def __init__(
@@ -81,36 +85,51 @@ class MemoryReader:
         self._is_fresh = False
         self._is_fold_planned = False
 
-    # What was read at session start
+    # Methods that use the snapshot
 
     def start(self) -> None:
-        """Read the memories, unless they were just read for the user's context of this start."""
+        """Read the memories at a session start.
+
+        If rendering the context has just read them, only the recent memories are read.
+        """
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
         self._with_recent()
 
     def refresh(self) -> None:
-        """Read the memories from the table and the profile from its source."""
+        """Read the memories from the table again, and the profile from its source."""
         self._take(self._partition.load_start(), lambda older: None)
 
     def drop_snapshot(self) -> None:
-        """Drop the snapshot after a change elsewhere, so that the next search or context reads the memories."""
+        """Discard the snapshot after another process changed the memories.
+
+        The next search or context reads the memories again.
+        """
         with self._lock:
             self._snapshot = None
 
     def shown(self, memory_id: str, record: MemoryRecord | None) -> None:
-        """Update a memory in the snapshot; None removes it."""
+        """Put a changed memory into the snapshot.
+
+        If ``record`` is None, the memory is removed from the snapshot.
+        """
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories of the session start with later additions."""
+        """Return the memories in the snapshot.
+
+        These are the memories read at session start and the memories added since.
+        """
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
     def found(self, query: str, limit: int | None) -> list[Hit]:
-        """Return the memories and passages most similar to ``query``, without the blocks of this package in it."""
+        """Return the memories and passages that are most similar to ``query``.
+
+        Text in the query that this package added to a request is ignored.
+        """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
             hits = self._search(query, limit) if query.strip() else []
@@ -119,7 +138,7 @@ class MemoryReader:
         return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
 
     def context(self, max_tokens: int, count: Callable[[str], int]) -> AgentContext:
-        """Render the user's context in at most ``max_tokens``."""
+        """Render the text about the user in at most ``max_tokens``."""
         snapshot, now = self._current(), self._clock()
         worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)}
         records = [self._cleaning.opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]
@@ -132,7 +151,7 @@ class MemoryReader:
             count=count,
         )
 
-    # From the table
+    # Methods that read the table
 
     def recalled(
         self,
@@ -142,7 +161,10 @@ class MemoryReader:
         query: str | None,
         **filters: Any,
     ) -> list[MemoryRecord]:
-        """Return the current memories of the table, best first. ``filters`` are those of ``MemoryQuery``."""
+        """Read memories from the table and return the best matches first.
+
+        ``filters`` are fields of ``MemoryQuery``.
+        """
         type_ = None if type is None else checked_type(type)
         wanted = MemoryQuery(types=None if type_ is None else frozenset({type_}), **filters)
         if limit is not None and limit < 1:
@@ -156,11 +178,14 @@ class MemoryReader:
         return [self._cleaning.opened(snapshot.counted(record)) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory by its id, with its access count."""
+        """Return a memory with its access count, or None if it does not exist."""
         return next(self._each([memory_id]))
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the sources of a roll-up: each summary, or ``"expired"`` if it no longer exists."""
+        """Return the summaries from which a weekly or monthly summary was made.
+
+        The result maps the id of each summary to the summary, or to ``"expired"`` if the summary no longer exists.
+        """
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else list(rollup.covers)
         return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}
@@ -173,7 +198,10 @@ class MemoryReader:
         return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
 
     def _read(self) -> None:
-        """Read the memories from the hot tier, or from the table and later store them in the hot tier."""
+        """Read the memories from the hot tier, or else from the table.
+
+        Memories read from the table are stored in the hot tier later.
+        """
         copy = self._copy
         looked = CacheLookup() if copy is None else copy.look()
         if looked.memories is not None:
@@ -191,7 +219,13 @@ class MemoryReader:
         self._take(loaded, keep)
 
     def _take(self, loaded: PartitionContent, then: Callable[[PartitionContent], None] | None) -> None:
-        """Use memories that were read. ``then`` is called with the recent memories; None: they are among those read."""
+        """Replace the snapshot by other memories and read the user's profile.
+
+        Args:
+            loaded: Memories that were read.
+            then: Function that is called with the recent memories after they were read. None means that ``loaded`` contains the
+                recent memories already.
+        """
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
         snapshot = self._ranking.of(loaded)
@@ -208,7 +242,7 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the recent memories, and all others if none of the recent ones matches."""
+        """Search the snapshot, or all memories if nothing matches."""
         snapshot = self._complete()
         hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
         if hits or not snapshot.is_partial:
@@ -221,14 +255,20 @@ class MemoryReader:
         return snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
 
     def _with_recent(self) -> Future[None] | None:
-        """Read the recent memories in the background, unless that was begun; return the result."""
+        """Start to read the recent memories in the background, if they are not read yet.
+
+        Return the future of the read, or None if no read is needed.
+        """
         with self._lock:
             if self._read_recent is not None and self._recent is None:
                 self._recent = self._writer.submit(self._partition.owner, self._read_recent)
             return self._recent
 
     def _complete(self) -> Snapshot:
-        """Return the snapshot with the recent memories, or without them if the table is unavailable."""
+        """Return the snapshot after the recent memories were added.
+
+        If the table is unavailable or slow, the recent memories are missing.
+        """
         snapshot, recent = self._current(), self._with_recent()
         try:
             if recent is not None:
@@ -270,7 +310,11 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Add the recalls to the records at a time; at an exit, or if the table is down, a later recall does it."""
+        """Add the recorded recalls to the memories at the time ``due``.
+
+        ``due`` is in monotonic seconds. If the process exits earlier or the table is unavailable, a later recall causes the
+        recalls to be added.
+        """
 
         def fold() -> None:
             if time.monotonic() < due:  # a drain runs delayed work early

@@ -1,4 +1,4 @@
-"""Search in a user's memories: filters, ranking, and an index in memory."""
+"""Searches and ranks the memories of a user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from strands_manga_memory.messages.injection import escape_line, message_text, s
 
 @dataclass(frozen=True, kw_only=True)
 class RankingWeights:
-    """Exponents of the factors of a memory's score. The score is the product of the factors; a weight of 0 ignores a factor.
+    """Weights of the factors of a memory's score.
+
+    Each factor is raised to the power of its weight. The score is the product of the results. A weight of 0 ignores the factor.
 
     Args:
         importance: Weight of the importance, 0 to 1. Default 0.5.
@@ -66,9 +68,16 @@ def score(
     used_at: float = 0.0,
     similarity: float | None = None,
 ) -> float:
-    """Return the score of a memory at ``now``, with ``uses`` recalls since its record was written.
+    """Return the score by which a memory is ranked at the time ``now``.
 
-    Recency halves in ``half_life`` seconds; None: never. Without a query, similarity is ignored.
+    Args:
+        record: Memory to rank.
+        now: Current time, in seconds since 1970.
+        half_life: Seconds in which the recency factor halves. None means that recency never decreases.
+        weights: Weights of the factors.
+        uses: Number of recalls that the record does not include yet.
+        used_at: Time of the last of these recalls, in seconds since 1970.
+        similarity: Similarity to the query. None means that there is no query.
     """
     latest = max(record.updated_at, record.accessed_at, used_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
@@ -85,13 +94,15 @@ def score(
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryQuery:
-    """Conditions of a search.
+    """Conditions that the results of a search meet.
 
     Attributes:
-        types: Types of memories; None: all types except derived ones.
-        min_importance: Least importance.
-        metadata: Required metadata values, or elements of lists; texts are compared without regard to case.
-        since: Earliest end of the session, else time of learning, in seconds since 1970.
+        types: Types of the memories. None means all types except those in ``DERIVED``.
+        min_importance: Least importance of a memory.
+        metadata: Required metadata values, keyed by name. If the memory has a list, one element must be equal. Case is
+            ignored.
+        since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was
+            last learned is used.
         until: Exclusive upper bound of the same time.
 
     Raises:
@@ -114,7 +125,10 @@ class MemoryQuery:
                 raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
 
     def has(self, record: MemoryRecord, now: float) -> bool:
-        """Return whether a memory meets the conditions and has not expired."""
+        """Return whether a memory meets the conditions.
+
+        An expired memory never does.
+        """
         if record.expired(now) or record.importance < self.min_importance:
             return False
         if record.type in DERIVED if self.types is None else record.type not in self.types:
@@ -134,10 +148,10 @@ def _plain(value: Any) -> Any:
 
 
 def checked_type(value: MemoryType | str) -> MemoryType:
-    """Return the memory type with this name.
+    """Convert a name to a memory type.
 
     Raises:
-        ValueError: There is no such type.
+        ValueError: No type has this name.
     """
     try:
         return MemoryType(value)
@@ -146,10 +160,12 @@ def checked_type(value: MemoryType | str) -> MemoryType:
 
 
 def checked_importance(name: str, value: float) -> float:
-    """Return ``value`` if it is from 0 to 1.
+    """Return an importance after checking that it is from 0 to 1.
+
+    ``name`` is the name of the argument in the error message.
 
     Raises:
-        ValueError: It is not.
+        ValueError: ``value`` is out of range or not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be from 0 to 1, got {value!r:.80}")
@@ -161,7 +177,10 @@ _PASSAGE = "\x1f"
 
 @dataclass(frozen=True)
 class Hit:
-    """Result of a search: a memory or a passage of an episode, with its score."""
+    """Search result with its score.
+
+    The result is a memory, or a passage from the messages of a session.
+    """
 
     record: MemoryRecord
     content: str
@@ -169,7 +188,10 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Metadata of the result as an entry of Strands' memory, which a model sees."""
+        """Metadata of the result that a model sees.
+
+        It is the metadata of a Strands ``MemoryEntry``.
+        """
         named = ("preference_key", "topics", "sentiment", "session_id", "ended_at")
         extra = {name: _escaped(self.record.metadata[name]) for name in named if name in self.record.metadata}
         first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
@@ -177,7 +199,10 @@ class Hit:
 
 
 def entries_of(hits: Sequence[Hit], count_tokens: Callable[[str], int]) -> list[MemoryEntry]:
-    """Return hits as entries for a model: one line each without markup, at most 800 tokens in total."""
+    """Convert search results to Strands memory entries for a model.
+
+    Each entry is one line without markup. The entries have at most 800 tokens in total.
+    """
     entries = [MemoryEntry(content=escape_line(hit.content, ENTRY_CHARACTERS), metadata=hit.described) for hit in hits]
     tokens = itertools.accumulate(count_tokens(entry.content) for entry in entries)
     return [entry for entry, total in zip(entries, tokens, strict=True) if total <= MOST_TOKENS]
@@ -201,7 +226,10 @@ class _Text:
 
 
 class Snapshot:
-    """Memories of a user with an index of their texts, which is built at its first use."""
+    """Memories of a user that were read into the process, with a search index.
+
+    The index is built at the first search.
+    """
 
     def __init__(
         self,
@@ -225,7 +253,7 @@ class Snapshot:
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
-        """Add or replace a memory."""
+        """Add a memory, or replace the memory with the same id."""
         with self._lock:
             self.remove(record.memory_id)
             self.records[record.memory_id] = record
@@ -233,7 +261,10 @@ class Snapshot:
                 self._enter([record])
 
     def add_older(self, loaded: PartitionContent, *, is_partial: bool) -> None:
-        """Add memories that were read before the last changes, except those that were changed or removed since."""
+        """Add memories that may be older than those in the snapshot.
+
+        A memory is skipped if the snapshot already has it, or if it was removed from the snapshot.
+        """
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
             self.records |= new
@@ -242,7 +273,7 @@ class Snapshot:
                 self._enter(new.values())
 
     def remove(self, memory_id: str) -> None:
-        """Remove a memory."""
+        """Remove a memory from the snapshot."""
         with self._lock:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
@@ -254,13 +285,13 @@ class Snapshot:
                 self._index.remove(names)
 
     def used(self, ids: Iterable[str], now: float) -> None:
-        """Record a recall of memories."""
+        """Record that memories were recalled at the time ``now``."""
         with self._lock:
             for id_ in ids:
                 self._uses[id_] = self._uses.get(id_, (0, 0.0))[0] + 1, now
 
     def counted(self, record: MemoryRecord) -> MemoryRecord:
-        """Return a memory with the recalls of the ledger that its record does not include."""
+        """Return a copy of a memory whose access count includes recent recalls."""
         return counted(record, self._uses)
 
     def ranked(
@@ -272,10 +303,10 @@ class Snapshot:
         limit: int | None = None,
         matching: bool = False,
     ) -> list[Hit]:
-        """Return up to ``limit`` memories, best first. With a query, passages of an episode are separate results.
+        """Return up to ``limit`` memories, best first.
 
-        With ``matching``, a result must share a content word with the query in its own text or topics, not in a
-        neighboring passage.
+        With a query, each passage of a session's messages is a separate result. With ``matching``, a result must share a word
+        with the query in its text or topics. If vectors are used, a positive similarity is enough.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -302,7 +333,10 @@ class Snapshot:
         )
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
-        """Return whether a text shares a term with the query; always True for vector search."""
+        """Return whether a text shares a word with the query.
+
+        If vectors are used, the result is always true.
+        """
         text = self._texts[name]
         is_passage = text.record.type == MemoryType.EPISODE
         return asked is None or not asked.isdisjoint(evidence_terms(text.own if is_passage else f"{text.own} {text.near}"))
@@ -344,16 +378,16 @@ def _texts_of(record: MemoryRecord) -> dict[str, _Text]:
 
 
 def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
-    """Return the user's text in the current turn, without the blocks that this package injects into a request.
+    """Return the user's text in the current turn as a search query.
 
-    Pass it to a ``MemoryManager`` that you build yourself. Strands' default query is the whole last message, including
-    the text that plugins added: cart, preferences, phone numbers.
+    Blocks of text that this package adds to a request are left out. Pass this function to a ``MemoryManager`` that you build
+    yourself. Strands' default query is the whole last message, including texts that plugins added.
 
     Args:
-        context: The messages of the request, as Strands passes them.
+        context: Messages of the request, as Strands passes them.
 
     Returns:
-        The query; None if the user wrote no text or only small talk. Strands then skips the search.
+        Query, or None if the user wrote no text or only small talk. Strands then skips the search.
 
     Example:
         ``MemoryManager(stores=[store], injection={"query": extract_user_query})``
@@ -362,7 +396,10 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 
 
 def user_query(messages: Sequence[Message]) -> str | None:
-    """Return the user's text in the message that opened the last turn; None if it is small talk or there is none."""
+    """Return the user's text in the message that opened the last turn.
+
+    The result is None if the text is empty or small talk.
+    """
     opening = next(filter(is_turn_start, reversed(messages)), None)
     words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
     return words if words and dialogue_act(words, "user") not in SMALL_TALK_ACTS else None

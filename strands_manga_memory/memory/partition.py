@@ -1,4 +1,7 @@
-"""Partition of one user in the memory table, changed by compare-and-set and guarded against writes from before an erasure."""
+"""Reads and writes the memories of one user in the memory table.
+
+Records are changed by compare-and-set. A write can be made to fail if the user's data was erased meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +48,15 @@ SALT = f"{INTERNAL}salt"
 USUAL_SLOTS = frozenset(
     ("genre", "author", "format", "language", "budget", "style", "dislikes", "likes", "name", "home", "spoilers", "purchases")
 )
-"""Slots whose names reveal nothing about a user."""
+"""Subjects of preferences whose names reveal nothing about a user."""
 
 
 class UserSalt:
-    """Random salt of a user for the ids of preferences, stored encrypted with the memories.
+    """Random salt from which the ids of a user's preferences are derived.
 
-    Only holders of the encryption key can derive an id from its slot. Key rotation re-encrypts the salt with the
-    memories; an erasure deletes it. Without an encrypting codec, ids contain the slots in clear text.
+    The salt is stored encrypted in the memory table. Only a holder of the encryption key can derive the id of a preference from
+    its subject. Without an encrypting codec, the ids contain the subjects in clear text. An erasure of the user deletes the
+    salt.
     """
 
     def __init__(self, table: Table, owner: Owner, codec: Codec | None) -> None:
@@ -63,7 +67,7 @@ class UserSalt:
         self._salt: bytes | None = None
 
     def preference_id(self, key: str) -> str:
-        """Return the id of the preference ``key``.
+        """Return the id of the preference with this key.
 
         Raises:
             ConflictError: The user's memories are being erased.
@@ -79,14 +83,20 @@ class UserSalt:
         return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
 
     def statement_id(self, statement: str) -> str:
-        """Return the id of a statement without a slot. Raises the errors of ``preference_id``."""
+        """Return the id of a preference that has no subject such as ``genre``.
+
+        The call raises the same errors as ``preference_id``.
+        """
         plain = canonical_value(statement)
         if self._codec is None or not self._codec.encrypts:
             return content_id(MemoryType.PREFERENCE, plain)
         return self.preference_id(f"~{plain}")
 
     def _made(self, codec: Codec) -> bytes:
-        """Create the salt. If two writers do, the first one wins."""
+        """Create the salt and return it.
+
+        If two writers create the salt at the same time, both get the first salt.
+        """
         sealed = codec.encode(os.urandom(32), self._place)
         self._table.put({"user_id": self._owner.partition, "memory_id": SALT, "salt": sealed}, when=ABSENT)
         there = self._read(codec)
@@ -110,7 +120,7 @@ logger = logging.getLogger(__name__)
 _TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
 _MOST_COUNTED = 40
-"""Most memories that an entry of the ledger names, and that one request reads to count them."""
+"""Most memories of one recorded recall, and most records that one request reads to update access counts."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
 
 
@@ -119,10 +129,14 @@ _Written = TypeVar("_Written")
 
 @dataclass
 class PartitionContent:
-    """Content of a partition: unexpired memories and the access counts of the ledger.
+    """Memories that were read from a user's partition.
 
-    ``unreadable`` lists ids of records that are damaged or of a later version; they are not changed. ``is_partial`` tells
-    that there may be more records than were read. ``expired`` lists ids of records that the store has not deleted yet.
+    Attributes:
+        records: Memories that have not expired, keyed by id.
+        uses: Number and last time of recent recalls of each memory, keyed by id.
+        unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
+        is_partial: Whether the table may have more records than were read.
+        expired: Ids of expired records that the store has not deleted yet.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -134,7 +148,10 @@ class PartitionContent:
 
 @dataclass(frozen=True)
 class _Range:
-    """Sort values of a query. With a limit, it returns only the attributes that texts and searches need."""
+    """Range of sort keys to query.
+
+    With a limit, only the attributes that are needed for display and search are read.
+    """
 
     first: str | None = None
     last: str | None = None
@@ -152,26 +169,28 @@ class _Range:
         )
 
 
-# The order of the types' names decides which types a range holds. Ids of summaries, questions and episodes begin with the time:
-# at a limit, the oldest are left out.
+# Ids begin with the type, so a range holds the types whose names are between its bounds. At a limit, the lowest ids are left
+# out. Ids of summaries, questions, roll-ups and episodes sort by time, so these lose the oldest.
 _START = (
     _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9),
     _Range(*type_range(MemoryType.PREFERENCE), 40),
     _Range(f"{MemoryType.QUESTION}#", f"{MemoryType.WEEK}$", 16),
 )
-"""At most 4 months and the latest 5 summaries or more; preferences; at most 7 weeks and the latest 9 open questions or more."""
+"""Ranges of sort keys that a session start reads. At most 4 monthly and 7 weekly summaries exist, so the limits leave
+enough room for session summaries and open questions."""
 
 _RECENT = (
     _Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24),
     _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", 64, highest_first=False),
 )
-"""Latest episodes and patterns; facts before feedback."""
+"""Ranges of sort keys that are read for searches. Feedback is read only if there are fewer facts than the limit."""
 
 
 class UserPartition:
-    """Partition of one user in the memory table.
+    """Memories of one user in the memory table.
 
-    Without a codec, content and metadata are stored in clear text. Episodes are always encoded, for compression.
+    Without a codec, content and metadata are stored in clear text. The messages of a session are always encoded, because this
+    compresses them.
     """
 
     def __init__(
@@ -189,17 +208,22 @@ class UserPartition:
         self.salt = UserSalt(table, owner, codec)
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
-        """Read all memories, or those of a type, in one query; ``uses`` adds a query for the access counts of a type.
+        """Read the memories of the user, or only the memories of one type.
+
+        Without a type, the access counts are read, too. With a type, they are read only if ``uses`` is true, by a second query.
 
         Raises:
-            CorruptRecordError: None of the encrypted records can be decrypted, so the key differs from theirs.
+            CorruptRecordError: None of the encrypted records can be decrypted. They probably have another key.
         """
         if type_ is None:
             return self._load([_Range()])
         return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
 
     def load_context(self) -> PartitionContent:
-        """Read summaries, preferences, roll-ups and the ledger in one query, without facts and episodes.
+        """Read the memories that are needed to finalize a session.
+
+        These are summaries of sessions, weeks and months, preferences, open questions and access counts. Facts and messages of
+        sessions are left out.
 
         Raises:
             CorruptRecordError: As in ``load``.
@@ -207,7 +231,9 @@ class UserPartition:
         return self._load([_Range(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
 
     def load_start(self) -> PartitionContent:
-        """Read the memories of an agent's context in three queries of at most 65 records, without the sources of roll-ups.
+        """Read the memories that an agent needs at session start.
+
+        At most 65 records are read, in three queries. The source ids of weekly and monthly summaries are left out.
 
         Raises:
             CorruptRecordError: As in ``load``.
@@ -215,7 +241,10 @@ class UserPartition:
         return self._load(_START)
 
     def load_recent(self) -> PartitionContent:
-        """Read other memories for searches in two queries: the latest 24 episodes, and 64 facts, or feedback after all facts.
+        """Read the further memories that searches use.
+
+        These are the latest messages of sessions, behavioral patterns, facts and feedback. At most 88 records are read, in two
+        queries.
 
         Raises:
             CorruptRecordError: As in ``load``.
@@ -252,7 +281,10 @@ class UserPartition:
 
     @contextmanager
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Record the id of an unreadable record and continue, unless only its key is missing."""
+        """Skip an unreadable record and add its id to ``unreadable``.
+
+        If only the encryption key is missing, the error is raised.
+        """
         name = place_of(self.owner, str(item["memory_id"]))
         with skip_unreadable():
             try:
@@ -263,26 +295,35 @@ class UserPartition:
                 raise
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory, or None if it does not exist or has expired."""
+        """Return a memory.
+
+        The result is None if the memory does not exist or has expired.
+        """
         item = self.table.get(self.owner.partition, memory_id)
         record = None if item is None else record_of(item, self.owner, self.codec)
         return None if record is None or record.expired(self.clock()) else record
 
     def put(self, record: MemoryRecord) -> None:
-        """Write a memory unconditionally; the last write wins."""
+        """Write a memory without any condition.
+
+        The last write wins.
+        """
         self.table.put(self.item_of(record))
 
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
     ) -> MemoryRecord | None:
-        """Change a memory by compare-and-set; return the stored memory.
+        """Change a memory by compare-and-set and return the stored memory.
+
+        The result is None if there is no memory afterwards.
 
         Args:
             memory_id: Id of the memory.
-            change: Returns the new memory for the current one (None if it does not exist or has expired). The same
-                object or None means no change. Called again after a conflict. The version is set here.
-            guard: Erasure marker at the start of the work, None if there was none. If the marker has changed, nothing
-                is written. Default: no guard.
+            change: Function that gets the current memory and returns the new memory. The current memory is None if it does not
+                exist or has expired. To change nothing, the function returns None or the same object. It is called again after
+                a conflict. ``update`` sets the version.
+            guard: Marker of the user's last erasure when the work began, or None if there was none. If the user was erased
+                since, nothing is written and the result is None. By default, erasures are not checked.
 
         Raises:
             ConflictError: Other writers keep changing the memory.
@@ -313,56 +354,73 @@ class UserPartition:
         return self.table.transact([Write(item=item, when=when), not_erased_since(self.owner.partition, guard)])
 
     def erased(self) -> Item | None:
-        """Return the marker of the last erasure, or None."""
+        """Return the marker of the user's last erasure.
+
+        The result is None if the user was never erased.
+        """
         return self.table.get(self.owner.partition, ERASED)
 
     def delete(self, memory_id: str) -> bool:
-        """Delete a memory; return whether it existed."""
+        """Delete a memory and return whether it existed."""
         there = self.table.get(self.owner.partition, memory_id) is not None
         self.table.delete(self.owner.partition, memory_id)
         return there
 
     def delete_many(self, ids: Iterable[str]) -> None:
-        """Delete memories."""
+        """Delete several memories."""
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
     def ids(self, type_: str) -> list[str]:
-        """Return the ids of all memories of a type, including expired ones."""
+        """Return the ids of all memories of one type.
+
+        Expired memories are included.
+        """
         first, last = type_range(type_)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str) -> str:
-        """Return the id of a summary with this name, or a new one. Reads the ids of all summaries."""
+        """Return the id of the summary with this name.
+
+        If no such summary is stored, the result is a new id. The ids of all summaries are read.
+        """
         known = (id_ for id_ in self.ids(MemoryType.SUMMARY) if id_.split("#", 2)[-1] == name)
         return next(known, summary_id(name, self.clock()))
 
     def episode_ids(self, summary_id: str) -> list[str]:
-        """Return the ids of the episodes of a summary's session, in order."""
+        """Return the ids of the records that hold a session's messages, in order.
+
+        ``summary_id`` is the id of the session's summary.
+        """
         first = episode_id(summary_id, 0).rsplit("#", 1)[0]
         rows = self.table.query(self.owner.partition, first=f"{first}#", last=f"{first}$", attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def opened(self, item: Item, place: str) -> Any:
-        """Decode the attributes of an item that ``sealed_unless_plain`` encoded."""
+        """Return the decoded attributes of a stored item.
+
+        ``place`` is the storage key of the item.
+        """
         return opened_body(item, self.codec, place)
 
     def item_of(self, record: MemoryRecord) -> Item:
-        """Return the stored form of a record."""
+        """Convert a record to the item that is stored in the table."""
         codec = self.codec
         if codec is None and record.type == MemoryType.EPISODE:
             codec = Codec()
         return item_of(record, self.owner, codec)
 
-    # The ledger of recalls: an entry each, counted into the records now and then
+    # Each recall is first stored as one entry of a ledger. ``fold`` adds the entries to the access counts of the records.
 
     def note_uses(self, ids: Iterable[str], *, at: float | None = None) -> None:
-        """Record recalls of memories in one write. Episodes are not counted, because each count would rewrite their texts.
+        """Record a recall of memories in one write.
+
+        Recalls of a session's messages are not recorded.
 
         Args:
-            ids: Ids of the memories, best first; the first 40 are recorded.
-            at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or
-                later. None: the caller knows that the user was not erased.
+            ids: Ids of the memories, best first. The first 40 are recorded.
+            at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or later. None
+                means that the caller knows that the user was not erased.
         """
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")][:_MOST_COUNTED]
         if not used:
@@ -382,14 +440,17 @@ class UserPartition:
         self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
     def uses(self) -> dict[str, tuple[int, float]]:
-        """Return the access counts since the records were written, and the last access times; one query."""
+        """Return the recent recalls that the memories do not include yet.
+
+        The result maps the id of each memory to its number of recalls and the time of the last recall.
+        """
         return self._ledger()[1].counts
 
     def fold(self) -> int:
-        """Add the ledger's entries to the records; return the number of added entries.
+        """Add the recorded recalls to the access counts of the memories.
 
-        Each entry is deleted before it is counted, and only one process succeeds in that, so no recall is counted twice.
-        The counts of a process that stops between the two are lost: a transaction would cost twice as much.
+        Return the number of recalls that were added. Each recall is deleted before it is counted, and only one process succeeds
+        in deleting it. So no recall is counted twice. If a process stops after a deletion, that recall is lost.
         """
         rows, _ = self._ledger()
         used, folded = Uses(), 0
@@ -414,7 +475,10 @@ class UserPartition:
         return rows, used
 
     def _count(self, item: Item, used: Uses) -> None:
-        """Add uses to a stored record, unless the record is deleted meanwhile."""
+        """Add recalls to the access count of a stored record.
+
+        A record that is deleted meanwhile stays deleted.
+        """
         found: Item | None = item
 
         def attempt() -> bool | None:
@@ -433,11 +497,13 @@ class UserPartition:
 
 
 def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:
-    """Repeat a compare-and-set, with growing pauses and jitter, until it succeeds.
+    """Repeat a compare-and-set until it succeeds.
+
+    The pauses between the attempts grow and have a random part.
 
     Args:
-        attempt: Reads the record, and writes it if it has not changed. Returns None after a conflict.
-        record: Name of the record, for the error.
+        attempt: Function that reads the record and writes it if it has not changed. It returns None after a conflict.
+        record: Name of the record for the error message.
 
     Raises:
         ConflictError: A hundred attempts failed.
@@ -450,7 +516,10 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a condition check that fails if the user was erased after the marker ``erased`` was read."""
+    """Return a transaction condition that fails if the user was erased meanwhile.
+
+    ``erased`` is the erasure marker that the caller read before, or None if there was none.
+    """
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
 

@@ -1,4 +1,7 @@
-"""Policy for personal data and lengths of stored texts."""
+"""Removes personal data from texts before they are stored.
+
+This module also limits the length of stored texts.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,17 @@ _SEALED = re.compile(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
 
 
 class PiiPolicy:
-    """Policy for personal data in texts before they are stored.
+    """Policy for personal data in texts that are stored.
+
+    The rules find personal data. The action of a rule replaces the data, encrypts the data, or refuses the text.
 
     Args:
-        rules: Detection rules, in order. Default ``DEFAULT_RULES``; ``()`` stores everything.
-        actions: Actions by name of rule, which override those of the rules: ``{"card": "refuse"}``.
-        cipher: Cipher for the action ``encrypt``; also decrypts on reading.
+        rules: Detection rules, in order. Default ``DEFAULT_RULES``; ``()`` stores all texts unchanged.
+        actions: Actions by rule name, which override the actions of the rules themselves: ``{"card": "refuse"}``.
+        cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 
     Raises:
-        ValueError: An action is unknown, names no rule, or is ``encrypt`` without a cipher.
+        ValueError: An action is unknown, belongs to no rule, or is ``encrypt`` although there is no cipher.
     """
 
     def __init__(
@@ -52,8 +57,8 @@ class PiiPolicy:
         """Return a text with its personal data replaced.
 
         Args:
-            text: The text.
-            place: Key of the owner; encrypted parts can be decrypted only for the same key.
+            text: Text to store.
+            place: Storage key of the user. Encrypted parts can be decrypted only with the same key.
 
         Raises:
             PersonalDataError: A rule refuses the text. The message names the rule, not the data.
@@ -69,7 +74,10 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Apply the policy to every text in a value, including keys of dicts."""
+        """Return a value with personal data replaced in all its texts.
+
+        Keys of dicts are texts, too.
+        """
         if isinstance(value, str):
             return self.applied(value, place=place)
         if isinstance(value, Mapping):
@@ -79,7 +87,10 @@ class PiiPolicy:
         return value
 
     def opened(self, text: str, *, place: str = "") -> str:
-        """Decrypt the parts of a text that were encrypted for ``place``; parts that cannot be decrypted become ``[name]``."""
+        """Return a text with its encrypted parts decrypted.
+
+        A part that cannot be decrypted is replaced by the name of its rule in square brackets.
+        """
         if "[pii:" not in text:
             return text
 
@@ -99,26 +110,29 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 @dataclass(frozen=True)
 class PiiFilter:
-    """Prepares texts for storage: applies a policy for personal data and truncates. Decryption needs the same ``place``."""
+    """Prepares texts and metadata of one user for storage.
+
+    Texts are truncated, and the policy for personal data is applied. ``place`` is the storage key of the user.
+    """
 
     pii: PiiPolicy
     place: str
     most_characters: int
 
     def text(self, text: str) -> str:
-        """Return the stored form of a text.
+        """Return a text in the form in which it is stored.
 
         Raises:
             PersonalDataError: The policy refuses the text.
         """
-        # Truncated before as well, because the rest is not stored.
+        # Truncated first, too, because the policy need not check text that is not stored.
         text = self.pii.applied(text[: 2 * self.most_characters], place=self.place).strip()
         if len(text) > self.most_characters:
             text = f"{text[: self.most_characters]}…"
         return text.encode("utf-8", "replace").decode()
 
     def metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the stored form of metadata.
+        """Return metadata in the form in which it is stored.
 
         Raises:
             ValueError: The metadata is nested over 100 levels deep, or has over 16,384 bytes as JSON.

@@ -1,4 +1,7 @@
-"""User profiles of another service, read at session start within a deadline and never written."""
+"""Reads user profiles from another service.
+
+A profile is read at session start, within a deadline. Profiles are never written.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,16 @@ from strands_manga_memory.stores.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Data of a user in a profile service; None for missing values.
+    """Profile of a user in another service.
+
+    A missing value is None or empty.
 
     Attributes:
-        favorite_genres: Genres, the favorite one first.
+        favorite_genres: Favorite genres, the most favorite first.
         language: Preferred language.
-        purchase_summary: Purchases in a sentence.
-        escalations: Number of escalations to a human.
-        last_updated: Time of the service's last change, in its own format.
+        purchase_summary: Description of the user's purchases.
+        escalations: Number of conversations that were passed on to a human.
+        last_updated: Time of the last change, in the format of the service.
     """
 
     favorite_genres: tuple[str, ...] = ()
@@ -38,7 +43,10 @@ class Profile:
 
     @property
     def preferences(self) -> dict[str, str]:
-        """Values of the profile that an agent sees, by slot."""
+        """Values of the profile that an agent sees.
+
+        The keys are subjects such as ``genre``.
+        """
         values = {
             "genre": ", ".join(self.favorite_genres),
             "language": self.language or "",
@@ -49,7 +57,10 @@ class Profile:
 
 
 def profile_of(answer: object) -> tuple[Profile, list[str]]:
-    """Convert an object or a mapping to a profile; also return the fields that were dropped because of their type."""
+    """Convert an object or a mapping to a profile.
+
+    Fields with a value of a wrong type are left out. Their names are returned, too.
+    """
     names = [field.name for field in fields(Profile)]
     found = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
     given = {name: value for name, value in found.items() if value is not None}
@@ -87,10 +98,10 @@ _READ: Mapping[str, Callable[[object], Any]] = {
 
 
 class ProfileSource(Protocol):
-    """Source of user profiles."""
+    """Protocol of a source of user profiles."""
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user, or None."""
+        """Return the profile of a user, or None if the user has no profile."""
 
 
 _ATTRIBUTES: Mapping[str, str] = {
@@ -100,21 +111,23 @@ _ATTRIBUTES: Mapping[str, str] = {
     "escalations": "escalation_history",
     "last_updated": "last_updated",
 }
-"""Default attribute of each field of ``Profile`` in the table of a profile service."""
+"""Mapping from the fields of ``Profile`` to the default attribute names in a table."""
 
 
 class TableProfileSource:
-    """Source that reads profiles from a table of another service.
+    """Reads profiles from a table of another service.
 
-    The default attributes are ``favorite_genres``, ``language_pref``, ``purchase_history_summary`` (a text or a map),
-    ``escalation_history`` (a list or a number) and ``last_updated``.
+    The default attributes of the table are ``favorite_genres``, ``language_pref``, ``purchase_history_summary``,
+    ``escalation_history`` and ``last_updated``. The purchase summary may be a text or a map. The escalation history may be a
+    list or a number.
 
     Args:
-        table: The table; its schema defines the keys. It may have a partition key alone.
-        sort: Sort value of a profile record. Default ``profile``.
-        attributes: Names of attributes that differ from the default ones, by field: ``{"language": "lang"}``.
-        partition: Returns the partition value of a user and tenant. Default as in ``UserMemoryStore``: the encoded user
-            id, after ``tenant:`` if there is a tenant.
+        table: Table of the profiles. The table may have no sort key.
+        sort: Sort key of a profile record. Default ``profile``.
+        attributes: Mapping from fields of ``Profile`` to attribute names that differ from the defaults, such as
+            ``{"language": "lang"}``.
+        partition: Function that returns the partition key of a user and tenant. By default, the key is the same as in
+            ``UserMemoryStore``.
 
     Raises:
         ValueError: ``attributes`` contains a name that is not a field of ``Profile``.
@@ -138,7 +151,9 @@ class TableProfileSource:
         self._partition = partition
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user, or None; one request. Fields of another type are dropped.
+        """Return the profile of a user, or None if the table has none.
+
+        The call needs one request. Fields with a value of a wrong type are left out.
 
         Raises:
             StoreUnavailableError: The table is unavailable.
@@ -152,7 +167,10 @@ class TableProfileSource:
 
 
 def _summary_text(value: object) -> object:
-    """Return a map of texts, numbers and lists of them as one text: ``total orders: 12, last title: Uzumaki``."""
+    """Convert a mapping to one text, such as ``total orders: 12, last title: Uzumaki``.
+
+    Any other value is returned unchanged.
+    """
     if not isinstance(value, Mapping):
         return value
     pairs = ((str(name).replace("_", " "), each) for name, each in value.items())
@@ -170,24 +188,24 @@ def _plain_text(value: object) -> str:
 logger = logging.getLogger(__name__)
 
 PROFILE_DEADLINE = 0.25
-"""Seconds that the start of an agent waits for a profile."""
+"""Most seconds that the start of an agent waits for a profile."""
 
 _MOST_THREADS = 8
 _MOST_LATE = 1_000
 
 
 class ProfileReader:
-    """Wrapper of a ``ProfileSource`` that never raises, keeps its deadline, and drops fields of another type.
+    """Reads profiles from a source without delaying or failing the caller.
 
-    Up to 8 daemon threads, one per user, wait for the source; further reads are not started. Up to 1,000 late answers
-    are kept and used at the next read, unless a newer one arrives.
+    Errors of the source are logged. A read waits at most until its deadline. Fields with a value of a wrong type are left out.
+    If the source answers too late, the answer is kept for the next read of the same user.
 
     Args:
-        source: The source.
-        deadline: Seconds that a read may take. Default 0.25.
+        source: Source of the profiles.
+        deadline: Most seconds that a read may take. Default 0.25.
 
     Raises:
-        ValueError: ``deadline`` is not above 0, or ``source`` has no ``read``.
+        ValueError: ``deadline`` is not above 0, or ``source`` has no method ``read``.
     """
 
     def __init__(self, source: ProfileSource, *, deadline: float = PROFILE_DEADLINE) -> None:
@@ -202,17 +220,26 @@ class ProfileReader:
 
     @classmethod
     def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
-        """Return a reader of a source. A source that is a reader already is returned unchanged."""
+        """Return a reader for a source.
+
+        A reader is returned unchanged. Without a source, the result is None.
+        """
         return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
 
     def renew_after_fork(self) -> None:
-        """Start without pending reads: their threads are in the parent."""
+        """Reset pending reads and late answers after a fork.
+
+        The threads of the pending reads exist only in the parent process.
+        """
         self._lock = threading.Lock()
         self._asked: dict[Owner, Future[Profile | None]] = {}
         self._late: dict[Owner, Profile | None] = {}
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user; None if there is none or it did not arrive in time."""
+        """Return the profile of a user, or None.
+
+        If the source fails or is too late, the late answer of an earlier read is returned.
+        """
         owner = Owner(user_id, tenant)
         try:
             asked = self._ask(owner)

@@ -1,4 +1,7 @@
-"""Records of a user's memory: types, retention, stored form, and access counts."""
+"""Defines the records of a user's memory.
+
+A memory has a type, a retention time and an access count. This module also converts memories to and from their stored form.
+"""
 
 from __future__ import annotations
 
@@ -24,43 +27,43 @@ DAY = 86_400.0
 
 
 class MemoryType(StrEnum):
-    """Kind of a memory."""
+    """Type of a memory."""
 
     PREFERENCE = "preference"
-    """A preference of the user; made by ``UserMemoryStore.prefer`` and by the session finalizer."""
+    """Preference of the user. Sources are ``UserMemoryStore.prefer`` and the user's messages."""
     SUMMARY = "interaction_summary"
-    """Summary of a session; made by the session finalizer."""
+    """Summary of a session, made when the session is finalized or by ``UserMemoryStore.store_session_summary``."""
     FEEDBACK = "feedback"
-    """Feedback of the user; made by ``UserMemoryStore.record_feedback``."""
+    """Feedback of the user, stored by ``UserMemoryStore.record_feedback``."""
     PATTERN = "behavioral_pattern"
-    """Repeated behavior of the user; derived when a session is finalized."""
+    """Repeated behavior of the user, found when a session is finalized."""
     FACT = "fact"
-    """A fact, stored by an extractor or the ``add_memory`` tool of Strands' ``MemoryManager``."""
+    """Fact, stored by ``UserMemoryStore.remember`` or by Strands' memory extraction and its ``add_memory`` tool."""
     EPISODE = "episode"
-    """Messages of a session, without tool results; made by the session finalizer, found by ``search``."""
+    """Messages of a session without tool results. They are stored when the session is finalized."""
     WEEK = "weekly_rollup"
-    """A week's sessions; made by ``MemoryRollup``."""
+    """Summary of the sessions of a week, made by ``MemoryRollup``."""
     MONTH = "monthly_rollup"
-    """A month's sessions; made by ``MemoryRollup``."""
+    """Summary of the sessions of a month, made by ``MemoryRollup``."""
     QUESTION = "question"
-    """Open questions of a session, made with its summary, so that a session start need not read all summaries of a week."""
+    """Open questions of a session, copied from its summary so that they can be read without the summary."""
 
 
 DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
-"""Types derived from sessions and summaries. ``recall`` returns them only for an explicit type."""
+"""Types of memories derived from sessions. ``recall`` returns such memories only if their type is requested."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Retention of a type of memory.
+    """Retention time and ranking values of one type of memory.
 
     Args:
-        seconds: Seconds that a memory is stored after it was last learned; None: without limit.
+        seconds: Seconds that a memory is stored after it was last learned or after its session ended. None means no limit.
         importance: Importance of a new memory, from 0 to 1.
-        half_life: Seconds in which the recency halves in the ranking; None: never.
+        half_life: Seconds in which the recency factor of a memory's rank halves. None means that recency never decreases.
 
     Raises:
-        ValueError: A number is out of range.
+        ValueError: A value is out of range.
     """
 
     seconds: float | None
@@ -75,7 +78,10 @@ class Retention:
             raise ValueError(f"importance must be from 0 to 1, got {self.importance!r:.80}")
 
     def expires_at(self, learned_at: float) -> int | None:
-        """Return the expiry of a memory in seconds since 1970; None: never."""
+        """Return the expiry time of a memory learned at ``learned_at``.
+
+        Times are in seconds since 1970. The result is None if the memory never expires.
+        """
         return None if self.seconds is None else int(learned_at + self.seconds)
 
 
@@ -92,43 +98,44 @@ RETENTION: Mapping[MemoryType, Retention] = MappingProxyType(
         MemoryType.QUESTION: Retention(7 * DAY, 0.6),
     }
 )
-"""Default retention of each type."""
+"""Default retention of each type of memory."""
 
 
 SCHEMA = 1
-"""Schema version of records. Newer ones are rejected."""
+"""Schema version of stored records. Records with a newer version are rejected."""
 
 INTERNAL = "~"
-"""Prefix of internal ids: ledger, outbox, erasure marker, statements. It sorts after every type."""
+"""Prefix of the ids of items that are not memories, such as recorded recalls and pending signals."""
 
 LEDGER = "~ledger#"
 ERASED = "~erased"
 CHANGES = "~changes"
-"""Id of the item with the user's statements, removals and revision; see ``PreferenceLog``."""
+"""Id of the item that holds a user's preference log. See ``PreferenceLog``."""
 RETRACTED = "~retracted#"
-"""Prefix of the ids of the notes on retracted messages."""
+"""Prefix of the ids of items that record the retraction of a message."""
 FORGOTTEN = "~forgotten#"
-"""Prefix of the ids of the notes on deleted summaries, episodes, patterns and roll-ups."""
+"""Prefix of the ids of items that record the deletion of a memory derived from sessions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRecord:
-    """One memory.
+    """One memory of a user.
 
     Attributes:
-        memory_id: Unique within the user; begins with the type.
-        type: A ``MemoryType``.
+        memory_id: Id of the memory, unique for the user. It begins with the type.
+        type: Type of the memory, a value of ``MemoryType``.
         content: Text of the memory.
-        importance: 0 to 1.
+        importance: Importance of the memory, from 0 to 1.
         metadata: Additional data.
-        created_at: Time when it was first learned, in seconds since 1970.
-        updated_at: Time when it was last learned.
-        accessed_at: Time of the last recall, without the ledger's entries; 0: never.
-        access_count: Number of recalls, without the ledger's entries.
-        expires_at: Expiry; None: never.
-        version: Incremented by each change.
-        covers: Ids and versions of the sources of a roll-up, including expired ones. A session start does not read them.
-        unknown: Attributes of a later version, preserved on writes.
+        created_at: Time when the memory was first learned, in seconds since 1970.
+        updated_at: Time when the memory was last learned, in seconds since 1970.
+        accessed_at: Time of the last recall, in seconds since 1970. It is 0 if there was none. Recent recalls may be missing.
+        access_count: Number of recalls. Recent recalls may be missing.
+        expires_at: Time when the memory expires, in seconds since 1970. None means never.
+        version: Version number. Each change increments it, except a change of the access count or access time.
+        covers: Version of each summary from which a weekly or monthly summary was made, keyed by id. Empty for a memory
+            that was read at a session start.
+        unknown: Attributes written by a later version of this package. They are preserved on writes.
     """
 
     memory_id: str
@@ -146,26 +153,32 @@ class MemoryRecord:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def expired(self, now: float) -> bool:
-        """Return whether the memory has expired, even if the store has not deleted it yet."""
+        """Return whether the memory has expired at the time ``now``.
+
+        An expired memory may still be in the store, because the store deletes expired items later.
+        """
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return a list of the metadata; empty if the value is not a list."""
+        """Return a list from the metadata.
+
+        The result is an empty list if the metadata has no list under ``name``.
+        """
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
     def changed(self, **fields: Any) -> MemoryRecord:
-        """Return the next version, with some fields changed."""
+        """Return the next version of the record with some fields changed."""
         return replace(self, version=self.version + 1, **fields)
 
 
 @dataclass(frozen=True)
 class Owner:
-    """User to whom memories belong.
+    """User who owns a set of memories.
 
     Args:
-        user_id: The user, unique within the tenant.
-        tenant: The tenant; None is a tenant of its own.
+        user_id: User id, unique within the tenant.
+        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
 
     Raises:
         ValueError: An id is empty, longer than 1,024 characters, or not a string.
@@ -181,38 +194,50 @@ class Owner:
 
     @property
     def partition(self) -> str:
-        """Partition value of the user's memories (``user_id`` of the table)."""
+        """Partition key of the user's memories in the table."""
         return encoded_user(self.user_id, self.tenant)
 
     @property
     def changes_partition(self) -> str:
-        """Partition value of statements and removals. Encoded user ids contain no slash, so it differs from all users'."""
+        """Partition key of the user's preference log in the table."""
         return f"changes/{self.partition}"
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """Original ids, stored in every record and compared on reads."""
+        """User id and tenant as the application passed them.
+
+        Every record stores these ids. A read compares them with the ids of the user.
+        """
         return {"user": self.user_id, "tenant": self.tenant}
 
 
 def content_key(content: str) -> str:
-    """Return a digest of a text that ignores case, width and white space."""
+    """Return a digest of a text.
+
+    Texts that differ only in case, character width or white space have the same digest.
+    """
     plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the id of a session's summary. The ids are in the order of the times, seconds since 1970, of their sessions."""
+    """Return the id of a session's summary.
+
+    ``at`` is the time of the session in seconds since 1970. The ids of later sessions sort after the ids of earlier sessions.
+    """
     return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
 
 
 def question_id(summary_id: str) -> str:
-    """Return the id of the open questions of the session that a summary covers."""
+    """Return the id of the record that holds a session's open questions.
+
+    ``summary_id`` is the id of the session's summary.
+    """
     return f"{MemoryType.QUESTION}#{summary_id.partition('#')[2]}"
 
 
 def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
-    """Return the record of the open questions of a summary."""
+    """Create the record that holds the open questions of a session summary."""
     at = float(summary.metadata["ended_at"])
     return MemoryRecord(
         memory_id=question_id(summary.memory_id),
@@ -231,17 +256,23 @@ def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
 
 
 def content_id(type_: str, content: str) -> str:
-    """Return the id of a memory, derived from its content, so that the same content is stored once."""
+    """Return the id of a memory, derived from its content.
+
+    The same content always has the same id, so it is stored once.
+    """
     return f"{type_}#~{content_key(content)}"
 
 
 def preference_id(key: str) -> str:
-    """Return the id of the preference ``key``; one record per key."""
+    """Return the id of the preference with this key.
+
+    Keys that differ only in case or white space have the same id.
+    """
     return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
 
 
 def type_range(type_: str) -> tuple[str, str]:
-    """Return the bounds of the sort values of a type's memories; ``$`` follows ``#`` in ASCII."""
+    """Return the lowest and the highest sort key of one type's memories."""
     return f"{type_}#", f"{type_}$"
 
 
@@ -266,11 +297,15 @@ _KNOWN = {
 
 
 SHOWN_ATTRIBUTES = tuple(sorted(_KNOWN - {"covers", "created_at", "owner", "version"}))
-"""Attributes of a record that is shown and searched, and not written again."""
+"""Attributes of a record that are read for display and search."""
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
-    """Return the stored form of a record. Content and metadata are encoded with a codec or if a table cannot store them."""
+    """Convert a record to the item that is stored in the table.
+
+    With a codec, content and metadata are encoded. Without a codec, they are encoded only if the table cannot store them as
+    they are.
+    """
     item: Item = {
         **record.unknown,
         "user_id": owner.partition,
@@ -294,14 +329,21 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Return attributes unchanged if there is no codec and every table can store them, else as one encoded attribute."""
+    """Encode the attributes of an item, if encoding is needed.
+
+    Without a codec, attributes that every table can store are returned unchanged. Otherwise the result has one attribute with
+    the encoded values.
+    """
     if codec is None and _fits_a_table(body):
         return body
     return {"sealed": (codec or Codec()).encode(body, place)}
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Decode the attributes of ``sealed_unless_plain``."""
+    """Return the decoded attributes of a stored item.
+
+    The attributes are those that ``sealed_unless_plain`` stored.
+    """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
     if codec is not None:
@@ -310,7 +352,7 @@ def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
 
 
 def _fits_a_table(body: Mapping[str, Any]) -> bool:
-    """Return whether every table can store these values. DynamoDB rejects deep nesting, NaN and lone surrogates."""
+    # DynamoDB rejects deep nesting, NaN and lone surrogates.
     if not is_json(body, levels=_MOST_LEVELS, bits=_MOST_BITS, exponents=_MOST_BITS):
         return False
     try:
@@ -321,10 +363,10 @@ def _fits_a_table(body: Mapping[str, Any]) -> bool:
 
 
 def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
-    """Return the record of a stored item.
+    """Convert a stored item to a memory.
 
     Raises:
-        CorruptRecordError: The item is damaged, of a newer version, or of another user. The message names it.
+        CorruptRecordError: The item is damaged, has a newer schema version, or belongs to another user.
     """
     place = place_of(owner, str(item.get("memory_id")))
     schema = item.get("schema", SCHEMA)
@@ -354,7 +396,7 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
 
 
 _MOST_LEVELS, _MOST_BITS = 20, 63
-"""Limits of values stored in clear text. DynamoDB allows 32 levels, including those of the item itself."""
+"""Limits of nesting levels and number bits for values that are stored in clear text."""
 
 _MOST = 10**12
 """Exclusive upper bound of stored counts and times in seconds."""
@@ -373,23 +415,32 @@ def _number(value: Any, what: str) -> Any:
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
-    """Return the key of a record, to which its encoded content is bound."""
+    """Return the storage key of a record.
+
+    The encoded content of a record can be decoded only under this key.
+    """
     return f"{owner.partition}/{memory_id}"
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the id of an episode part of the session that a summary covers."""
+    """Return the id of one part of a session's stored messages.
+
+    ``summary_id`` is the id of the session's summary. ``part`` is the index of the part.
+    """
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
 @dataclass
 class Uses:
-    """Access counts and last access times of memories."""
+    """Recent recalls of memories.
+
+    ``counts`` maps the id of each memory to its number of recalls and the time of the last recall.
+    """
 
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def add(self, entry: Item) -> None:
-        """Add an entry of the ledger.
+        """Add the recall that a stored entry describes.
 
         Raises:
             ValueError: The entry is invalid.
@@ -403,7 +454,10 @@ class Uses:
 
 
 def counted(record: MemoryRecord, uses: Mapping[str, tuple[int, float]]) -> MemoryRecord:
-    """Return a memory with the recalls of the ledger that its record does not include."""
+    """Return a copy of a memory that includes recent recalls.
+
+    The recalls in ``uses`` are added to the access count. The last access time becomes the later of both times.
+    """
     count, at = uses.get(record.memory_id, (0, 0.0))
     return replace(record, access_count=record.access_count + count, accessed_at=max(record.accessed_at, at))
 
@@ -413,7 +467,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def skip_unreadable() -> Iterator[None]:
-    """Skip an unreadable record without changing it, unless only its key is missing."""
+    """Skip a record that cannot be read.
+
+    The record stays in the store. If only its encryption key is missing, ``KeyMissingError`` is raised.
+    """
     try:
         yield
     except KeyMissingError:

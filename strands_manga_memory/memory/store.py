@@ -1,4 +1,4 @@
-"""User memories as a memory store of Strands."""
+"""Memory store of one user for Strands' ``MemoryManager``."""
 
 from __future__ import annotations
 
@@ -42,35 +42,36 @@ _DESCRIPTION = "What is known about this user from earlier conversations: prefer
 
 
 class UserMemoryStore(MemoryStore):
-    """Long-term memories of one user in a table of the schema ``USER_MEMORY``.
+    """Long-term memories of one user, stored in a table.
 
-    Pass it to Strands' ``MemoryManager(stores=[...])``, which searches it, adds memories, offers it as tools and injects
-    results. A store belongs to one user, because ``search`` has no argument for the user.
+    Pass the store to Strands' ``MemoryManager(stores=[...])``. The manager searches the store, adds memories, offers tools, and
+    adds search results to requests. A store belongs to one user, because ``search`` has no argument for the user.
 
-    ``initialize``, which the manager calls when the agent is built, reads the memories once, from the hot tier if possible.
-    ``search`` uses this snapshot and later additions, so that no model call waits for the table. ``recall`` reads the table.
+    The manager calls ``initialize`` when the agent is built. The call reads the memories once, from the hot tier if possible.
+    ``search`` uses the memories in the process, so that model calls do not wait for the table. Only the first search without
+    results reads all memories. ``recall`` always reads the table.
 
     Args:
-        table: The table; ``open_table(url, USER_MEMORY)``.
-        user_id: The user, unique within the tenant.
-        tenant: The tenant; None is a tenant of its own.
-        clock: Seconds since 1970.
-        name: Name of the store, for the manager's tools. Default ``user_memory``.
-        description: Description of the store in the tools.
+        table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
+        user_id: User id, unique within the tenant.
+        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
+        clock: Function that returns seconds since 1970.
+        name: Name of the store in the tools of the manager. Default ``user_memory``.
+        description: Description of the store in the tools of the manager.
         max_search_results: Most results of a search. Default 5.
         writable: Whether the manager may add memories. Default True.
-        extraction: Strands' automatic extraction. Default off.
-        retention: Retention and initial importance of each type. Default ``RETENTION``.
+        extraction: Settings of Strands' automatic extraction. By default, it is off.
+        retention: Retention and initial importance of each type of memory. Default ``RETENTION``.
         weights: Weights of the ranking.
-        embed: Returns vectors of texts, for semantic similarity. Default: lexical similarity.
-        pii: Policy for personal data. Default: ``PiiPolicy()``.
-        codec: Codec of content and metadata, such as ``Codec(cipher=...)``. Default: clear text.
+        embed: Function that returns vectors of texts, for semantic similarity. By default, texts are compared by words.
+        pii: Policy for personal data. Default ``PiiPolicy()``.
+        codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are stored in clear text.
         hot: Hot tier that caches the memories of active users, so that the start of an agent reads no table.
-        profile: Source of the user's profile in another service; read at session start within 0.25 seconds (see
-            ``ProfileReader``), never written.
-        outbox: Pending signals, from which ``forget`` and ``retract`` remove theirs.
+        profile: Source of the user's profile in another service. The profile is read at session start, within 0.25
+            seconds, and never written.
+        outbox: Outbox of preference signals. ``forget`` and ``retract`` remove pending signals of the deleted preferences.
         max_characters: Most characters of a memory. Default 4,000.
-        count_tokens: Counts the tokens of a text, for ``build_agent_context``. Default: an upper estimate by script.
+        count_tokens: Function that counts the tokens of a text. The default ``estimate_tokens`` usually returns too many.
 
     Raises:
         ValueError: An argument is out of range, or the table has another schema.
@@ -145,7 +146,9 @@ class UserMemoryStore(MemoryStore):
     # Strands' memory store interface
 
     async def initialize(self) -> None:
-        """Read the user's memories once. If the table is unavailable, the agent starts without memories.
+        """Read the user's memories once.
+
+        If the table is unavailable, the agent starts without memories.
 
         Raises:
             KeyMissingError: The memories are encrypted, and their key is missing or destroyed.
@@ -160,15 +163,18 @@ class UserMemoryStore(MemoryStore):
             )
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
-        """Return the memories most similar to ``query``: one line each without markup, at most 800 tokens in total."""
+        """Return the memories that are most similar to ``query``.
+
+        Each memory is one line without markup. The results have at most 800 tokens in total.
+        """
         limit = (options or {}).get("max_search_results") or self.max_search_results
         return entries_of(await asyncio.to_thread(self.found, query, limit=limit), self._count_tokens)
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Store a memory of an extractor or a model. Repeating the content renews its expiry.
+        """Store a memory from an extractor or a model.
 
-        ``metadata`` may contain ``memory_type`` and ``importance``. The default type is preference for a text that states a
-        preference, otherwise fact.
+        ``metadata`` may contain ``memory_type`` and ``importance``. By default, a text that states a preference is stored as a
+        preference, and any other text as a fact. Adding the same content again renews its expiry.
         """
         given = dict(metadata or {})
         is_preference = dialogue_act(content, "user") is DialogueAct.PREFERENCE
@@ -187,12 +193,14 @@ class UserMemoryStore(MemoryStore):
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
-        """Store a memory. Repeating the content of a stored memory of the same type renews its expiry.
+        """Store a memory.
+
+        Storing the same content with the same type again renews the expiry of the memory.
 
         Args:
-            content: Text of the memory. The policy for personal data is applied, and it is truncated to ``max_characters``.
+            content: Text of the memory. It is truncated to ``max_characters``, and the policy for personal data is applied.
             type: A ``MemoryType``. Default ``fact``.
-            importance: From 0 to 1. Default: that of the type.
+            importance: From 0 to 1. Default: the importance of the type.
             metadata: Additional JSON values.
 
         Raises:
@@ -205,10 +213,12 @@ class UserMemoryStore(MemoryStore):
     def prefer(
         self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store a preference: one record per key, regardless of case. The last write wins.
+        """Store a preference of the user.
+
+        There is one record for each key. The case of the key is ignored. The last write wins.
 
         Args:
-            key: Subject of the preference, such as ``genre``; ``favorite genres`` is the same key.
+            key: Subject of the preference, such as ``genre``. The key ``favorite genres`` has the same meaning.
             value: Preferred value.
             importance: From 0 to 1. Default 0.9.
             metadata: Additional JSON values.
@@ -223,7 +233,10 @@ class UserMemoryStore(MemoryStore):
     def record_feedback(
         self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store feedback on an answer or a purchase. ``rating`` is any number. Raises the errors of ``remember``."""
+        """Store feedback of the user on an answer or a purchase.
+
+        ``rating`` may be any number. The call raises the same errors as ``remember``.
+        """
         extra = {**(metadata or {}), **({} if rating is None else {"rating": rating})}
         return self.remember(content, type=MemoryType.FEEDBACK, metadata=extra)
 
@@ -237,7 +250,9 @@ class UserMemoryStore(MemoryStore):
         turn_count: int = 0,
         open_questions: Sequence[str] = (),
     ) -> MemoryRecord:
-        """Store the summary of a session that this package did not save. A later call replaces it, as its next version.
+        """Store the summary of a session that was saved elsewhere.
+
+        A later call for the same session replaces the summary.
 
         Args:
             session_id: The session.
@@ -276,18 +291,19 @@ class UserMemoryStore(MemoryStore):
         since: float | None = None,
         until: float | None = None,
     ) -> list[MemoryRecord]:
-        """Read memories from the table, best first: one query per MB.
+        """Read memories from the table and return the best matches first.
 
-        Expired memories are left out. ``limit`` applies after the filters. The recall is recorded by one write in the
-        background; ``access_count`` and ``accessed_at`` do not include it.
+        Expired memories are left out. ``limit`` applies after the filters. The table needs one query for each megabyte of
+        memories. The recall is recorded in the background. The returned ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
-            type: Type of the memories. Default: all except episodes and roll-ups.
-            min_importance: Least importance.
-            limit: Most results; None for all.
-            query: Text to which similar memories are ranked first.
+            type: Type of the memories. By default, memories of all types except those in ``DERIVED`` are returned.
+            min_importance: Least importance of a memory.
+            limit: Most results. None means no limit.
+            query: Text for the ranking. Memories that are similar to the text come first.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or ``{"session_id": "s1"}``.
-            since: Earliest end of the memory's session, else time of learning, in seconds since 1970.
+            since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was
+                last learned is used.
             until: Exclusive upper bound of the same time.
 
         Raises:
@@ -300,48 +316,61 @@ class UserMemoryStore(MemoryStore):
         return self._reader.recalled(type, limit=limit, query=query, **filters)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory by its id, or None; one read, and one query for its access count."""
+        """Return the memory with this id, or None.
+
+        The call needs one read and one query for the access count.
+        """
         return self._reader.get(memory_id)
 
     def forget(self, memory_id: str) -> bool:
-        """Delete a memory with its episodes and roll-ups; return whether it existed.
+        """Delete a memory and return whether it existed.
 
-        Live agents stop using it before their next model call. Earlier messages do not restore it; later ones may.
+        For a summary, the memories derived from the summary are deleted, too. Live agents stop using the memory before their
+        next model call. Earlier messages do not restore the memory. Later messages may create it again.
 
         Raises:
-            ValueError: The id is not that of a memory.
+            ValueError: ``memory_id`` is not the id of a memory.
         """
         return self._changes.forget(memory_id)
 
     def retract(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
-        """Delete the preferences of a message, for example after a redaction; return the number of changed memories.
+        """Delete the preferences that a message stated, for example after a redaction.
 
-        Live agents stop using them before their next model call. The sink gets a retraction.
+        Return the number of changed memories. Live agents stop using the preferences before their next model call. The receiver
+        of preference signals gets a retraction.
 
         Args:
-            message_id: ``tracking_id`` of the message. Finalizing its session ignores the message from now on.
-            session_id: Session of the message, whose summary and episodes are deleted; finalizing creates new ones.
-            at: Time of the removal, in seconds since 1970; later texts of the same message are kept. Default: now.
+            message_id: ``tracking_id`` of the message. Later finalizing of the session ignores the message.
+            session_id: Session of the message. The summary and messages of the session are deleted from the memories, and
+                finalizing creates them again.
+            at: Time of the removal, in seconds since 1970. Later texts of the same message are kept. By default, it is now.
         """
         return self._changes.retract(message_id, session_id, at)
 
     @property
     def preference_log(self) -> PreferenceLog:
-        """Log of the user's statements in the table, for a ``ProfileCache``."""
+        """Log of the user's preferences in the table, for a ``ProfileCache``."""
         return PreferenceLog(self.partition)
 
     def drop_snapshot(self) -> None:
-        """Drop the snapshot after a change elsewhere, so that the next search reads the memories."""
+        """Discard the memories in this process after another process changed the table.
+
+        The next search reads the memories again.
+        """
         self._reader.drop_snapshot()
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the sources of a roll-up: each summary, or ``"expired"`` if it no longer exists."""
+        """Return the summaries from which a weekly or monthly summary was made.
+
+        The result maps the id of each summary to the summary, or to ``"expired"`` if the summary no longer exists.
+        """
         return self._reader.sources(memory_id)
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
-        """Return the text about the user for an agent, short and escaped, or ``No prior interaction history.``.
+        """Return a text about the user for an agent.
 
-        Reads the table only at the first use.
+        The text is short and escaped. Without memories, the text is ``No prior interaction history.``. The table is read only
+        if the memories have not been read yet.
 
         Args:
             max_tokens: Most tokens. Default 800.
@@ -352,19 +381,28 @@ class UserMemoryStore(MemoryStore):
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
-        """Return the text about the user in two parts: preferences for the system prompt, history for the messages."""
+        """Return a text about the user in two parts.
+
+        The preferences are for the system prompt. The history is for the messages.
+        """
         if not max_tokens > 0:
             raise ValueError(f"max_tokens must be above 0, got {max_tokens!r:.80}")
         return self._reader.context(max_tokens, self._count_tokens)
 
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
-        """Return the memories and passages most similar to ``query``, from the snapshot of the session start."""
+        """Return the memories and passages that are most similar to ``query``.
+
+        The search covers the memories in this process. If none matches, all memories are read from the table and searched.
+        """
         return self._reader.found(query, limit)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories of the session start with later additions."""
+        """Return the memories that this process has read or added."""
         return self._reader.known_records()
 
     def refresh(self) -> None:
-        """Read the user's memories and the profile again. A failing profile source affects only the profile."""
+        """Read the user's memories and profile again.
+
+        If the source of the profile fails, the memories are still read.
+        """
         self._reader.refresh()

@@ -1,4 +1,4 @@
-"""Messages: their parts, tool results, and their format in a request to a model."""
+"""Reads messages, handles tool results, and formats messages for requests to a model."""
 
 from strands_manga_memory.messages.message_parts import (
     blocks_of,

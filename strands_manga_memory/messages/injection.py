@@ -1,4 +1,8 @@
-"""Injected text: system blocks, placeholders, escaping, and the plain text of a message. Pure."""
+"""Adds text to requests to a model, and escapes and removes such text.
+
+The added text consists of tagged blocks and of placeholders for removed content. The module also returns the plain text of a
+message.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from strands_manga_memory.messages.turn_context import CONTEXT_TAG
 
 _MARKUP = re.compile("[&<>]")
 _TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
-"""Ampersands that do not begin an escape."""
+"""Ampersands that do not begin an escape such as ``&lt;``."""
 _TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
 """Characters to escape in ASCII text. Most texts have none and are returned unchanged."""
 
@@ -34,7 +38,7 @@ BLOCKS = (
     "user_memory",
     "user_preferences",
 )
-"""Names of the tags around injected blocks."""
+"""Names of the tags around blocks that this package adds to requests."""
 
 _LIKE_OPEN = "<\uff1c\ufe64\u1438\u02c2\u2039\u276e\u27e8\u2329"
 _LIKE_CLOSE = ">\uff1e\ufe65\u1433\u02c3\u203a\u276f\u27e9\u232a"
@@ -51,7 +55,10 @@ _INVISIBLE = re.compile(
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return the request with ``text`` as another system block, before a cache point that ends the prompt."""
+    """Return a request with additional text at the end of its system prompt.
+
+    A cache point at the end of the prompt stays behind the text.
+    """
     if not text:
         return context
     prompt = context.system_prompt
@@ -61,9 +68,13 @@ def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelConte
 
 
 def escape_line(text: object, most: int = 100) -> str:
-    """Return a text as one line of at most ``most`` characters, without control characters and markup.
+    """Return a text as one line that cannot act as an instruction.
 
-    Stored text must not act as an instruction: line breaks, invisible characters and tags are removed.
+    Line breaks become spaces, tags are escaped, and invisible characters are removed.
+
+    Args:
+        text: Text to escape.
+        most: Largest number of characters of the line, counted before escaping.
     """
     line = str(text)
     if line.isascii() and line.isprintable() and not _MARKUP.search(line):
@@ -73,9 +84,9 @@ def escape_line(text: object, most: int = 100) -> str:
 
 
 def escape_tags(text: str) -> str:
-    """Return a text that cannot open or close a tagged block. Lines stay, invisible characters are removed.
+    """Escape a text so that it cannot open or close a tagged block.
 
-    ``<``, ``>`` and similar characters become ``&lt;`` and ``&gt;``.
+    ``<``, ``>`` and similar characters become ``&lt;`` and ``&gt;``. Line breaks stay. Invisible characters are removed.
     """
     if text.isascii() and _TO_ESCAPE.search(text) is None:
         return text
@@ -84,7 +95,7 @@ def escape_tags(text: str) -> str:
 
 
 def strip_own_blocks(text: str) -> str:
-    """Return a text without the blocks that this package injects, each from its opening to its closing tag."""
+    """Remove the blocks that this package adds to requests from a text."""
     kept, start = [], 0
     unclosed: set[str] = set()
     for opening in _OWN_BLOCK.finditer(text):
@@ -102,18 +113,18 @@ def strip_own_blocks(text: str) -> str:
 
 
 def escape_own_tags(text: str) -> str:
-    """Escape the tags of this package in a trusted text; other tags stay."""
+    """Escape the tags of this package in a trusted text. Other tags stay."""
     return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))
 
 
 QUOTES = "<recalled_history>"
-"""Prefix of texts that quote earlier messages."""
+"""Beginning of texts that quote earlier messages."""
 
 READER = "read_cut_message"
 """Name of the tool that returns the full text of a truncated message."""
 
 CUT = rf"\[\.\.\. (\d{{1,12}}) characters cut(?:; {READER}\('(\w{{1,8}})'\))? \.\.\.\]"
-"""Pattern of the placeholder in a truncated text: the number of removed characters, and the id for the reading tool."""
+"""Pattern of the placeholder in a truncated text, with the number of removed characters and the id for the reading tool."""
 
 LEFT_OUT = r'\[(?:image|document|video|audio)(?: "[^"\[\]]{1,80}")?(?:, [0-9.]{1,12} [KM]B)?, not kept\]'
 """Pattern of the note for a removed medium, such as ``[image, 48 KB, not kept]``."""
@@ -122,12 +133,12 @@ _MARKS = re.compile(rf"{re.escape(CUT_TEXT)}|{re.escape(PLACEHOLDER)}|{CUT}|{LEF
 
 
 def is_quote(text: str) -> bool:
-    """Whether a text quotes earlier messages or is an injected block."""
+    """Return whether a text quotes earlier messages or is a block that this package adds."""
     return text.lstrip().startswith((QUOTES, CONTEXT_TAG))
 
 
 def strip_placeholders(text: str) -> str:
-    """Return a text without placeholders."""
+    """Remove the placeholders that this package writes for removed content from a text."""
     if "[" not in text:
         return text
     plain, count = _MARKS.subn("", text)
@@ -135,6 +146,9 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the texts of a message, including guarded and cited ones, one per line, without placeholders."""
+    """Return the text of a message without placeholders.
+
+    The plain, guarded and cited texts of the message are joined, one text per line.
+    """
     texts = (spoken_text(block) for block in message["content"])
     return strip_placeholders("\n".join(text for text in texts if text))

@@ -1,4 +1,7 @@
-"""JSON inside text: documents are found, read and written without changes of their numbers. Pure."""
+"""Finds, parses and writes JSON documents in a text.
+
+Numbers keep their notation, so that no digit changes.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,16 @@ from strands_manga_memory.messages.tokens import shorten_line
 
 _FAILURES = 200
 _WASTE = 8
-"""Most characters read without success per character of a text; beyond that the rest counts as prose."""
+"""Most characters that failed attempts may read for each character of the text. Further text counts as prose."""
 
 _SHORTEST = 12
-"""Least length of a document; shorter ones, such as the reference ``[1]``, are prose."""
+"""Least number of characters of a document. Shorter documents, such as the reference ``[1]``, count as prose."""
 
 _NESTED = 120
-"""Least length of a string that is searched for a document."""
+"""Least number of characters of a string that is searched for a document."""
 
 _DEPTH = 40
-"""Most levels of nesting; deeper values become a note."""
+"""Most levels of nesting. A note replaces deeper values."""
 
 _OPENING = re.compile(r"[\[{]")
 _BETWEEN = re.compile(r"[\s,]*")
@@ -35,14 +38,20 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(['\"\\])|(.))")
 
 
 class Number(str):
-    """Number in its original notation, so that no digit changes."""
+    """Number as text in its original notation, so that no digit changes."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Consecutive JSON documents of a text, with their position."""
+    """Consecutive JSON documents in a text.
+
+    Attributes:
+        values: Parsed documents.
+        start: Position of the first character of the first document.
+        end: Position after the last character of the last document.
+    """
 
     values: list[Any]
     start: int
@@ -50,10 +59,12 @@ class Documents:
 
 
 def find_json(text: str) -> tuple[str, list[Documents]]:
-    """Return the text and its JSON documents, in order.
+    """Find the JSON documents in a text.
 
-    Python's notation of dictionaries (``str()``) is supported: the returned text then has JSON in its place, and
-    positions refer to the returned text.
+    Dictionaries and lists in Python's notation are supported too. The returned text then has JSON in their place.
+
+    Returns:
+        The text, and the documents in order. Positions of the documents refer to the returned text.
     """
     found = _scan(text)
     if not _covers(found, text) and (start := _PYTHON_START.search(text)) is not None:
@@ -101,7 +112,10 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _opened(value: Any, depth: int) -> Any:
-    """Return a value with the documents in its strings parsed, and without its deepest levels."""
+    """Return a value with the JSON documents in its strings parsed.
+
+    A note replaces values that are nested deeper than ``depth`` levels.
+    """
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
     if isinstance(value, dict):
@@ -176,15 +190,19 @@ _LONG_STRING = 100
 
 
 def describe_json(value: Any) -> str:
-    """Describe a value for a reader, one record per line: ``order_id: ORD-1``, then ``title: Uzumaki, price: 19.90``.
+    """Describe a JSON value in plain text with one record per line.
 
-    Members without a value are left out. Long strings lose repeated sentences and their end.
+    A record looks like ``title: Uzumaki, price: 19.90``. Members without a value are left out. Long strings lose their end and
+    repeated sentences.
     """
     return "\n".join(_record_lines(value))
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield a line for the plain members of a document, and a line for each record of its lists."""
+    """Yield the lines that describe a JSON document.
+
+    The first line describes its plain members. Each further line describes a record of its lists.
+    """
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_described, value))
     elif isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Limits, names and notes of images, documents, videos and audio in messages. Pure.
+"""Limits the number and size of images, documents, videos and audio in a request.
 
-A request to Bedrock Converse accepts 20 images and 5 documents with distinct names. Request bodies are limited to 20 to
-50 MB, with media in base64.
+A request to Bedrock Converse accepts 20 images and 5 documents with different names. Providers limit a request to 20 to 50 MB,
+including media in base64.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MEDIA = ("image", "document", "video", "audio")
 MOST_IMAGES = 20
 MOST_DOCUMENTS = 5
 MOST_BYTES = 15_000_000
-"""Most bytes of all media in a request; base64 makes 20 MB of them."""
+"""Most bytes of all media in a request. Encoded in base64, they have 20 MB."""
 
 _MOST_IN_NAME = 180
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9\s()\[\]-]")
@@ -26,7 +26,7 @@ _NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
 
 
 def media_kind(block: Any) -> str:
-    """Return the kind of a media block; empty for other blocks."""
+    """Return the kind of a media block, or an empty text for other blocks."""
     if isinstance(block, dict):
         for kind in MEDIA:
             if kind in block:
@@ -35,7 +35,7 @@ def media_kind(block: Any) -> str:
 
 
 def media_note(block: dict[str, Any]) -> str:
-    """Return the note for a removed medium, such as ``[image, 48 KB, not kept]``."""
+    """Return the note that replaces a removed medium, such as ``[image, 48 KB, not kept]``."""
     kind = media_kind(block)
     medium = block[kind]
     parts = [kind]
@@ -48,17 +48,17 @@ def media_note(block: dict[str, Any]) -> str:
 
 
 def media_bytes(medium: dict[str, Any]) -> int:
-    """Return the size of a medium's own bytes; 0 if it refers to a location."""
+    """Return the number of bytes in a medium, or 0 if the medium only refers to a location."""
     source = medium.get("source")
     value = source.get("bytes") if isinstance(source, dict) else None
     return len(value) if isinstance(value, bytes | bytearray | str) else 0
 
 
 def within_limits(messages: Sequence[Message]) -> list[Message]:
-    """Return messages whose media satisfy the limits of a request in number, size and names.
+    """Return messages whose media satisfy the limits of a request.
 
-    Notes replace the oldest media beyond a limit. The newest medium always stays, because some providers accept more
-    bytes.
+    If a limit is exceeded, notes replace the oldest media. The newest medium always stays, because some providers accept more
+    bytes. Documents with equal names get different names.
     """
     if not any(media_kind(block) for message in messages for block in _blocks(message)):
         return list(messages)
@@ -69,7 +69,7 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
 
 def _blocks(message: Message) -> Iterator[Any]:
-    """Yield the blocks of a message, including the contents of tool results and guarded blocks."""
+    """Yield the blocks of a message, including blocks inside tool results and guarded blocks."""
     for block in message["content"]:
         if "toolResult" in block:
             yield from block["toolResult"].get("content") or ()
@@ -78,7 +78,7 @@ def _blocks(message: Message) -> Iterator[Any]:
 
 
 class _Limits:
-    """Counter of media, from the newest to the oldest."""
+    """Counts how many media a request may still contain, from the newest to the oldest medium."""
 
     def __init__(self) -> None:
         self._left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
@@ -86,7 +86,7 @@ class _Limits:
         self._is_first = True
 
     def replacement(self, block: dict[str, Any]) -> dict[str, Any]:
-        """Return a media block, or its note beyond the limits."""
+        """Return a media block, or the note that replaces the block if a limit is reached."""
         kind = media_kind(block)
         size = media_bytes(block[kind]) if isinstance(block[kind], dict) else 0
         left = self._left.get(kind, 1)
@@ -102,14 +102,14 @@ class _Limits:
 
 
 class _Names:
-    """Source of unique document names that Bedrock accepts."""
+    """Creates unique document names that Bedrock accepts."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
         self._next: dict[str, int] = {}
 
     def replacement(self, block: dict[str, Any]) -> dict[str, Any]:
-        """Return a media block; a document gets its name in this request."""
+        """Return a media block whose document has a unique name in the request."""
         document = block.get("document")
         if not isinstance(document, dict):
             return block
@@ -127,7 +127,10 @@ class _Names:
 
 
 def _replaced_blocks(message: Message, replacement: Any, *, backwards: bool = False) -> Message:
-    """Return a message with its media replaced, including those of tool results; the same object if nothing changes."""
+    """Return a message with replaced media, including media in tool results.
+
+    The same object is returned if nothing changes.
+    """
     content = _replaced(message["content"], replacement, backwards=backwards)
     return message if content is message["content"] else cast("Message", {**message, "content": content})
 

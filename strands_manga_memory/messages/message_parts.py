@@ -1,4 +1,4 @@
-"""Parts of a message: tool calls and results, turns, fingerprints, placeholders. Pure.
+"""Reads the parts of messages, such as text, tool calls and tool results, and splits a history into turns.
 
 Strands accepts messages with blocks of any shape, so all functions tolerate malformed blocks.
 """
@@ -11,16 +11,16 @@ from typing import Any
 from strands.types.content import Message
 
 PLACEHOLDER = "[\u2026]"
-"""Placeholder in a request for a missing message of the other role; one token in common vocabularies."""
+"""Text in place of a missing message of the other role in a request. It is one token in common vocabularies."""
 
 INTERRUPTED_TEXT = "Tool was interrupted."
-"""Text of the result that Strands adds for a tool call without one when the agent is invoked again."""
+"""Text of the tool result that Strands adds when an agent is invoked after an unanswered tool call."""
 
 CUT_TEXT = "[This turn was interrupted before it was finished.]"
-"""Text of an interrupted turn's answer, and of a tool call's missing result."""
+"""Text in place of the answer of an interrupted turn, or of the missing result of a tool call."""
 
 CONVERSATION_START = "[conversation start]"
-"""User message before a history that starts with the assistant."""
+"""Text of the user message that precedes a history if the history starts with the assistant."""
 
 NO_OUTPUT = "[no output]"
 """Text of a tool result without content."""
@@ -32,7 +32,7 @@ _MEDIA = frozenset({"image", "document", "video", "audio"})
 
 
 def id_of(message: Message) -> str:
-    """Return the tracking id of a message, or an empty text."""
+    """Return the tracking id of a message, or an empty text if the message has none."""
     return message.get("tracking_id") or ""
 
 
@@ -42,7 +42,7 @@ def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
 
 
 def tool_result_ids(message: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the tool results in a message, in order."""
+    """Return the tool call ids of the results in a message, in order."""
     return _ids(message, "toolResult")
 
 
@@ -56,7 +56,7 @@ def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
 
 
 def is_of_tools(message: Mapping[str, Any]) -> bool:
-    """Return whether a message contains tool calls or results."""
+    """Return whether a message contains tool calls or tool results."""
     for block in message.get("content") or ():
         if isinstance(block, dict) and ("toolUse" in block or "toolResult" in block):
             return True
@@ -64,9 +64,9 @@ def is_of_tools(message: Mapping[str, Any]) -> bool:
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
-    """Return the text of a plain, guarded or cited text block; None for other blocks.
+    """Return the text of a plain, guarded or cited text block, or None for other blocks.
 
-    A malformed block has an empty text.
+    A malformed text block has an empty text.
     """
     if "text" in block:
         return _string(block["text"])
@@ -81,13 +81,15 @@ def spoken_text(block: Mapping[str, Any]) -> str | None:
 
 
 def _string(value: Any) -> str:
-    """Return a text, or the text of a part such as ``{"text": ...}``; empty for other values."""
     text = value.get("text") if isinstance(value, dict) else value
     return text if isinstance(text, str) else ""
 
 
 def blocks_of(content: Any) -> list[dict[str, Any]]:
-    """Return the blocks of a tool's content: a text becomes a text block, any other value except None a JSON block."""
+    """Return the content of a tool result as a list of blocks.
+
+    A dict is already a block. A text becomes a text block, and None is left out. Any other value becomes a JSON block.
+    """
     return [
         item if isinstance(item, dict) else {"text": item} if isinstance(item, str) else {"json": item}
         for item in (content if isinstance(content, list | tuple) else [content])
@@ -96,7 +98,12 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
 
 
 def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
-    """Return the texts of a tool result; ``written`` converts its JSON."""
+    """Return the texts of a tool result.
+
+    Args:
+        result: Tool result.
+        written: Function that converts a JSON value to text.
+    """
     found = []
     for block in blocks_of(result.get("content")):
         if "text" in block or "json" in block:
@@ -114,14 +121,14 @@ def calls_tools(message: Message) -> bool:
 
 
 def is_repair(message: Message) -> bool:
-    """Return whether Strands wrote a message for tool calls without results, instead of their tools."""
+    """Return whether a message contains only the results that Strands adds for interrupted tool calls."""
     return bool(message["content"]) and all(
         "toolResult" in block and block["toolResult"]["content"] == [{"text": INTERRUPTED_TEXT}] for block in message["content"]
     )
 
 
 def is_turn_start(message: Message) -> bool:
-    """Return whether a message begins a turn: a user message without tool results."""
+    """Return whether a message is a user message without tool results, which can begin a turn."""
     if message["role"] != "user":
         return False
     for block in message["content"]:  # noqa: SIM110 - faster than any(), and called for every message
@@ -131,18 +138,29 @@ def is_turn_start(message: Message) -> bool:
 
 
 def starts_turn(message: Message, previous: Message | None) -> bool:
-    """Return whether a message begins a turn; consecutive user messages belong to one turn."""
+    """Return whether a message begins a turn, given the previous message.
+
+    Consecutive user messages belong to one turn.
+    """
     return is_turn_start(message) and (previous is None or not is_turn_start(previous))
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
-    """Return the turns as ranges of positions. Messages before the first user message are a separate range."""
+    """Split messages into turns and return the range of positions of each turn.
+
+    Messages before the first user message are a separate range.
+    """
     bounds = [at for at, message in enumerate(messages) if at == 0 or (message["role"] == "user" and is_turn_start(message))]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
 
 
 def is_tool_pair(use: Message, result: Message) -> bool:
-    """Return whether ``result`` contains exactly the results of the tool calls of ``use``."""
+    """Return whether a message contains exactly the results of another message's tool calls.
+
+    Args:
+        use: Message with the tool calls.
+        result: Message with the tool results.
+    """
     ids = tool_use_ids(use)
     return (
         bool(ids) and use["role"] == "assistant" and result["role"] == "user" and sorted(ids) == sorted(tool_result_ids(result))
@@ -169,7 +187,10 @@ def fingerprints(values: Sequence[Any]) -> list[int]:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """Yield the content of a value with types and sizes, so that different values yield different sequences."""
+    """Yield the types, sizes and contents of a nested value.
+
+    Different values yield different sequences.
+    """
     coming, inside = [value], set[int]()
     while coming:
         one = coming.pop()
@@ -190,11 +211,16 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 class _ContainerEnd(int):
-    """``id()`` of a container whose content was yielded completely."""
+    """Marks the end of a container's content. Its value is the ``id()`` of the container."""
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Return the text of a value, from ``str`` or ``written``; the name of its type if that raises."""
+    """Convert a value to text, or return the name of its type if the conversion fails.
+
+    Args:
+        value: Value to convert.
+        written: Function that converts the value. Default ``str``.
+    """
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__
@@ -202,7 +228,10 @@ def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
 
 
 def content_fingerprint(message: Message) -> int:
-    """Return the fingerprint of a message's role and content, without id and metadata."""
+    """Return a hash of a message's role and content.
+
+    The id and the metadata of the message are ignored.
+    """
     content = message["content"]
     if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
         return hash((message["role"], text))  # same result as below; CPython caches the hash of a text
@@ -214,7 +243,6 @@ def content_fingerprint(message: Message) -> int:
 
 
 def _block_fingerprint(block: Any) -> int:
-    """Return the fingerprint of a block. Media are hashed as bytes, whose hash Python caches, not by their long text."""
     result = block.get("toolResult")
     parts = result.get("content") if isinstance(result, dict) else [block]
     if isinstance(parts, list) and any(isinstance(part, dict) and not _MEDIA.isdisjoint(part) for part in parts):
@@ -223,10 +251,10 @@ def _block_fingerprint(block: Any) -> int:
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
-    """Return the reasons why Bedrock, Anthropic or OpenAI would reject a history, one line each.
+    """Return the reasons why Bedrock, Anthropic or OpenAI would reject a history.
 
-    The rules: the first message is a user message without tool results; roles alternate; only the assistant calls
-    tools, and the next message contains exactly their results; only the last message may have calls without results.
+    The first message must be a user message without tool results, and roles must alternate. Only the assistant may call tools,
+    and the next message must contain exactly the results of these calls. Only the last message may have calls without results.
     """
     found = []
     if messages and not is_turn_start(messages[0]):
@@ -258,9 +286,10 @@ def _described(message: Message) -> str:
 
 
 def is_message(value: Any) -> bool:
-    """Return whether a value is a message that Strands can process; contents of tools and other blocks are not checked.
+    """Return whether a value is a message that Strands can process.
 
-    Strands fails in every turn with an invalid message, so invalid ones are rejected when they are read.
+    The contents of tool blocks and of other blocks are not checked. Strands fails in every turn with an invalid message, so
+    invalid messages are rejected when they are read.
     """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str) or not isinstance(value.get("content"), list):
         return False
@@ -279,5 +308,4 @@ def _is_block(block: Any, *, is_of_model: bool) -> bool:
 
 
 def _is_call(part: Any, *names: str) -> bool:
-    """Return whether a tool call or result has an id."""
     return isinstance(part, dict) and isinstance(part.get("toolUseId"), str | int) and all(name in part for name in names)

@@ -1,4 +1,4 @@
-"""Structured answers of a model, settings of its configuration, and a log of failing models."""
+"""Gets structured output from a model, reads its settings, and logs models that fail."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _T = TypeVar("_T", bound="BaseModel")
 
 
 def model_setting(model: Any, name: str) -> Any:
-    """Return a setting of a model, such as ``"model_id"`` or ``"context_window_limit"``; None if it is unknown.
+    """Return a setting of a model, such as ``"model_id"``, or None if the setting is unknown.
 
-    Wrappers and test doubles may have no ``get_config``, or one that raises or returns another type.
+    The model may be a wrapper or a test double without ``get_config``. Its ``get_config`` may also raise or return another
+    type.
     """
     try:
         config = model.get_config()
@@ -32,10 +33,16 @@ def model_setting(model: Any, name: str) -> Any:
 
 
 async def ask_structured(model: Model, kind: type[_T], source: str, instructions: str) -> _T:
-    """Return a model's structured answer about a text.
+    """Ask a model about a text and return its structured answer.
+
+    Args:
+        model: Model to ask.
+        kind: Type of the answer.
+        source: Text that the question is about.
+        instructions: System prompt.
 
     Raises:
-        ValueError: The answer has another form.
+        ValueError: The answer is not an object of type ``kind``.
     """
     prompt: Messages = [{"role": "user", "content": [{"text": source}]}]
     answer: Any = None
@@ -47,17 +54,21 @@ async def ask_structured(model: Model, kind: type[_T], source: str, instructions
 
 
 class ModelErrorLog:
-    """Log of models that fail at a task, shared by all agents of the process, because agents may be built per request.
+    """Decides at which log level the failure of a model is logged.
 
-    A repeated failure, such as missing support for structured output, is logged as a warning once, and again after a
-    success.
+    A repeated failure, such as missing support for structured output, is a warning only once. After a success, the next failure
+    is a warning again. All agents of a process share the log, because an agent may be built for each request.
     """
 
     def __init__(self) -> None:
         self._failing: weakref.WeakKeyDictionary[type, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
 
     def level(self, model: Any, error: Exception) -> int:
-        """Record a failure and return its log level: warning for the first one since the last success, else debug."""
+        """Record a failure of a model and return its log level.
+
+        The first failure of a type since the last success is a warning. Further failures of the type are logged for debugging
+        only.
+        """
         failed = (str(model_setting(model, "model_id")), type(error).__name__)
         known = self._failing.setdefault(type(model), set())
         level = logging.DEBUG if failed in known else logging.WARNING

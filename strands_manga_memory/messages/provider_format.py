@@ -1,7 +1,7 @@
-"""Format of a history in a request. Only this module knows the restrictions of model providers. Pure.
+"""Converts a history to a format that every model provider accepts.
 
-Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A rejected history
-makes every later request fail, so the format satisfies all their rules at once:
+Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A rejected history makes every
+later request fail, so the format satisfies the rules of all providers. Only this module knows these rules:
 
 - The first message is the user's, and roles alternate.
 - Each tool call has one result, in the next message, which contains only results (Llama and Mistral on Bedrock).
@@ -34,23 +34,23 @@ from strands_manga_memory.messages.message_parts import (
 
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _MOST_IN_ID = 40
-"""Most characters of a tool call's id, from OpenAI."""
+"""Most characters of a tool call's id. The limit is OpenAI's."""
 
 
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged. A placeholder is inserted before a history that starts with the
-    assistant, into an empty message, between tool results and the user's next text, and before the last of several user
-    messages, so that the answer refers to that one only. The last result of a tool call counts; a call without one gets
-    an error result. A repeated id of a tool call gets a suffix, in call and result. Results without a call are left
-    out. The function is idempotent.
+    Consecutive messages of one role are merged. A placeholder is inserted before a history that starts with the assistant, into
+    an empty message, and between tool results and the user's next text. A placeholder is also inserted before the last of
+    several user messages, so that the answer refers to the last message only. If a tool call has several results, only the last
+    result stays. A call without a result gets an error result. A repeated id of a tool call gets a suffix, in the call and in
+    the result. Results without a call are left out. Messages in this format are not changed again.
 
     Args:
-        messages: A history; it is not changed.
+        messages: History, which is not changed.
 
     Returns:
-        The messages; ``messages`` itself if no change is needed. Unchanged messages are the same objects.
+        The messages, or ``messages`` itself if no change is needed. Unchanged messages are the same objects.
     """
     if not messages:
         return messages
@@ -63,7 +63,10 @@ def for_model(messages: list[Message]) -> list[Message]:
 
 
 def _with_valid_blocks(message: Message) -> Message:
-    """Return a message without blank and misplaced blocks; the same object if there are none."""
+    """Return a message without blank and misplaced blocks.
+
+    The same object is returned if the message has no such blocks.
+    """
     content = message["content"]
     if len(content) == 1 and isinstance(content[0], dict) and [*content[0]] == ["text"] and _has_content(content[0]["text"]):
         return message  # most messages
@@ -82,14 +85,20 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether the position of a block is valid: reasoning before other content, a cache point after other content."""
+    """Return whether a block is at a valid position in its message.
+
+    Reasoning must precede other content, and a cache point must follow other content.
+    """
     if "reasoningContent" in block:
         return at < contents[-1]
     return "cachePoint" not in block or at > contents[0]
 
 
 def _valid_block(block: Any, role: str) -> Any:
-    """Return a block in a form that providers accept in a message of a role; None if there is none."""
+    """Return a block in a format that providers accept in a message of a role.
+
+    The result is None if the block must be left out.
+    """
     if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
         return None
     if "toolUse" in block:
@@ -113,7 +122,7 @@ def _has_content(text: Any) -> bool:
 
 
 def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool call with an object as input."""
+    """Return a tool call whose input is a JSON object. Any other input is wrapped in an object."""
     use = block["toolUse"]
     return block if isinstance(use.get("input"), dict) else {**block, "toolUse": {**use, "input": {"input": use.get("input")}}}
 
@@ -142,7 +151,7 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class _Call:
-    """Tool call: its unique id, and its last result with the position in the history."""
+    """Tool call with a unique id and its latest result."""
 
     __slots__ = ("id", "place", "result")
 
@@ -155,7 +164,7 @@ class _Call:
 
 
 class _Ids:
-    """Source of unique ids for the tool calls of a request."""
+    """Creates unique ids for the tool calls of a request."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
@@ -174,7 +183,10 @@ class _Ids:
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Return messages in which the next message has exactly one result per tool call, the last one."""
+    """Return messages in which the next message contains one result of each tool call.
+
+    If a call has several results, its last result is used.
+    """
     if not any("toolUse" in block or "toolResult" in block for message in messages for block in message["content"]):
         return [message for message in messages if message["content"]]
     ids = _Ids()
@@ -204,7 +216,10 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Assign the results in a message to the latest calls of their ids; calls with the same id get them in order."""
+    """Assign the results in a message to the latest tool calls with the same ids.
+
+    Calls with equal ids get their results in order.
+    """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
         if "toolResult" in block:
@@ -231,7 +246,10 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of calls, which is the next message of the history if it has exactly these."""
+    """Return the message with the results of tool calls.
+
+    The next message of the history is returned if it contains exactly these results.
+    """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
     if following is None or following["role"] != "user":
@@ -249,7 +267,7 @@ def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Me
 
 
 def _alternating(messages: list[Message]) -> list[Message]:
-    """Return messages that start with a user message and alternate in role."""
+    """Return messages that start with a user message and alternate between user and assistant."""
     if not messages or messages[0]["role"] != "user":
         messages = [{"role": "user", "content": [{"text": CONVERSATION_START}]}, *messages]
     shown: list[Message] = []
@@ -266,14 +284,15 @@ def _alternating(messages: list[Message]) -> list[Message]:
 
 
 def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
-    """Return whether a request has a placeholder before a message of the history.
+    """Return whether a placeholder precedes a message in a request.
 
-    It has one before a user's text that follows tool results, and before the last of several user messages.
+    A placeholder precedes a history that starts with the assistant, a user's text after tool results, and the last of several
+    user messages.
 
     Args:
-        before: The previous message in the history, or None.
-        message: The message.
-        after: The next message, or None.
+        before: Previous message in the history, or None.
+        message: Message to check.
+        after: Next message in the history, or None.
     """
     if before is None:
         return message["role"] == "assistant"
@@ -283,6 +302,6 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Return the number of placeholders that a request has before the messages of a history."""
+    """Return the number of placeholders that a request contains before the messages of a history."""
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))

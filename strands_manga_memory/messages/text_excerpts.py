@@ -1,7 +1,7 @@
-"""Bounded reading of long texts: excerpts, pieces and stretches that a regular expression reads within milliseconds. Pure.
+"""Shortens and splits long texts, so that regular expressions read them within milliseconds.
 
-A regular expression blocks all threads, including the event loop, until it ends. Therefore texts of users and tools are
-read as an excerpt of beginning and end, or piece by piece.
+A regular expression blocks all threads until it ends, including the event loop. Texts of users and tools are therefore reduced
+to their beginning and end, or are read piece by piece.
 """
 
 from __future__ import annotations
@@ -16,20 +16,29 @@ PIECE = 2_000
 """Most characters of a piece."""
 
 _AT_ONCE, _BEYOND = 4_000, 500
-"""Characters that are searched for the beginnings of matches at once, and how far matches may extend beyond."""
+"""Number of characters of a part in which matches may begin, and of characters behind the part into which matches may extend.
+"""
 
 
 def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
-    """Return the beginning and the end of a text, at most ``most`` characters in total.
+    """Return the beginning and the end of a text.
 
-    Three quarters come from the beginning. Pasted material is usually in the middle, in place of which is ``gap``.
+    Three quarters of the result come from the beginning. The middle, where pasted material usually is, is left out.
+
+    Args:
+        text: Text to shorten.
+        most: Largest number of characters of the result.
+        gap: Text in place of the middle.
     """
     tail = most // 4
     return text if len(text) <= most else f"{text[: most - tail - len(gap)]}{gap}{text[-tail:]}"
 
 
 def split_pieces(text: str) -> Iterator[str]:
-    """Yield the lines of a text. A line of over 2,000 characters is split after spaces or full stops if possible."""
+    """Yield the lines of a text, with long lines split into pieces.
+
+    A line of over 2,000 characters is split after a space or a full stop if possible.
+    """
     start = 0
     while start < len(text):
         end = text.find("\n", start, start + PIECE)
@@ -44,9 +53,10 @@ def split_pieces(text: str) -> Iterator[str]:
 
 
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Return the matches of a pattern, as ``finditer`` does; a long text is searched in parts, so that the time is linear.
+    """Yield the matches of a pattern in a text, as ``finditer`` does.
 
-    In a text of over 4,500 characters, matches that need more than 500 characters of lookahead may be missed.
+    A text of over 4,500 characters is searched in parts, so that the time is linear. Matches that need more than 500 characters
+    of lookahead may then be missed.
     """
     return pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
 
@@ -66,7 +76,12 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def map_stretches(change: Callable[[str], str], text: str) -> str:
-    """Apply a change of single characters to a text, stretch by stretch."""
+    """Apply a function to a text in parts of at most 4,000 characters.
+
+    Args:
+        change: Function that replaces characters one by one.
+        text: Text to change.
+    """
     if len(text) <= _AT_ONCE:
         return change(text)
     return "".join(change(text[at : at + _AT_ONCE]) for at in range(0, len(text), _AT_ONCE))

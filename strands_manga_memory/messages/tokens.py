@@ -1,4 +1,7 @@
-"""Token counts: estimates by script, truncation to a number of tokens, and the counts that a provider reports. Pure."""
+"""Counts tokens, and shortens texts to a number of tokens or characters.
+
+Token counts are estimates or come from the usage that a provider reports.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ _PER_CHARACTER = {"kana": 1.0, "kanji": 1.8, "wide": 1.2, "hangul": 1.3, "latin"
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text by script; on average 10 to 25 % above tiktoken's cl100k.
+    """Estimate the number of tokens of a text.
 
-    An English word counts as 1 token, a long or capitalized one more; 3 digits count as 1; a kana as 1; a kanji as 1.8.
+    The estimate depends on the script. An English word counts as 1 token, or as more if it is long or capitalized. Three digits
+    count as 1, a kana as 1, and a kanji as 1.8. The estimate is on average 10 to 25 % above tiktoken's cl100k.
     """
     tokens = 0.0
     for match in _SCRIPTS.finditer(text):
@@ -50,7 +54,10 @@ def _word(first: str, last: str, length: int) -> float:
 
 
 def truncate_to_tokens(text: str, most: int) -> str:
-    """Return the beginning of a text with at most ``most`` tokens; ends with a sentence if that keeps at least half of it."""
+    """Return the beginning of a text that fits into a number of tokens.
+
+    The text ends after a sentence if at least half of the beginning stays.
+    """
     if estimate_tokens(text) <= most:
         return text
     low, high = 0, len(text)
@@ -65,7 +72,7 @@ def truncate_to_tokens(text: str, most: int) -> str:
 
 
 def shorten_line(text: str, most: int) -> str:
-    """Return a text as one line of at most ``most`` characters."""
+    """Return a text as one line with at most ``most`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
@@ -83,22 +90,22 @@ _CACHED_TOKENS_APART = {
     "strands.models.ollama.OllamaModel": False,  # prompt_eval_count
     "strands.models.writer.WriterModel": False,  # prompt_tokens
 }
-"""Whether a provider reports cached tokens in addition to its ``inputTokens``."""
+"""Whether the provider reports cached tokens in addition to ``inputTokens``, keyed by model class."""
 
 
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
-    """Return the tokens of a whole prompt, cached tokens included, each counted once.
+    """Return the number of tokens of a whole prompt, including cached tokens.
 
-    The class of the model, or the nearest known base class, decides whether ``inputTokens`` already includes the tokens
-    read from and written to the prompt cache. For an unknown class the numbers decide: the cached tokens are included if
-    ``inputTokens`` and ``outputTokens`` add up to ``totalTokens`` and no more tokens are cached than ``inputTokens`` has.
+    Some providers include cached tokens in ``inputTokens``, and others report them separately. The class of the model decides
+    which applies. For an unknown class, the numbers decide. Cached tokens are then included if ``inputTokens`` and
+    ``outputTokens`` add up to ``totalTokens`` and ``inputTokens`` is not below the number of cached tokens.
 
     Args:
-        usage: ``metadata.usage`` of a message; a missing part counts as 0.
+        usage: ``metadata.usage`` of a message. A missing value counts as 0.
         model_class: Class of the model that answered.
 
     Returns:
-        Tokens of the prompt; 0 if the provider reports none.
+        Number of tokens, or 0 if the provider reports none.
     """
     tokens = usage.get("inputTokens") or 0
     cached = (usage.get("cacheReadInputTokens") or 0) + (usage.get("cacheWriteInputTokens") or 0)

@@ -1,7 +1,7 @@
-"""Tool results in an agent's hooks: separate objects, in the order of the calls.
+"""Separates and orders the tool results of an agent.
 
-A tool may return the same dict for two calls. Strands writes the id of the call into that dict, so both results would
-have the id of the second call. Results of calls with the same id can only be distinguished by their order.
+A tool may return the same dict for two calls. Strands writes the id of the call into that dict, so both results would have the
+id of the second call. Results of calls with the same id can only be distinguished by their order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strands.types.tools import ToolResult
 
 
 class ToolResultSeparator:
-    """Copies the result of each tool call of an agent, and orders the results of calls that share an id."""
+    """Copies the result of each tool call, and orders results of calls with the same id."""
 
     __slots__ = ("_calls",)
 
@@ -23,7 +23,12 @@ class ToolResultSeparator:
         self._calls: list[tuple[ToolResult, int]] = []
 
     def register(self, registry: HookRegistry, order: float) -> None:
-        """Register the callbacks after those that may replace a result."""
+        """Register the callbacks that copy and order the results.
+
+        Args:
+            registry: Hook registry of the agent.
+            order: Order of the callbacks. It must be behind callbacks that may replace a result.
+        """
         registry.add_callback(AfterToolCallEvent, self._copy_result, order=order)
         registry.add_callback(AfterToolsEvent, self._order_results)
 
@@ -48,14 +53,17 @@ class ToolResultSeparator:
 
 
 def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
-    """Return a key of a tool call that is unique within its message: the id, with a suffix for repetitions."""
+    """Return a key of a tool call that is unique within its message.
+
+    The key is the id of the call, with a suffix if the id is repeated.
+    """
     id_ = str(tool_use["toolUseId"])
     position = _position(_calls_alike(agent, tool_use), tool_use)
     return f"{id_}#{position + 1}" if position else id_
 
 
 def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
-    """Return the calls of the last message that share the id of a call."""
+    """Return the tool calls of the last message that have the same id as a call."""
     messages = agent.messages
     content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()
     uses = [block["toolUse"] for block in content if "toolUse" in block]
@@ -63,7 +71,7 @@ def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
 
 
 def _position(calls: Sequence[Any], tool_use: Mapping[str, Any]) -> int:
-    """Return the position of a call, or of an equal one; 0 if there is none."""
+    """Return the position of a tool call in a list. The position is 0 if the list has no equal call."""
     same = (at for at, call in enumerate(calls) if call is tool_use)
     equal = (at for at, call in enumerate(calls) if call == tool_use)
     return next(same, next(equal, 0))

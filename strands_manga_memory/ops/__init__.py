@@ -1,5 +1,6 @@
-"""Tools for operators, used by the command line only.
+"""Tools that the command line offers to operators of a deployment.
 
-``doctor`` checks a deployment, ``cost`` and ``advice`` plan one, ``importing`` and ``exporting`` move sessions between
-deployments, ``cloudformation`` and ``permissions`` print resources to set up. A running agent imports none of them.
+``doctor`` checks a deployment. ``cost`` and ``advice`` help to plan a deployment. ``importing`` and ``exporting`` move
+sessions between deployments. ``inspection`` shows a stored conversation. ``provisioning`` returns templates and
+permissions for the setup. A running agent imports none of these tools.
 """

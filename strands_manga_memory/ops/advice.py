@@ -1,4 +1,4 @@
-"""Recommendation of a TTL for the hot tier, from the gaps between turns. Pure."""
+"""Recommends a TTL for the hot tier from the recorded gaps between turns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _COLD_SECONDS = 0.012
 
 @dataclass(frozen=True)
 class TtlChoice:
-    """Consequences of a TTL.
+    """Expected load and cost of a deployment with a certain TTL.
 
     Attributes:
-        seconds: The TTL.
-        resumed: Share of returning users whose conversation is still hot.
+        seconds: TTL in seconds.
+        resumed: Share of returning users whose conversation is still in the hot tier.
         live_sessions: Mean number of conversations in the hot tier.
-        hot_gb: Their size in GB.
-        hot_usd_month: Their share of a node's memory in US dollars per month, including replicas.
-        cold_returns_per_day: Returns per day that read the durable tier.
-        reload_usd_month: Cost of these reads per month.
-        reload_seconds_per_day: Total time that users wait for these reads, per day.
+        hot_gb: Size of the conversations in the hot tier, in GB.
+        hot_usd_month: Cost of the hot tier's memory in US dollars per month, including replicas.
+        cold_returns_per_day: Number of users per day who return after the TTL. Their conversations are read from the
+            durable tier.
+        reload_usd_month: Cost of the reads from the durable tier, in US dollars per month.
+        reload_seconds_per_day: Total time that users wait for reads from the durable tier, in seconds per day.
     """
 
     seconds: float
@@ -43,17 +44,17 @@ class TtlChoice:
 
 @dataclass(frozen=True)
 class TtlAdvice:
-    """Recommended TTL with the data behind it.
+    """Recommended TTL and the data behind the recommendation.
 
     Attributes:
-        gaps: Number of gaps.
-        enough: Whether there are enough gaps for a recommendation (100).
-        curve: Resumption curve: pairs of seconds and the share of returns within that time.
-        knee: Recommended TTL: the point where the curve is farthest above the straight line from zero to the longest
-            gap. A longer TTL gains less than the average.
-        current: Consequences of the workload's TTL.
-        at_knee: Consequences of the recommended TTL.
-        choices: Consequences of other TTLs, in ascending order.
+        gaps: Number of recorded gaps between turns.
+        enough: Whether at least 100 gaps were recorded. Fewer gaps are not enough for a recommendation.
+        curve: Pairs of a time in seconds and the share of users who return within this time.
+        knee: Recommended TTL in seconds. Beyond this time, each additional second of TTL gains fewer returning users than
+            the average second.
+        current: Load and cost with the current TTL of the workload.
+        at_knee: Load and cost with the recommended TTL.
+        choices: Load and cost with other TTLs, in ascending order.
     """
 
     gaps: int
@@ -69,11 +70,11 @@ def ttl_advice(gaps: LogHistogram, model: CostModel) -> TtlAdvice:
     """Recommend a TTL for the hot tier.
 
     Args:
-        gaps: Seconds between two turns of a conversation.
-        model: The workload with its current ``ttl_seconds``, and prices.
+        gaps: Histogram of the seconds between two turns of a conversation.
+        model: Cost model of the deployment. Its workload has the current TTL as ``ttl_seconds``.
 
     Raises:
-        ValueError: There are no gaps.
+        ValueError: The histogram is empty.
     """
     total = gaps.total
     if not total:
@@ -85,6 +86,7 @@ def ttl_advice(gaps: LogHistogram, model: CostModel) -> TtlAdvice:
         curve.append((bound, seen / total))
     longest = min(curve[-1][0], 86_400.0)
     within = [(seconds, share) for seconds, share in curve if seconds <= longest] or curve[:1]
+    # The knee is the point where the curve is farthest above the straight line from zero to the longest gap.
     knee = max(within, key=lambda point: point[1] - point[0] / longest)[0]
     return TtlAdvice(
         gaps=total,
@@ -118,7 +120,10 @@ def _choice(seconds: float, curve: Sequence[tuple[float, float]], model: CostMod
 
 
 def _resumed(seconds: float, curve: Sequence[tuple[float, float]]) -> float:
-    """Return the share of returns within ``seconds``, interpolated inside a bucket."""
+    """Return the share of users who return within ``seconds``.
+
+    Between two points of the curve, the share is interpolated.
+    """
     before = (0.0, 0.0)
     for point in curve:
         if point[0] >= seconds:
@@ -130,9 +135,10 @@ def _resumed(seconds: float, curve: Sequence[tuple[float, float]]) -> float:
 
 
 def synthetic_gaps(count: int = 100_000, *, seed: int = 1) -> LogHistogram:
-    """Return random gaps typical of a shop's chat.
+    """Return a histogram of random gaps between turns, as in the chat of a shop.
 
-    85 % are within a conversation (median 45 s), 10 % after an interruption (15 min), 5 % hours later.
+    85 % of the gaps have a median of 45 seconds. 10 % of the gaps are interruptions with a median of 15 minutes. 5 % of the
+    gaps have a median of 5 hours.
 
     Args:
         count: Number of gaps.

@@ -1,4 +1,4 @@
-"""Export of sessions in the format of Strands' ``SnapshotSessionManager``."""
+"""Exports sessions in the format of Strands' ``SnapshotSessionManager``."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ async def export_snapshots(
 ) -> dict[str, int]:
     """Write the latest state of sessions to the storage of a ``SnapshotSessionManager``.
 
-    An agent with the same ids then restores the same messages, ``agent.state`` and pending interrupts. The state of
-    this package's conversation managers is not exported, because Strands' managers cannot restore it. The log, which
-    may hold more messages than the history, is part of ``export_user``. The source is not changed.
+    An agent with the same ids then restores the same messages, ``agent.state`` and pending interrupts. The export does
+    not contain the state of this package's conversation managers, because Strands' managers cannot restore that state. The
+    export contains the agent's history, not the complete log. ``export_user`` exports the complete log. The source is not
+    changed.
 
     Args:
-        memory: The source. Conversations that only the hot tier has are not found.
-        storage: The target: ``LocalFileStorage(path)``, ``S3Storage(...)`` or another one. Local files and folders
-            become readable by their owner only, including existing ones.
-        sessions: Scopes of users' sessions, stored under their own session id, or plain session ids.
+        memory: Source of the export. Conversations that only the hot tier has are not exported.
+        storage: Target of the export: ``LocalFileStorage(path)``, ``S3Storage(...)`` or another storage. In a local storage,
+            only the owner can read the written files and their folders.
+        sessions: Sessions to export. The ``ConversationScope`` of a user's session is stored under its ``session_id``. A
+            session without a user is given by its id.
 
     Returns:
         Number of exported ``agents`` and ``orchestrators``.
@@ -59,7 +61,10 @@ async def export_snapshots(
 
 
 async def _write(storage: Storage, key: str, data: bytes) -> None:
-    """Write a value. Local files and their folders are readable by their owner only."""
+    """Write a value to the storage.
+
+    Only the owner can read local files and their folders.
+    """
     if not isinstance(storage, LocalFileStorage):
         await storage.write(key, data)
         return

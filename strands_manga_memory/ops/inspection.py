@@ -1,4 +1,7 @@
-"""Inspection of a stored conversation: its data in each tier, and the outcome of each message. Changes nothing."""
+"""Shows a stored conversation without changing the conversation.
+
+``inspect`` returns the data in each tier, and whether each message was kept, shortened or removed.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +33,21 @@ from strands_manga_memory.stores.table import Table
 
 @dataclass(frozen=True)
 class InspectedMessage:
-    """One message of the log or the window.
+    """Message of a stored conversation, with its importance and outcome.
+
+    The message is part of the log, of the agent's current history, or of both. The log has all messages of the
+    conversation.
 
     Attributes:
-        seq: Its number in the log; None if only the window has it, such as a summary.
-        turn: The turn it belongs to; None likewise.
+        seq: Position in the log; None for a message that only the history has, such as a summary.
+        turn: Number of the turn that the message belongs to; None for a message that is not in the log.
         role: ``user`` or ``assistant``.
-        act: Its act, as ``message_act`` returns it.
-        score: Its importance, 0 to 1.
-        tokens: Its size.
-        outcome: ``kept``, ``shortened``, ``written`` (by a summarizer) or ``left`` (the window, not the log).
-        text: Its text; of tools, their names.
+        act: Dialogue act, as returned by ``message_act``.
+        score: Importance, from 0 to 1.
+        tokens: Size in tokens.
+        outcome: ``kept`` if the history has the message, ``shortened`` if the history has a shorter text, ``left`` if only
+            the log has the message, ``written`` if only the history has the message.
+        text: Text of the message, with the names of called tools in brackets.
     """
 
     seq: int | None
@@ -58,20 +65,22 @@ class Inspection:
     """Stored data of one conversation.
 
     Attributes:
-        conversation: Its name in the stores.
-        hot: Of the hot copy: ``state``, ``version``, ``expires_in`` and ``ttl`` in seconds; None if there is none.
-        durable: Of the durable copy: ``state``, ``version``, ``turns``, ``ahead`` (whether the hot tier may have
-            more) and ``expired``; None if there is none.
-        turns: User requests.
-        created: When it began, in seconds since 1970.
-        last_activity: When it was last saved.
+        conversation: Name of the conversation in the stores.
+        hot: Properties of the copy in the hot tier: ``state``, ``version``, and ``expires_in`` and ``ttl`` in seconds. None
+            if the hot tier has no copy.
+        durable: Properties of the copy in the durable tier: ``state``, ``version``, ``turns``, ``ahead`` and ``expired``.
+            ``ahead`` is True if the hot tier may have newer data. None if the durable tier has no copy.
+        turns: Number of user requests.
+        created: Time at which the conversation began, in seconds since 1970.
+        last_activity: Time of the last save, in seconds since 1970.
         metadata: Values that ``set_metadata`` stored.
-        messages: The log, and the messages that only the window has, in the order of the conversation.
-        window_tokens: Tokens of the window.
-        entities: The latest value of each type of entity that was named.
-        tools: Of each tool how often it was called and how often it answered with an error, and the figures of its breaker
-            in this process: ``failures`` in a row, ``state`` (closed, open or half_open) and ``retry_after``. None:
-            ``breakers`` returned none.
+        messages: Messages that only the agent's history has, such as summaries, followed by the messages of the log.
+        window_tokens: Size of the agent's history in tokens.
+        entities: Latest entity of each type in the messages, keyed by type.
+        tools: Statistics of the called tools, keyed by tool name: the number of ``calls`` and ``errors``, and the
+            ``state``, ``failures`` and ``retry_after`` of the circuit breaker in this process. ``state`` is closed, open or
+            half_open. ``failures`` counts failures in a row. ``retry_after`` is in seconds. The last three are None for a
+            tool without a circuit breaker.
     """
 
     conversation: str
@@ -90,15 +99,18 @@ class Inspection:
 def places(
     session: str, *, user: str | None = None, tenant: str | None = None, agent: str | None = None, durable: Table | None
 ) -> list[Place]:
-    """Return the places of a session's conversations.
+    """Return the storage keys of a session's conversations.
+
+    A session has one conversation for each agent.
 
     Args:
-        session: A session id; without ``user`` also the storage id of a ``ConversationScope``, or the id of a session that has
-            no user.
-        user: Its user.
-        tenant: Its tenant.
-        agent: Only this agent's.
-        durable: The durable tier, which lists them; without one it is the agent's, by default ``default``.
+        session: Session id within ``user``. Without ``user``: the id of a session that has no user, or the storage id of a
+            ``ConversationScope``.
+        user: User of the session.
+        tenant: Tenant of the user.
+        agent: Id of the only agent whose key is returned. Default: all agents of the session.
+        durable: Table of the durable tier, which lists the agents of a session. If no agents are found, the result has
+            the key of the agent ``default``.
     """
     if user is not None:
         storage = ConversationScope(user, session, tenant=tenant).storage_session_id
@@ -121,21 +133,23 @@ def inspect(
     types: EntityTypes = SHOP,
     clock: Callable[[], float] = time.time,
 ) -> Inspection | None:
-    """Return the stored content of a conversation, or None if there is nothing. No time to live is touched.
+    """Return the stored content of a conversation.
+
+    Returns None if nothing is stored. The call does not extend the TTL of the conversation.
 
     Args:
-        place: The conversation; ``places`` finds it.
-        hot: The hot tier, if there is one.
-        durable: The durable tier, if there is one.
-        codec: The codec of the session managers.
-        ttl: Their policy.
-        breakers: Returns the breaker that this process has of a tool, or None.
-        types: The entities to look for.
-        clock: Seconds since 1970.
+        place: Storage key of the conversation, as returned by ``places``.
+        hot: Store of the hot tier, if there is one.
+        durable: Table of the durable tier, if there is one.
+        codec: Codec of the session managers.
+        ttl: Time-to-live policy of the session managers.
+        breakers: Function that returns the circuit breaker of a tool in this process, or None.
+        types: Types of entities to find in the messages.
+        clock: Function that returns seconds since 1970.
 
     Raises:
         StoreUnavailableError: A tier does not answer.
-        CorruptRecordError: A record cannot be trusted.
+        CorruptRecordError: A record is damaged.
     """
     tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl)
     conversation = AgentConversation(place, tiers, ids={})
@@ -188,7 +202,15 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 def _messages(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: ImportanceWeightedConversationManager
 ) -> list[InspectedMessage]:
-    """Return the messages of log and window with their outcome, in the order of speech."""
+    """Return the messages of a conversation with their outcomes.
+
+    The result begins with the messages that only the agent's history has. The messages of the log follow.
+
+    Args:
+        logged: Messages of the log, each with position and turn.
+        window: Messages of the agent's history.
+        scorer: Conversation manager that scores the messages and counts tokens.
+    """
     present = {message.get("tracking_id"): message for message in window}
     known = {message.get("tracking_id") for _, _, message in logged}
 
@@ -214,7 +236,10 @@ def _messages(
 
 
 def display_text(message: Any) -> str:
-    """Return the text of a message for people, with the names of its tool calls and other blocks in brackets."""
+    """Return the text of a message for display.
+
+    Called tools, tool results and other content blocks appear as a short note in brackets.
+    """
     parts = [message_text(message)]
     for block in message["content"]:
         if "toolUse" in block:
@@ -227,7 +252,10 @@ def display_text(message: Any) -> str:
 
 
 def _tools(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
-    """Return the number of calls and errors of each tool, and the state of its breaker."""
+    """Return statistics of the called tools, keyed by tool name.
+
+    The statistics are the number of calls and errors, and the state of the tool's circuit breaker.
+    """
     names: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for block in (block for message in messages for block in message["content"]):

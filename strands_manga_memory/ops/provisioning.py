@@ -1,4 +1,7 @@
-"""Resources of a deployment: a CloudFormation template of its tables, and least permissions in IAM and Redis. Pure."""
+"""Builds the CloudFormation template and the least permissions of a deployment.
+
+The permissions are an IAM policy for DynamoDB and an access control list for Redis.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,20 @@ from strands_manga_memory.stores.table import TableSchema
 
 SESSION_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 MEMORY_ACTIONS = ("BatchGetItem", "BatchWriteItem", "ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query")
-"""DynamoDB actions of workers and sweepers on each table. A transaction needs those of its parts; indexes are not
-queried.
+"""DynamoDB actions that workers and sweepers need.
+
+``SESSION_ACTIONS`` apply to the sessions table, and ``MEMORY_ACTIONS`` to the memory table. A transaction needs the actions
+of its parts. Workers and sweepers query no secondary index.
 """
 
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")
-"""DynamoDB actions of ``create_if_missing`` and ``init-table``."""
+"""DynamoDB actions that ``create_if_missing`` and ``init-table`` need."""
 
 REDIS_COMMANDS = (
     *("del", "eval", "evalsha", "exists", "get", "hdel", "hget", "hmget", "hset", "pexpire", "set", "time"),
     *("zadd", "zrangebyscore", "zrem", "zremrangebyscore"),
 )
-"""Commands of ``RedisHotStore``, including those inside its scripts."""
+"""Redis commands that ``RedisHotStore`` sends or runs in scripts."""
 
 _CLUSTER_COMMANDS = ("cluster|slots", "cluster|shards", "command")
 """Commands with which redis-py reads the topology of a cluster."""
@@ -39,13 +44,13 @@ def iam_policy(
     setup: bool = False,
     stream: str | None = None,
 ) -> dict[str, Any]:
-    """Return the IAM policy with the least permissions of a worker or sweeper.
+    """Return an IAM policy with the permissions that a worker or sweeper needs.
 
     Args:
         sessions: ARN of the sessions table.
         memories: ARN of the memory table, if there is one.
-        setup: Whether to allow creating the tables; not needed if CloudFormation creates them.
-        stream: ARN of the Kinesis stream, if ``KinesisPreferenceSink`` is used.
+        setup: Whether the policy allows creating the tables. Not needed if CloudFormation creates the tables.
+        stream: ARN of the Kinesis stream, if the application uses ``KinesisPreferenceSink``.
 
     Raises:
         ValueError: ``sessions`` is empty.
@@ -63,11 +68,13 @@ def iam_policy(
 
 
 def redis_acl(user: str = "manga-memory", *, prefix: str = "smm", cluster: bool = False) -> str:
-    """Return the arguments of ``ACL SETUSER`` for a worker or sweeper. Replace ``PASSWORD`` with a password.
+    """Return the arguments of ``ACL SETUSER`` for a worker or sweeper.
+
+    Replace ``PASSWORD`` in the returned text with a password.
 
     Args:
         user: Name of the Redis user.
-        prefix: ``prefix`` of the ``RedisHotStore``.
+        prefix: Prefix of the keys, as in the argument ``prefix`` of ``RedisHotStore``.
         cluster: Whether the server is a Redis Cluster.
 
     Raises:
@@ -90,12 +97,12 @@ def _statement(sid: str, service: str, actions: Sequence[str], *resources: str) 
 
 
 def cloudformation_yaml(*tables: TableSchema | tuple[TableSchema, str]) -> str:
-    """Return a CloudFormation template in YAML of the tables that ``create_if_missing`` creates, with their TTL.
+    """Return a CloudFormation template, in YAML, that creates tables.
 
-    Deleting the stack retains the tables.
+    The template creates the same tables as ``create_if_missing``, with TTL enabled. Deleting the stack keeps the tables.
 
     Args:
-        tables: Schemas, or pairs of a schema and a table name. Default name: that of the schema.
+        tables: Schemas, or pairs of a schema and a table name. Default for the table name: the name of the schema.
 
     Raises:
         ValueError: There is no table, or two tables have the same name.

@@ -1,4 +1,4 @@
-"""Model with a fixed answer, for agents that need a model but do not call a provider."""
+"""Model with a fixed answer, for agents that call no model provider."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ class StandInModel(Model):
     """Model that answers every request with the same text.
 
     Args:
-        text: The answer.
+        text: Text of every answer.
     """
 
     def __init__(self, text: str = "") -> None:
         self._text = text
 
     def update_config(self, **model_config: Any) -> None:
-        """Do nothing: the model has no configuration."""
+        """Ignore the configuration, because the model has none."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration."""
+        """Return a configuration that contains only a model id."""
         return {"model_id": "stand-in"}
 
     async def structured_output(
         self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Return the text parsed as JSON of ``output_model``."""
+        """Parse the text of the answer as JSON and yield an ``output_model``."""
         yield {"output": output_model.model_validate_json(self._text)}
 
     async def stream(self, messages: Messages, *arguments: Any, **keywords: Any) -> AsyncIterable[StreamEvent]:
-        """Stream the text."""
+        """Stream the text of the answer."""
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": {}}}
         yield {"contentBlockDelta": {"delta": {"text": self._text}}}

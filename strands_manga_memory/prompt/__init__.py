@@ -1,4 +1,4 @@
-"""Stable beginnings of requests: instruction files in the system prompt, and statistics of the provider's prompt cache."""
+"""Keeps the beginning of requests stable, and measures the provider's prompt cache."""
 
 from strands_manga_memory.prompt.cache_monitor import PromptCacheMonitor
 from strands_manga_memory.prompt.cache_stats import CacheMiss, CachePrices, CacheStats, Cause

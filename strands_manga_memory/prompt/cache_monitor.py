@@ -1,4 +1,7 @@
-"""Plugin that measures the hit rate of the provider's prompt cache and names the cause of each drop."""
+"""Plugin that measures how often the provider's prompt cache serves requests.
+
+The plugin also finds the cause of each request that the cache cannot serve.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _HIT = 0.5
 
 @dataclass
 class _Request:
-    """Fingerprints of a conversation's last request."""
+    """Fingerprints of the last request in a conversation."""
 
     parts: Mapping[Cause, str]
     messages: Sequence[MessageFingerprint]
@@ -50,7 +53,7 @@ class _Request:
 class PromptCacheMonitor(Plugin):
     """Measures the prompt cache of one or more agents without changing their requests.
 
-    The monitor compares the prefix of each request with the previous request of the conversation, part by part, to find the
+    The monitor compares the beginning of each request with the previous request of the conversation. The changed part is the
     cause of a drop in the hit rate. Token counts come from the usage that the provider reports.
 
     Example::
@@ -61,10 +64,10 @@ class PromptCacheMonitor(Plugin):
         print(monitor.report())
 
     Args:
-        lifetime: Seconds a provider caches a prefix after its last use. Default 300.
-        prices: CachePrices of cached tokens.
-        variant: Name of the prompt variant in use, or a function that returns it.
-        clock: Seconds since 1970.
+        lifetime: Seconds for which a provider caches a prefix after its last use. Default 300.
+        prices: Prices of cached tokens.
+        variant: Name of the prompt variant in use, or a function that returns the name.
+        clock: Function that returns the time in seconds since 1970.
 
     Raises:
         ValueError: ``lifetime`` is not above 0.
@@ -116,10 +119,10 @@ class PromptCacheMonitor(Plugin):
             yield event
 
     def compare(self, context: InvokeModelContext) -> tuple[Cause, ...]:
-        """Compare a request with the previous one of its conversation.
+        """Compare a request with the previous request of its conversation.
 
         Returns:
-            Causes why the provider cannot read the prefix from its cache; empty if it can.
+            Causes why the provider cannot read the beginning of the request from its cache. Empty if the provider can.
         """
         now = self._clock()
         key = _key(context.agent)
@@ -195,7 +198,7 @@ class PromptCacheMonitor(Plugin):
 
     @property
     def drops(self) -> list[CacheMiss]:
-        """Last 200 drops, oldest first."""
+        """Last 200 calls that missed the cache or had a changed prefix, the oldest call first."""
         with self._lock:
             return list(self._drops)
 
@@ -228,7 +231,7 @@ class PromptCacheMonitor(Plugin):
         )
 
     def report(self) -> str:
-        """Format the statistics as a few lines of text."""
+        """Return the statistics as a few lines of text."""
         stats = self.stats()
         lines = [
             f"prompt cache: {stats['hit_rate']:.0%} of {stats['input_tokens']:,} input tokens read, in {stats['calls']} calls",
@@ -248,7 +251,7 @@ class PromptCacheMonitor(Plugin):
 
 
 def _key(agent: Any) -> tuple[str, str]:
-    """Return the key of the agent's conversation, equal for all agents that are built for one session."""
+    """Return the key of an agent's conversation, which is the same for all agents of a session."""
     return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 

@@ -1,4 +1,4 @@
-"""Statistics of a provider's prompt cache, and the causes of its misses."""
+"""Statistics of a provider's prompt cache, with the causes of cache misses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypedDict
 
 
 class Cause(StrEnum):
-    """Cause of a prompt that the cache could not serve."""
+    """Reason why the cache could not serve a prompt."""
 
     PROMPT = "prompt changed"
     CONSTRAINTS = "constraints changed"
@@ -21,18 +21,18 @@ class Cause(StrEnum):
 
 
 OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIANT})
-"""Causes that change the prefix."""
+"""Causes that change the beginning of a request."""
 
 
 @dataclass(frozen=True)
 class CacheMiss:
-    """Model call that missed the cache, or whose prefix changed.
+    """Model call that missed the cache or had a changed prefix.
 
     Attributes:
-        at: Seconds since 1970.
+        at: Time of the call, in seconds since 1970.
         agent_id: Id of the calling agent.
         causes: All causes that apply.
-        tokens: Input tokens that the cache did not serve.
+        tokens: Number of input tokens that the cache did not serve.
     """
 
     at: float
@@ -43,12 +43,12 @@ class CacheMiss:
 
 @dataclass(frozen=True)
 class CachePrices:
-    """CachePrices of input tokens, as multiples of the price of an uncached token.
+    """Prices of input tokens, as multiples of the price of an uncached token.
 
     Attributes:
         read: Price of a token read from the cache. Default 0.1.
         write: Price of a token written to the cache. Default 1.25.
-        per_million: US dollars for a million uncached input tokens. With None, the statistics have no dollars.
+        per_million: Price of a million uncached input tokens in US dollars. With None, the statistics have no dollars.
     """
 
     read: float = 0.1
@@ -57,7 +57,15 @@ class CachePrices:
 
 
 class CacheUse(TypedDict):
-    """Input tokens of a group of calls: total, read from the cache, written to the cache, and the share that was read."""
+    """Use of the prompt cache by a group of model calls.
+
+    Attributes:
+        calls: Number of calls.
+        input_tokens: Number of input tokens, including cached tokens.
+        read_tokens: Number of tokens read from the cache.
+        write_tokens: Number of tokens written to the cache.
+        hit_rate: Share of the input tokens that was read from the cache.
+    """
 
     calls: int
     input_tokens: int
@@ -67,19 +75,22 @@ class CacheUse(TypedDict):
 
 
 class CacheStats(CacheUse):
-    """Statistics of all calls.
+    """Statistics of the prompt cache over all model calls.
+
+    The prefix of a request is its system prompt, tools, model and prompt variant. Values about the prefix and the history count
+    only calls with a previous request in the conversation.
 
     Attributes:
-        by_hour: Use by hour, UTC, such as ``2026-11-03 14:00``; the last 31 days.
-        worst_day: Day with the lowest hit rate, and that rate; None without calls.
-        saved_tokens: Savings in uncached input tokens; negative if writing cost more than reading saved.
-        saved_dollars: Savings in US dollars; None without a price.
-        drops: Number of drops by cause.
-        prefix_changes: Number of changed prefixes, among calls with a previous request.
-        prefix_stability: Share of those calls with an unchanged prefix; 1 without calls.
-        whole_prefixes: Share of those calls that began with the whole previous request; 1 without calls. Text that plugins
-            add after the cache point of the last message does not count.
-        uncached_history_tokens: Estimated tokens of old messages after the shared beginning, on average over those calls.
+        by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
+        worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
+        saved_tokens: Savings in uncached input tokens. Negative if writing cost more than reading saved.
+        saved_dollars: Savings in US dollars. None without a price.
+        drops: Number of calls that missed the cache or had a changed prefix, keyed by cause.
+        prefix_changes: Number of calls with a changed prefix.
+        prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
+        whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
+            after the cache point of the last message does not count.
+        uncached_history_tokens: Average number of estimated tokens of old messages after the shared beginning.
     """
 
     by_hour: dict[str, CacheUse]

@@ -1,4 +1,7 @@
-"""Instruction files and preferences in the system prompt, read once so that the prompt stays equal at every call."""
+"""Adds instruction files and preferences to the system prompt.
+
+The texts are read only once, so that the system prompt stays the same in every call.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +27,27 @@ logger = logging.getLogger(__name__)
 FILE_NAMES = ("AGENT.md", "MEMORY.md", ".agent-context.md")
 MAX_BYTES = 16 * 1024
 _OWN_MODULES = ("strands_manga_memory.", "strands.memory.memory_manager")
-"""Modules whose tools touch no file: this package and the memory tools of Strands."""
+"""Modules of this package and of the memory tools of Strands. The tools of these modules write no instruction files."""
 
 
 class InstructionFiles:
     """Reads the instruction files of the working directory, the user and the machine.
 
-    The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this order, each with its origin.
-    Together they have at most 16 KB; longer text is truncated, with a note. Hard links, and symbolic links to another folder
-    or to a hidden file, are refused.
+    The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this order. Each text is returned
+    with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note. Hard links are
+    refused. Symbolic links to another folder or to a hidden file are refused too.
 
-    A file that this process can change is refused too, unless every tool of the agent is read-only: an attacker could make
-    a model rewrite its own instructions. A process can change a file if the file, its folder or a folder above is writable or
-    owned by the process. A tool is read-only if ``read_only`` has its name, or if its MCP server declares ``readOnlyHint``
-    without ``destructiveHint``.
+    An agent's tools could let an attacker rewrite the model's instructions. If the agent has a tool that is not read-only, a
+    file that this process can change is therefore refused. A process can change a file if it may write to the file, the file's
+    folder or a folder above, or owns one of them. A tool is read-only if ``read_only`` has its name. A tool is also read-only
+    if its MCP server declares ``readOnlyHint`` without ``destructiveHint``.
 
     Args:
         folders: Folders to read, in order. Default: the working directory, ``~/.agent``, ``/etc/agent/global``.
         allow: Folders to read even if a tool can write to them.
         read_only: Names of tools that write no files.
-        writable: Folders that the agent's tools can write to, even if the tools are read-only.
-        max_bytes: Limit for all files together, headings included. Default 16,384.
+        writable: Folders whose files are refused because tools can write to them, even if all tools are declared read-only.
+        max_bytes: Largest number of bytes of all files together, including headings. Default 16,384.
 
     Raises:
         ValueError: ``max_bytes`` is not from 1 to 16,384.
@@ -72,7 +75,7 @@ class InstructionFiles:
         return f"InstructionFiles({folders}, max_bytes={self._max_bytes})"
 
     def read(self, tools: Iterable[Mapping[str, Any]] = ()) -> str:
-        """Return the text of all files, empty without files.
+        """Return the text of all instruction files, or an empty text without files.
 
         Args:
             tools: Specifications of the agent's tools, without the tools of this package.
@@ -141,22 +144,23 @@ class InstructionFiles:
 
 
 class StableTexts(Plugin):
-    """Plugin that adds instruction files and preferences to the system prompt, read once so that the prompt stays cached.
+    """Plugin that adds instruction files and preferences to the system prompt.
 
-    Use it in ``Agent(plugins=[...])`` or in ``StateCoordinator(stable=...)``. Each agent needs its own, because the agent's
-    tools decide which files are refused.
+    The texts are read once, so that the provider can cache the prompt. Pass the plugin to ``Agent(plugins=[...])`` or to
+    ``StateCoordinator(stable=...)``. Each agent needs a separate plugin, because the agent's tools decide which files are
+    refused.
 
     Example::
 
         agent = Agent(plugins=[StableTexts(InstructionFiles())])
 
     Args:
-        instructions: Instruction files; None for none.
-        preferences: Preferences of the user by key, or a function that returns them, rendered as data. For stored
+        instructions: Instruction files. None to add no files.
+        preferences: Preferences of the user, keyed by name, or a function that returns them. They are added as data. For stored
             preferences use the plugin ``UserContext`` instead.
 
     Raises:
-        ValueError: From the agent's constructor, if the plugin already serves another agent.
+        ValueError: The plugin already serves another agent. Raised by the agent's constructor.
     """
 
     name = "strands-manga-memory:stable-texts"
@@ -187,11 +191,11 @@ class StableTexts(Plugin):
 
     @property
     def text(self) -> str:
-        """Text for the system prompt; empty before ``load``."""
+        """Text for the system prompt. Empty before ``load`` was called."""
         return self._text or ""
 
     def load(self, agent: Agent) -> None:
-        """Read files and preferences, unless they were read before."""
+        """Read the files and preferences. Later calls do nothing."""
         if self._text is not None:
             return
         parts = []
@@ -209,7 +213,6 @@ class StableTexts(Plugin):
 
 
 def _is_own(tool: object) -> bool:
-    """Return whether a tool belongs to this package or to Strands' memory, by its module."""
     return isinstance(tool, DecoratedFunctionTool) and str(vars(tool).get("__module__")).startswith(_OWN_MODULES)
 
 

@@ -1,4 +1,4 @@
-"""Common beginning of two requests to a model, which a provider's prompt cache can serve. Pure functions."""
+"""Compares the beginnings of two requests to a model, which a provider's prompt cache can serve."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fingerprint_messages(context: InvokeModelContext) -> list[MessageFingerprint
 
 
 def count_shared_messages(previous: Sequence[MessageFingerprint], current: Sequence[MessageFingerprint]) -> int:
-    """Count the messages of equal content at the beginning of two requests."""
+    """Count the messages at the beginning of two requests that have equal content."""
     pairs = zip(previous, current, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0].content == pair[1].content, pairs))
 
@@ -49,12 +49,14 @@ def count_repeated_tokens(
     previous: Sequence[MessageFingerprint],
     shared: int,
 ) -> int:
-    """Estimate the tokens of old messages after the shared beginning of two requests.
+    """Estimate the tokens of old messages that the cache cannot serve.
+
+    These are messages of the previous request that follow the shared beginning of both requests.
 
     Args:
         context: Current request.
-        current: Fingerprints of its messages.
-        previous: Fingerprints of the previous request's messages.
+        current: Fingerprints of the messages in the current request.
+        previous: Fingerprints of the messages in the previous request.
         shared: Number of messages in the shared beginning.
     """
     known = {message.tracking_id for message in previous}
@@ -63,13 +65,13 @@ def count_repeated_tokens(
 
 
 def fingerprint(value: Any) -> str:
-    """Return a short hash of a value, equal in every process."""
+    """Return a short hash of a value, which is the same in every process."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> Sequence[ContentBlock]:
-    """Return the blocks of a message without those that were added for this request."""
+    """Return the blocks of a message without blocks that were added for one request."""
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]

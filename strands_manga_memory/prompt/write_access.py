@@ -1,4 +1,4 @@
-"""Check of whether this process can change the file at a path."""
+"""Checks whether this process can change a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Access:
 
     Attributes:
         writable: Whether the process may write to the file, or create, rename and remove entries of the folder.
-        owned: Whether the process owns the file or folder, so that it may make it writable.
+        owned: Whether the process owns the file or folder, so that the process may make it writable.
         sticky: Whether only owners may rename and remove the entries of the folder.
     """
 
@@ -26,7 +26,9 @@ class Access:
 
 
 def access_of(path: Path) -> Access:
-    """Return the permissions of this process on ``path``. Nothing is writable on a read-only file system.
+    """Return the permissions of this process on a path.
+
+    Nothing is writable on a read-only file system.
 
     Raises:
         OSError: The path cannot be inspected.
@@ -41,10 +43,10 @@ def access_of(path: Path) -> Access:
 
 
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
-    """Return whether this process can change or replace the file at an absolute path.
+    """Return whether this process can change or replace a file.
 
-    The process can if it may write to the file, its folder or a folder above, or owns one of them. Paths that cannot be
-    inspected count as changeable.
+    The process can change a file if it may write to the file, its folder or a folder above, or owns one of them. A path that
+    cannot be inspected counts as changeable.
 
     Args:
         path: Absolute path of the file.

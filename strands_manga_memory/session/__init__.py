@@ -1,4 +1,4 @@
-"""Sessions in a hot and a durable tier."""
+"""Stores sessions of agents in a hot and a durable tier."""
 
 from strands_manga_memory.session.session_sweeper import Finalizer, SessionSweeper
 from strands_manga_memory.session.stored_session import HistoryPage, SessionStats, StoredSession

@@ -1,4 +1,4 @@
-"""AgentConversation: the conversation of one agent or orchestrator, opened once and saved from then on."""
+"""Opens the stored conversation of one agent or orchestrator, and saves its changes."""
 
 from __future__ import annotations
 
@@ -36,23 +36,24 @@ from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, withi
 logger = logging.getLogger(__name__)
 
 _HEAD_START_SECONDS = 0.002
-_MOST_RETURNABLE = 1_024  # messages outside the history of which the slot is known
+_MOST_RETURNABLE = 1_024  # evicted messages that are remembered because they may return to the history
 
 
 class AgentConversation:
-    """The conversation of one agent, or the state of one orchestrator. All I/O after ``open`` runs on the writer.
+    """Conversation of one agent, or state of one orchestrator. Changes are saved in the background.
 
     Args:
-        place: Where it is kept.
-        tiers: The stores, shared with the other conversations of its manager.
+        place: Storage key of the conversation.
+        tiers: The hot and the durable store, shared with the other conversations of the session manager.
         ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``.
-        keeps_window: False for one without a history, as with a model that keeps the conversation itself.
+        keeps_window: Whether an agent's history is stored. False for an orchestrator, or for a model that keeps the
+            conversation.
 
     Attributes:
-        hold: This process's record, and its tiers.
+        hold: The conversation's record in this process, and its access to both tiers.
         saver: Schedules saves and flushes.
         in_turn: Whether the agent is being invoked.
-        possible_loss: Whether the hot tier may have had turns that were gone when the conversation was opened.
+        possible_loss: Whether turns that only the hot tier had may have been lost before the conversation was opened.
     """
 
     def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True) -> None:
@@ -76,22 +77,22 @@ class AgentConversation:
         self._identities: dict[tuple[Any, int], str] = {}
 
     def renew_after_fork(self) -> None:
-        """Become a writer of its own in the child of a fork: unsaved messages are the parent's to save."""
+        """Start with an empty copy in the child of a process fork. The parent saves its own unsaved messages."""
         self._connect()
 
     @property
     def lock(self) -> threading.RLock:
-        """Guards the local record; never held during I/O."""
+        """Lock that guards the local record. It is never held during I/O."""
         lock: threading.RLock = self.local.lock
         return lock
 
     # Opening
 
     def open(self, *, inspect: bool = False) -> list[Message] | None:
-        """Read the conversation from both tiers; return its messages, or None if it is new.
+        """Read the conversation from both tiers, and return its messages. None if the conversation is new.
 
         Args:
-            inspect: Only look: its time to live is not touched, and nothing is written.
+            inspect: Whether only to read. Then nothing is written, and the time to live does not restart.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -121,10 +122,10 @@ class AgentConversation:
             return messages_of(local.adopt_window(), local.message)
 
     def _read_tiers(self, *, touch: bool) -> None:
-        """Read both tiers side by side, the hot one with a head start.
+        """Read both tiers at the same time. The hot tier gets a head start of 2 ms.
 
-        Two clients that work at once in one interpreter hold each other up, so the durable tier is asked when the hot one has
-        answered, or is slow.
+        Two clients slow each other down in one interpreter. The durable tier is therefore asked when the hot tier has answered,
+        or when the head start is over.
         """
         hold, tiers = self.hold, self.tiers
         future: Future[Record | None] | None = None
@@ -155,7 +156,6 @@ class AgentConversation:
         self.local.is_loaded = error is None
 
     def _check_ids(self) -> None:
-        """Raise ``CorruptRecordError`` if the stored conversation has other ids than the requested ones."""
         stored, record = self.local.base.ids, self.place.conversation
         if stored and any(stored.get(name) != str(value) for name, value in self._ids.items()):
             raise CorruptRecordError(f"record={record!r} belongs to other ids than those asked for", record=record)
@@ -169,7 +169,7 @@ class AgentConversation:
         return _is_nothing(hold.hot.record) and not head.is_closed
 
     def _is_over(self, *, inspect: bool) -> bool:
-        """Return whether the session has ended, or whether it left the hot tier and must not be continued."""
+        """Return whether the session has expired, or must not be continued because it left the hot tier."""
         hold, tiers, base = self.hold, self.tiers, self.local.base
         now, hot = tiers.clock(), hold.hot
         is_hot = hot is not None and not _is_nothing(hot.record)
@@ -186,7 +186,6 @@ class AgentConversation:
         return since + tiers.ttl.ttl(base.turn_count) <= now
 
     def _end(self, *, inspect: bool) -> bool:
-        """End an expired incarnation; return False if it continues: somebody has just used it, or no store answers."""
         local = self.local
         if inspect:
             with self.lock:
@@ -201,19 +200,19 @@ class AgentConversation:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """Record the beginning of a turn."""
+        """Record that a turn begins."""
         with self.lock:
             self.in_turn = True
             self._turn_slots = {}
 
     def end_turn(self) -> None:
-        """Record the end of a turn."""
+        """Record that the turn has ended."""
         with self.lock:
             self.in_turn = False
             self.local.end_turn()
 
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
-        """Add a message to the turn, or begin the next turn with it; ``at`` in seconds since 1970, default now."""
+        """Add a message to the open turn, or begin a new turn. ``at`` is the time of the message in seconds since 1970."""
         with self.lock:
             begins = starts_turn(message, self._last)  # type: ignore[arg-type]
             if begins and self.local.has_open_turn:
@@ -232,18 +231,18 @@ class AgentConversation:
             self._last = message
 
     def repeats(self, tracking_id: str) -> int:
-        """Return how many messages of the current turn have an id."""
+        """Return how many messages of the current turn have this ``tracking_id``."""
         return len(self._turn_slots.get(tracking_id, ()))
 
     def revise(self, message: Mapping[str, Any]) -> None:
-        """Replace the latest message of the turn that has the same ``tracking_id``."""
+        """Replace the latest message of the current turn that has the same ``tracking_id``."""
         with self.lock:
             slot = self._turn_slots[message.get("tracking_id") or ""][-1]
             assert slot.key is not None  # noqa: S101 - a turn's message has one
             self.local.revise(slot.key, slot.number, dump(message))
 
     def redact(self, message: Mapping[str, Any]) -> bool:
-        """Replace all messages here that have the same ``tracking_id``; False if there is none."""
+        """Replace all known messages that have the same ``tracking_id``. Return False if there are none."""
         identity = message.get("tracking_id")
         with self.lock:
             local = self.local
@@ -260,7 +259,6 @@ class AgentConversation:
         return bool(found)
 
     def _redact_returnable(self) -> None:
-        """Redact the messages that left the history, and may return to it, as the record does."""
         redactions = self.local.base.redactions
         if redactions:
             self._returnable = {
@@ -269,7 +267,7 @@ class AgentConversation:
             }
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
-        """Record the agent's present history and states."""
+        """Record the present history and states of the agent."""
         with self.lock:
             local = self.local
             if self._resets != local.resets:
@@ -304,7 +302,7 @@ class AgentConversation:
         local.set_view(view)
 
     def keep_returnable(self, log: Mapping[TurnKey, Turn]) -> None:
-        """Keep the last turns of a log that was read: their messages may return to the agent's history."""
+        """Remember the last messages of a log, because they may return to the agent's history."""
         with self.lock:
             for key in sorted(log)[-_MOST_RETURNABLE // 4 :]:
                 for number in range(len(log[key].messages)):
@@ -319,7 +317,7 @@ class AgentConversation:
                 del self._returnable[next(iter(self._returnable))]
 
     def set_entry(self, name: str, value: Any) -> None:
-        """Set a state entry that no capture takes from the agent."""
+        """Set a state entry that is not part of the agent, such as the state of an orchestrator."""
         with self.lock:
             if self._resets == self.local.resets:
                 self.local.set_states({name: load(dump(value))})
@@ -331,7 +329,7 @@ class AgentConversation:
             self._captured = entries_of(snapshot), notes_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store announced values that changed as metadata, if the conversation has messages."""
+        """Store changed values of the agent's metadata. Nothing is stored before the first message."""
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
         if changes and self.message_count and self._resets == self.local.resets:
@@ -340,12 +338,12 @@ class AgentConversation:
             self.set_meta({name: value for name, value in changes.items() if value != known.get(name)})
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
-        """Set some of the metadata."""
+        """Set the given metadata values. Other values do not change."""
         with self.lock:
             self.local.set_states({name: load(dump(value)) for name, value in meta_entries(changed).items()})
 
     def evict(self, *, keep: int) -> None:
-        """Keep only the last ``keep`` messages in the history of an agent that is no Strands agent."""
+        """Keep only the last ``keep`` messages in the history. Used for agents that are not Strands agents."""
         with self.lock:
             self.local.set_view(self.local.view[max(0, len(self.local.view) - keep) :])
 
@@ -353,12 +351,12 @@ class AgentConversation:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there is a change that no tier has acknowledged."""
+        """Whether there is a change that no tier has confirmed."""
         return self.local.is_dirty
 
     @property
     def has_news(self) -> bool:
-        """Whether a store has changes that the agent has not been given, such as a deletion."""
+        """Whether the agent has not received all changes from the stores yet. A deletion is a change, too."""
         return self.local.has_news or self._resets != self.local.resets or self._has_new_states
 
     @property
@@ -368,22 +366,23 @@ class AgentConversation:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no tier has answered for so long that the conversation may have ended: it is read before the next turn."""
+        """Whether no tier has answered for 12 hours, or for the length of a shorter session. The next turn then reads first."""
         at = self.local.answered_at
         return at is not None and self.tiers.clock() - at >= min(12 * 3600.0, self.tiers.ttl.session)
 
     @property
     def lacks_messages(self) -> bool:
-        """Whether messages of the history have to be read from the log first."""
+        """Whether messages of the history must be read from the log."""
         return bool(self.local.base.lacking)
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
-        """Return the history that the agent continues with, if others have saved or deleted something; else None.
-
-        None, too, if a part of it cannot be read now: the history that the agent has is better than placeholders.
+        """Return the agent's new history, if other processes have changed or deleted the conversation.
 
         Args:
-            live: The history that the agent has. Unchanged messages of it are returned as the same objects.
+            live: The agent's present history. Its unchanged messages are returned as the same objects.
+
+        Returns:
+            The new history. None if nothing has changed, or if a new message cannot be read now.
         """
         if not self.has_news:
             return None
@@ -411,13 +410,13 @@ class AgentConversation:
 
     @property
     def snapshot(self) -> dict[str, Any]:
-        """The stored states, by the names of a Strands snapshot; raises ``CorruptRecordError`` if they are malformed."""
+        """Stored states, keyed as in a Strands snapshot. Malformed states raise ``CorruptRecordError``."""
         with self.lock, trusted(self.place.conversation):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     @property
     def turn_count(self) -> int:
-        """Turns so far, with those that no store has yet."""
+        """Number of turns so far, including unsaved turns."""
         with self.lock:
             base, unsaved = self.local.base, self.local.unsaved()
             new = [key for key, turn in unsaved.items() if key not in base.seen and not turn.about.get(CONTINUES)]
@@ -425,18 +424,18 @@ class AgentConversation:
 
     @property
     def message_count(self) -> int:
-        """Messages so far, with those that no store has yet."""
+        """Number of messages so far, including unsaved messages."""
         return self.local.base.message_count + self.local.unsaved_messages
 
     def history(
         self, *, after: int = 0, last: int | None = None, unsaved: AgentConversation | None = None
     ) -> Iterator[LogEntry]:
-        """Yield the log in order.
+        """Yield the messages of the log in order.
 
         Args:
-            after: Number of a message: only those after it.
-            last: Only so many messages of the end. Of a durable log no more is read.
-            unsaved: The same conversation in use here: its messages that no tier has are included.
+            after: Sequence number of a message. Only later messages are yielded.
+            last: Yield only this number of the last messages. None: all messages.
+            unsaved: Another object for the conversation in this process. Its unsaved messages are included.
         """
         if last == 0:
             return
@@ -452,7 +451,7 @@ class AgentConversation:
         yield from (entry for entry in entries if entry.seq > after)
 
     def held_records(self) -> list[dict[str, Any]]:
-        """Return the unchanged messages of the history as records with ``message`` and ``at``, without I/O."""
+        """Return the unedited messages of the history, without I/O. Each dict has ``message`` and ``at``."""
         with self.lock:
             local = self.local
             held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]
@@ -461,17 +460,20 @@ class AgentConversation:
     def page(
         self, *, limit: int, before: LogPosition | None, unsaved: AgentConversation | None
     ) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return messages of the log in order, and the position before which the page towards the beginning ends.
+        """Return a page of the log, and the position at which the page of earlier messages ends.
 
-        Of a durable log no more is read than the page holds, wherever the page is.
+        Only the turns around the page are read from a durable log.
 
         Args:
-            limit: Most messages.
-            before: Position of the first message of the page behind; None for the last page.
-            unsaved: The same conversation in use here: its messages that no tier has are included.
+            limit: Maximum number of messages.
+            before: Position that an earlier call returned. None: the last page.
+            unsaved: Another object for the conversation in this process. Its unsaved messages are included.
+
+        Returns:
+            The messages in order, and the position. The position is None if there are no earlier messages.
 
         Raises:
-            ValueError: There is no message at the position any more.
+            ValueError: The message at the position no longer exists.
         """
         if before is None:
             entries = list(self.history(last=limit + 1, unsaved=unsaved))
@@ -485,7 +487,7 @@ class AgentConversation:
         return page, LogPosition(first.seq, first.turn, first.slot.number, first.slot.key)
 
     def _entries_before(self, before: LogPosition, count: int, unsaved: AgentConversation | None) -> list[LogEntry]:
-        """Return at least ``count`` messages before a position, fewer at the beginning of the log."""
+        """Return at least ``count`` messages before a position, or all of them if there are fewer."""
         newest = count + before.number + 2
         while True:
             log = self._log(unsaved, newest=newest, until=before.key)
@@ -501,7 +503,7 @@ class AgentConversation:
     def _log(
         self, unsaved: AgentConversation | None, *, newest: int | None = None, until: TurnKey | None = None
     ) -> dict[TurnKey, Turn]:
-        """Return the turns of the log, with those of the same conversation in use here that no tier has."""
+        """Return the turns of the log and the unsaved turns of ``unsaved``, keyed by turn key."""
         log = {key: turn for key, turn in self.hold.history(newest=newest, until=until) if until is None or key <= until}
         if unsaved is None:
             return log
@@ -515,7 +517,7 @@ class AgentConversation:
         return log
 
     def window(self) -> list[LogEntry]:
-        """Return the unedited messages of the history as entries of the log, in the order of the history."""
+        """Return the unedited messages of the history, with their numbers in the log."""
         with self.lock:
             slots = [slot for slot in self.local.window if slot.key is not None and slot.body is None]
         try:
@@ -534,7 +536,7 @@ class AgentConversation:
             return messages_of(self.local.window, self.local.message)
 
     def request_correction(self, entry: LogEntry, message: Mapping[str, Any]) -> Future[None]:
-        """Replace a message of the log; the future ends when the replacement is stored."""
+        """Replace a message of the log. The returned future ends when the replacement is stored."""
         assert entry.slot.key is not None  # noqa: S101 - an entry of the log has one
         with self.lock:
             self.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
@@ -544,7 +546,7 @@ class AgentConversation:
     def _entries(
         self, log: Mapping[TurnKey, Turn], *, since: TurnKey | None = None, until: TurnKey | None = None
     ) -> Iterator[LogEntry]:
-        """Yield the messages of a log in order; a placeholder for each missing message of the window."""
+        """Yield the messages of a log in order. Messages that the log lacks are replaced by placeholders."""
         with self.lock:
             base = self.local.base
             shown = (key for key in base.shown_keys if (since is None or key >= since) and (until is None or key <= until))
@@ -565,7 +567,6 @@ class AgentConversation:
 
 
 def _check_merge(states: Mapping[str, Any], found: Record, *, on_conflict: OnConflict) -> None:
-    """Log that changes of two writers are joined; raise ``ConflictError`` if they must not be joined."""
     if on_conflict == "raise":
         raise ConflictError("someone else saved the conversation, on_conflict is 'raise': build the agent anew")
     if is_interrupted(states) or is_interrupted({name: entry.value for name, entry in found.states.items()}):
@@ -590,7 +591,6 @@ def _identity(dumped: bytes) -> str | None:
 
 
 def _loaded(dumped: bytes) -> Any:
-    """Parse a message of the log; None if the value is no message."""
     try:
         message = load(dumped)
     except KeyMissingError:

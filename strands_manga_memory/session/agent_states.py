@@ -1,4 +1,4 @@
-"""States of an agent outside its messages: taken, stored as entries of a record, and restored."""
+"""Reads, stores and restores an agent's states, such as ``agent.state`` and interrupts. Messages are not included."""
 
 from __future__ import annotations
 
@@ -26,36 +26,42 @@ _NOTES = "conversation_manager_state"
 
 
 def entries_of(snapshot: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the dumped state entries of a Strands snapshot; each key of the agent's state is an entry of its own.
+    """Return the states of a Strands snapshot as serialized entries, keyed by name.
+
+    Each key of ``agent.state`` is an entry.
 
     Args:
-        snapshot: The states, by the names of a Strands snapshot.
+        snapshot: The states, keyed as in a Strands snapshot.
     """
     entries = {f"{_STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
     return entries | {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}
 
 
 def notes_of(snapshot: Mapping[str, Any]) -> bytes | None:
-    """Return the dumped state of the conversation manager; None if it has none."""
+    """Return the serialized state of the conversation manager. None if the snapshot has no such state."""
     return dump(snapshot[_NOTES]) if snapshot.get(_NOTES) is not None else None
 
 
 def removed_entries(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return entries for keys that were removed from the agent's state."""
+    """Return an empty entry for each key that was removed from the agent's state."""
     return {name: dump([]) for name in before.keys() - after.keys() if name.startswith(_STATE)}
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the dumped entries of a record that an agent is given."""
+    """Return the serialized state entries of a record that are restored into an agent."""
     names = (name for name in states if name.startswith(_STATE) or name in _WHOLE.values())
     return {name: dump(states[name]) for name in names if states[name] != []}
 
 
 def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
-    """Return the states of a record by the names of a Strands snapshot, without those that the record lacks.
+    """Return the states of a record, keyed as in a Strands snapshot.
+
+    Args:
+        states: Values of the record's state entries, keyed by name.
+        notes: State of the conversation manager; None if there is none.
 
     Raises:
-        ValueError: An entry is not of the form that ``entries_of`` writes.
+        ValueError: A state does not have the form that ``entries_of`` writes.
     """
     found: dict[str, Any] = {}
     kept = {name.removeprefix(_STATE): value for name, value in states.items() if name.startswith(_STATE)}
@@ -81,12 +87,12 @@ def meta_entries(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def meta_of(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata in a record."""
+    """Return the metadata from the state entries of a record."""
     return {name.removeprefix(_META): value for name, value in states.items() if name.startswith(_META)}
 
 
 def is_interrupted(states: Mapping[str, Any]) -> bool:
-    """Return whether an agent, or the run of an orchestrator, waits for the answer to an interrupt."""
+    """Return whether an agent or orchestrator waits for the answer to an interrupt."""
     interrupts, run = states.get(INTERRUPTS), states.get(ORCHESTRATOR)
     if isinstance(interrupts, dict) and interrupts.get("activated"):
         return True
@@ -97,21 +103,21 @@ _T = TypeVar("_T")
 
 
 def take_states(agent: Agent) -> Mapping[str, Any]:
-    """Return the states of an agent by the names of a Strands snapshot, without its messages."""
+    """Return an agent's states without its messages, keyed as in a Strands snapshot."""
     return _with_room(lambda: agent.take_snapshot(preset="session", exclude=["messages"])).data
 
 
 def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, Any], *, record: str) -> None:
-    """Give an agent its messages and states.
+    """Restore the messages and the states of an agent.
 
     Args:
         agent: The agent.
         messages: Its history.
-        states: Its states, by the names of a Strands snapshot.
-        record: Name of the record, for the error.
+        states: Its states, keyed as in a Strands snapshot.
+        record: Name of the record, for the error message.
 
     Raises:
-        CorruptRecordError: A state is not of the shape that Strands or a conversation manager wrote.
+        CorruptRecordError: A state does not have the shape that Strands or a conversation manager writes.
     """
     data = dict(states)
     state, used = data.get("conversation_manager_state"), type(agent.conversation_manager).__name__
@@ -128,7 +134,10 @@ def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, An
 
 
 def _with_room(work: Callable[[], _T]) -> _T:
-    """Return the result of ``work``; it runs on a new stack if this one is too full for a deeply nested value."""
+    """Return the result of ``work``, which may need a deep stack.
+
+    If the stack of this thread is too full, ``work`` runs in a new thread.
+    """
     try:
         return work()
     except RecursionError:
@@ -137,13 +146,18 @@ def _with_room(work: Callable[[], _T]) -> _T:
 
 
 _REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
-"""How a message names what was put aside; a reference is a ``toolUseId`` or ``tracking_id``, an underscore and a number."""
+"""Pattern of references to messages in the agent's stash. A reference is an id, an underscore and a number."""
 
 
 def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None:
-    """Fill an agent's stash with the messages that its history refers to, unless the stash outlives the process by itself.
+    """Fill an agent's stash with the messages to which its history refers.
 
-    Without references nothing is read. Unreadable messages are left out, so that the agent can still answer.
+    A durable stash is not changed. The log is read only if there are references. If the log cannot be read, nothing is
+    restored, and the agent can still answer.
+
+    Args:
+        agent: The agent.
+        history: Returns the messages of the log.
     """
     manager = agent.context_manager
     if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -166,9 +180,12 @@ def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None
 
 
 def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], None] | None:
-    """Return a function that puts a redacted message in place of the original in an agent's stash; None without a stash.
+    """Return a function that replaces a redacted message in an agent's stash.
 
-    The function may do I/O, and runs off an event loop.
+    The function may do I/O, and must be called in a thread without an event loop.
+
+    Returns:
+        The function; None if the agent has no stash.
     """
     manager = agent.context_manager if agent is not None else None
     stash = manager.stash if manager is not None else None
@@ -176,7 +193,7 @@ def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], Non
 
 
 def references(messages: Iterable[Message]) -> set[str | None]:
-    """Return each ``toolUseId`` and ``tracking_id`` that messages refer to."""
+    """Return each ``toolUseId`` and ``tracking_id`` to which messages refer."""
     found: set[str | None] = set()
     for message in messages:
         for names in _REFERENCES.findall(dump(message["content"]).decode()):
@@ -185,6 +202,5 @@ def references(messages: Iterable[Message]) -> set[str | None]:
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end, whether or not this thread has an event loop."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()

@@ -1,4 +1,4 @@
-"""Saves and flushes of a conversation: their schedule, and the wait of a turn for them."""
+"""Schedules the saves and flushes of a conversation, and waits for them."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ _T = TypeVar("_T")
 
 
 class ConversationSaver:
-    """Saves and flushes a conversation on the writer, in order; a flush may run at the same time as the next turn's save.
+    """Saves and flushes a conversation on the background writer.
 
-    Its methods may be called from any thread.
+    A save stores changes in the hot tier, or in the durable tier if the hot tier does not take them. A flush writes everything
+    to the durable tier. A flush may run during the save of the next turn. The methods may be called from any thread.
 
     Args:
-        place: Where the conversation is kept.
+        place: Storage key of the conversation.
         tiers: The stores, their writer and their health.
-        hold: This process's hold of the conversation.
+        hold: The conversation's record in this process, and its access to both tiers.
 
     Attributes:
         tiers: The stores.
-        error: Error that no further try can mend: changes that cannot be merged, or a damaged record.
-        asked_at: When the tier that a turn waits for was asked, in monotonic seconds; None while it has not been.
-        hot_health: Whether the hot tier takes this conversation.
-        durable_health: Whether the durable tier does.
-        is_closing: Whether the next flush closes the conversation: its owner is done with it for now.
+        error: Error that a retry cannot resolve: changes that cannot be merged, or a damaged record. None without such an
+            error.
+        asked_at: Monotonic time, in seconds, of the request to the tier for which a turn waits. None before the request.
+        hot_health: Availability of the hot tier for this conversation.
+        durable_health: Availability of the durable tier for this conversation.
+        is_closing: Whether the next full flush marks the durable copy as complete.
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
@@ -59,14 +61,21 @@ class ConversationSaver:
         self._needs_flush = False
 
     def check(self) -> None:
-        """Raise the error that no further try can mend, if there is one."""
+        """Raise the error that a retry cannot resolve, if there is such an error."""
         if self.error is not None:
             raise self.error
 
     # Requests
 
     def request(self, *, flush: bool = False) -> Future[None]:
-        """Save changes, and flush if a flush is due or requested; the future ends when the first tier has the changes."""
+        """Save the changes in the background, and flush them if a flush is due.
+
+        Args:
+            flush: Whether to flush in any case.
+
+        Returns:
+            Future that ends when the changes are stored in a tier.
+        """
         self.asked_at = None
         if self._is_scheduled:
             self._is_scheduled = False
@@ -76,22 +85,33 @@ class ConversationSaver:
         return self.tiers.writer.submit(self._place, work, slow=self._waits_for_durable, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
-        """Save and flush; the future ends when the durable tier (without one, the hot tier) has everything."""
+        """Save and flush all changes in the background.
+
+        Returns:
+            Future that ends when the durable tier has everything. Without a durable tier, the hot tier.
+        """
         return self.tiers.writer.submit(self._place, self.commit_all, slow=self._hold.durable is not None)
 
     def request_redaction(self) -> Future[None]:
-        """Save and flush as ``request_flush`` does; the hot tier does not wait for the durable one."""
+        """Save a redaction, and then flush it.
+
+        The hot tier gets the redaction without waiting for the flush. The returned future is that of ``request_flush``.
+        """
         self.request()
         return self.request_flush()
 
     def request_soon(self, delay: float) -> None:
-        """Save some seconds after the first change since the last save."""
+        """Schedule a save after ``delay`` seconds, unless a save is already scheduled."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.tiers.writer.later((self, "soon"), delay, self.request)
 
     def request_refresh(self) -> Future[None]:
-        """Read and join the changes of other writers; the future ends when that is done."""
+        """Read the changes of other writers in the background.
+
+        Returns:
+            Future that ends when the changes are joined with the local copy.
+        """
         self.asked_at = None
         self._waits_for_durable = False
         return self.tiers.writer.submit(self._place, self._refresh)
@@ -100,22 +120,28 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier whose answer a turn waits for: none while that tier is known to be down."""
+        """Tier for whose answer a turn waits. ``nothing`` while that tier is known to be down."""
         if self._hold.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
     def overdue(self, deadline: float) -> bool:
-        """Return whether the tier that a turn waits for was asked over ``deadline`` seconds ago, or is known to be down."""
+        """Return whether a turn should stop waiting for a tier's answer.
+
+        This is the case after ``deadline`` seconds without an answer, or if the tier is known to be down.
+        """
         return self.waits_for == "nothing" or self.left(deadline) == 0.0
 
     def left(self, deadline: float) -> float:
-        """Return the seconds of ``deadline`` that are left to the tier; all of it while it has not been asked."""
+        """Return how many seconds of the deadline are left since the tier was asked.
+
+        If the tier was not asked yet, return the whole deadline.
+        """
         asked_at = self.asked_at
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Return whether a change is missing in the tier that outlives the process."""
+        """Return whether the durable tier lacks a change. Without a durable tier, the hot tier is meant."""
         local = self._hold.local
         with local.lock:
             if local.is_dirty:
@@ -128,7 +154,7 @@ class ConversationSaver:
     # On the writer
 
     def commit_all(self) -> None:
-        """Save and flush everything. Changes that a tier refuses are tried again."""
+        """Save and flush all changes. If a tier does not take the changes, schedule a retry."""
         try:
             self._save()
         except StoreUnavailableError:
@@ -175,7 +201,6 @@ class ConversationSaver:
             self._needs_flush = True  # the conversation began in the hot tier, as the durable one is away
 
     def _catch_up_hot(self) -> None:
-        """Try again a hot tier that is down: without changes to save nobody else tries before the next turn."""
         if self._hold.hot is None or self.hot_health.is_up:
             return
         with suppress(StoreUnavailableError):  # the durable tier has everything
@@ -183,7 +208,6 @@ class ConversationSaver:
 
     @property
     def _begins_in_durable_tier(self) -> bool:
-        """Whether the next save goes to the durable tier first, as the hot one is known to be empty."""
         hot = self._hold.hot
         if hot is None or self._hold.durable is None or not hot.is_known:
             return False
@@ -208,7 +232,7 @@ class ConversationSaver:
         return self._guarded(work, health)
 
     def _guarded(self, work: Callable[[], _T], health: TierHealth) -> _T:
-        """Do work on a tier, and record its success or error in the tier's health."""
+        """Run ``work`` on a tier, and record its success or failure in the tier's health."""
         try:
             result: Any = work()
         except OvertakenError:
@@ -234,16 +258,18 @@ class ConversationSaver:
         self.tiers.writer.later((self, "retry"), health.wait + 0.01, self.request, is_needed=self.is_unsaved)
 
 
-_SLICE_SECONDS = 0.01  # that are waited at a time, so that it is seen when this takes longer
-_MOST_SECONDS = 5.0  # that a turn waits while the tier answers, but other writers keep overtaking it
+_SLICE_SECONDS = 0.01  # length of one wait; a wait that takes longer shows that the process was held up
+_MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other writers keep overtaking this one
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait, within its deadline, until the first tier has a save. If the caller is cancelled, the save continues.
+    """Wait until a save is stored, at most for the deadline of its tier.
+
+    If the caller is cancelled, the save continues.
 
     Raises:
-        StoreUnavailableError: It was not saved in time, and that is not to be put up with.
-        ConflictError: Someone else's change cannot be merged with it.
+        StoreUnavailableError: The changes were not saved in time, and ``on_store_error`` is "raise".
+        ConflictError: Another writer's change cannot be merged with the saved ones.
     """
     tiers, tier = saver.tiers, saver.waits_for
     if tier == "nothing" and tiers.on_store_error == "degrade":
@@ -278,11 +304,17 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
 
 
 def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must: bool = False) -> None:
-    """Wait off an event loop until a save is stored, within the deadline of a ``tier``.
+    """Block the thread until a save is stored.
+
+    Args:
+        future: The save.
+        tiers: The stores.
+        tier: Tier whose deadline limits the wait.
+        must: Whether a late save is an error in any case.
 
     Raises:
-        StoreUnavailableError: It was not stored in time, and it ``must`` be, or that is not to be put up with.
-        ConflictError: Someone else's change cannot be merged with it.
+        StoreUnavailableError: The changes were not stored in time, and ``must`` is True or ``on_store_error`` is "raise".
+        ConflictError: Another writer's change cannot be merged with the saved ones.
     """
     try:
         future.result(_deadline(tiers, tier))
@@ -293,7 +325,10 @@ def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must:
 
 
 async def settled(future: Future[None], tiers: Tiers) -> None:
-    """Wait on an event loop as ``wait_for`` does off it. If the caller is cancelled, the save continues."""
+    """Wait until a save is stored, without blocking the event loop.
+
+    The wait is limited by the deadline of the durable tier. If the caller is cancelled, the save continues.
+    """
     waiter = awaitable(future)
     try:
         await asyncio.wait([waiter], timeout=tiers.durable_deadline)
@@ -307,7 +342,11 @@ async def settled(future: Future[None], tiers: Tiers) -> None:
 
 
 def _report_late(error: Exception, tiers: Tiers, *, tier: str, must: bool = False) -> None:
-    """Log that something is not stored yet, or raise ``StoreUnavailableError``."""
+    """Log a late save, or raise an error.
+
+    Raises:
+        StoreUnavailableError: ``must`` is True, or ``on_store_error`` is "raise".
+    """
     if isinstance(error, TimeoutError):
         missed(tier)
     if must or tiers.on_store_error == "raise":
@@ -326,7 +365,10 @@ def is_on_event_loop() -> bool:
 
 
 def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
-    """Wait as ``wait_for`` does, but on an event loop no longer than for the hot tier."""
+    """Block the thread until a save is stored.
+
+    On an event loop, the wait is limited by the hot tier's deadline. Elsewhere, the durable tier's deadline is the limit.
+    """
     wait_for(future, tiers, tier="hot" if is_on_event_loop() else "durable")
 
 
@@ -335,7 +377,10 @@ def _deadline(tiers: Tiers, tier: str) -> float:
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:
-    """Return an awaitable for ``future`` that does not mind when its loop is closed first."""
+    """Return an awaitable for a future of another thread.
+
+    The event loop may be closed before the future ends.
+    """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""Conversations that begin with the content of another one: transfers between stores, forks and rewinds."""
+"""Copies the content of a conversation to another conversation, for transfers, forks and rewinds."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from strands_manga_memory.session.tiers import Tiers, connect, hot_seconds
 from strands_manga_memory.stores.encoding.codec import dump, load
 
 Standing = Literal["new", "exists", "ended"]
-"""State of a conversation in the tiers: new, in use, or expired or deleted."""
+"""State of a conversation in the tiers. ``ended`` means that the conversation has expired or was deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferredConversation:
-    """A conversation of an agent outside the tiers.
+    """Content of an agent's conversation, for a transfer between stores.
 
     Args:
-        log: Every message with its time in seconds since 1970, in order. Each has a ``tracking_id``.
-        window: The agent's history. A message with the ``tracking_id`` of a message of the log must be equal to it; other
-            messages are the window's own. None: the log.
-        states: The agent's other states, by the names of a Strands snapshot: ``state``, ``conversation_manager_state``,
-            ``interrupt_state``, ``model_state``. A missing one stays as the agent was built.
+        log: All messages in order, with their times in seconds since 1970. Each message has a ``tracking_id``.
+        window: The agent's history. A message with the ``tracking_id`` of a message in ``log`` is the same message, possibly
+            edited. Any other message is only in the history. None: the history has all messages of ``log``.
+        states: The agent's other states, keyed as in a Strands snapshot: ``state``, ``conversation_manager_state``,
+            ``interrupt_state``, ``model_state``. For a missing state, the agent keeps its initial one.
         metadata: The values that ``set_metadata`` stored.
-        created: Time at which the conversation began, in seconds since 1970; None: now.
+        created: Time when the conversation began, in seconds since 1970. None: now.
     """
 
     log: Sequence[tuple[Message, float]]
@@ -45,22 +45,34 @@ class TransferredConversation:
 
 @dataclass(frozen=True)
 class TransferredOrchestrator:
-    """The state of a Graph or Swarm outside the tiers, as its ``serialize_state`` returned it."""
+    """State of a Graph or Swarm, for a transfer between stores.
+
+    ``state`` is the value that ``serialize_state`` of the Graph or Swarm returned.
+    """
 
     state: Mapping[str, Any]
 
 
 def standing_of(conversation: AgentConversation) -> Standing:
-    """Return the state of a conversation in the tiers; raise the errors of ``AgentConversation.open``."""
+    """Return whether a conversation is new, exists or has ended.
+
+    The errors of ``AgentConversation.open`` are raised.
+    """
     if conversation.open(inspect=True) is not None:
         return "exists"
     return "ended" if conversation.local.base.incarnation else "new"
 
 
 def store(conversation: AgentConversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
-    """Store a transferred conversation if there is none yet; return the previous state.
+    """Store a transferred conversation, unless a conversation exists already.
 
-    It is one commit: a crash stores all of it or nothing. Raises ``StoreUnavailableError`` also if the answer was lost.
+    After a crash, either the whole conversation is stored or nothing.
+
+    Returns:
+        State of the conversation before the call.
+
+    Raises:
+        StoreUnavailableError: A tier does not answer. The conversation may have been stored.
     """
     standing = standing_of(conversation)
     if standing != "new":
@@ -104,25 +116,25 @@ def taken_out(conversation: AgentConversation) -> TransferredConversation:
 
 
 def orchestrator_taken_out(conversation: AgentConversation) -> TransferredOrchestrator | None:
-    """Return the state in an opened record of a Graph or Swarm; None if it never ran."""
+    """Return the stored state of a Graph or Swarm. None if no state is stored."""
     states = conversation.local.states
     return TransferredOrchestrator(load(dump(states[ORCHESTRATOR]))) if ORCHESTRATOR in states else None
 
 
 def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[str, Any]) -> None:
-    """Begin a conversation with the first turns of another one, which is not changed.
+    """Begin a new conversation with a copy of another conversation's first turns.
 
     Args:
-        place: The conversation to begin with.
+        place: Storage key of the conversation to copy from; it is not changed.
         tiers: The stores.
-        at_turn: Number of the last turn of the fork, counted from 1.
-        to: The new conversation.
-        ids: Its original ids of ``session``, ``user``, ``tenant`` and ``member``.
+        at_turn: Number of the last turn to copy, counted from 1.
+        to: Storage key of the new conversation.
+        ids: Original ids of the new conversation: ``session``, ``user``, ``tenant`` and ``member``.
 
     Raises:
-        ValueError: There is no such turn.
-        ConflictError: There is a conversation at ``to`` already, or the turn is still open.
-        CorruptRecordError: A turn up to that one cannot be read.
+        ValueError: There is no turn ``at_turn``.
+        ConflictError: There is a conversation at ``to`` already, or a turn to copy is still open.
+        CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
     content = content_at(_loaded(place, tiers), at_turn, now=tiers.clock())
@@ -136,19 +148,19 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
 
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
-    """Return a conversation to the end of one of its turns; later turns are deleted.
+    """Remove the later turns of a conversation.
 
-    A live agent continues with the shortened history at its next turn; its unsaved changes are dropped, as after a deletion.
+    A running agent continues with the shortened history at its next turn. Its unsaved changes are lost.
 
     Args:
-        place: The conversation.
+        place: Storage key of the conversation.
         tiers: The stores.
-        at_turn: Number of the last turn that stays, counted from 1; 0: none, and no state, as after a deletion.
+        at_turn: Number of the last turn to keep, counted from 1; 0 deletes the whole conversation, states included.
 
     Raises:
-        ValueError: There is no such turn.
-        ConflictError: The turn is still open.
-        CorruptRecordError: A turn up to that one cannot be read.
+        ValueError: There is no turn ``at_turn``.
+        ConflictError: A turn to keep is still open.
+        CorruptRecordError: A turn to keep cannot be read.
         StoreUnavailableError: A tier does not answer; call it again.
     """
     hold = _loaded(place, tiers)
@@ -159,16 +171,21 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 
 
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
-    """Return a record of the first turns of a loaded conversation, without version and incarnation.
+    """Return a record with the first turns of a conversation.
 
-    At the last turn it has the window, the notes of the conversation manager and all state entries. At an earlier one the
-    window is the newest turns of the log up to it, at most 100, and an entry that was set since is missing: its earlier value
-    is not stored.
+    If ``at_turn`` is the last turn, the record has the present history and all present states. If ``at_turn`` is an earlier
+    turn, the history has at most 100 turns of the log. States that were set later are then missing, because their earlier
+    values are not stored.
+
+    Args:
+        hold: The conversation, loaded from its tiers.
+        at_turn: Number of the last turn in the record, counted from 1.
+        now: The time in seconds since 1970.
 
     Raises:
-        ValueError: There is no such turn.
-        ConflictError: The turn, or one before it, is still open.
-        CorruptRecordError: A turn up to that one cannot be read.
+        ValueError: There is no turn ``at_turn``.
+        ConflictError: A turn up to ``at_turn`` is still open.
+        CorruptRecordError: A turn up to ``at_turn`` cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
     base = hold.local.base
@@ -217,7 +234,10 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
 
 
 def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
-    """Return the number of each turn; the continuation of a turn, as after an interrupt, has the same number."""
+    """Return the number of each turn, from 1.
+
+    A turn that continues the previous turn after an interrupt has the same number as that turn.
+    """
     numbers: dict[TurnKey, int] = {}
     number = 0
     for key, turn in sorted(log.items()):
@@ -227,13 +247,16 @@ def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
 
 
 def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: bool) -> bool:
-    """Let the next incarnation of a conversation begin with a content, in one compare-and-set; False if there is one already.
+    """Begin the next incarnation of a conversation with the given content.
 
     Args:
-        hold: A hold that no agent uses.
-        content: The content; its turns move to the log afterwards.
+        hold: The conversation. No agent uses this object.
+        content: The content. Its turns are moved to the log afterwards.
         tiers: The stores.
-        replaces: Whether a present incarnation is ended, as by a deletion.
+        replaces: Whether to end an existing conversation, as a deletion does.
+
+    Returns:
+        False if there is an existing conversation, and ``replaces`` is False.
     """
     attempt = 0
     while True:

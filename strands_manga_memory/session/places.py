@@ -1,4 +1,7 @@
-"""Places of conversations in the stores, the directory of a user's sessions, and the expiry index."""
+"""Storage keys of conversations, and the two indexes that list conversations.
+
+The directory lists a user's sessions. The expiry index lists the times when sweepers check conversations.
+"""
 
 from __future__ import annotations
 
@@ -18,40 +21,46 @@ from strands_manga_memory.stores.table import Condition, Item, Key, Table
 logger = logging.getLogger(__name__)
 
 Kind = Literal["A", "M"]
-"""An agent's conversation, or the state of a Graph or Swarm."""
+"""``A``: an agent's conversation. ``M``: the state of a Graph or Swarm."""
 
 TOMBSTONE = "#TOMBSTONE"
-"""Sort value of the tombstone of a session or user; its partition is the session, or the user's directory."""
+"""Sort value of a tombstone that deletes all conversations of a session or of a user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a conversation is kept: the storage id of its session, and its kind and id there, both escaped."""
+    """Storage key of a conversation.
+
+    The key has the storage id of the session, and the kind and id of the agent or orchestrator. Both parts are escaped.
+    """
 
     session: str
     member: str
 
     @classmethod
     def of(cls, session: str, kind: Kind, id_: str) -> Place:
-        """Return the place of an agent or orchestrator, named by its own id."""
+        """Return the storage key of an agent's or orchestrator's conversation.
+
+        Args:
+            session: Storage id of the session.
+            kind: Kind of the conversation.
+            id_: Id of the agent or orchestrator, not escaped.
+        """
         return cls(session, f"{kind}:{encoded_id(id_)}")
 
     @classmethod
     def named(cls, conversation: str) -> Place:
-        """Return the place of a conversation, by its name in the hot tier."""
+        """Parse a storage key from the conversation's name in the hot tier."""
         return cls(*conversation.rsplit("/", 1))
 
     @property
     def conversation(self) -> str:
-        """Escaped name in the hot tier. No session id holds a slash, so no two places share one."""
+        """Name of the conversation in the hot tier."""
         return f"{self.session}/{self.member}"
 
 
 def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the key of a session's entry in its user's directory; None if the session has no user.
-
-    No session id holds a slash, so the directory's partition is never a session's.
-    """
+    """Return the key of a session's entry in its user's directory. None if the session has no user."""
     if not ids.get("user"):
         return None
     tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
@@ -59,7 +68,7 @@ def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | Non
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
-    """Return a session's entry in its user's directory; None if the session has no user."""
+    """Return a session's entry in its user's directory. None if the session has no user."""
     key = directory_key(session, ids)
     if key is None:
         return None
@@ -67,36 +76,50 @@ def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
 
 
 def members(table: Table, session: str) -> Iterator[Place]:
-    """Yield the places of the conversations that a table has of a session, damaged ones too."""
+    """Yield the storage keys of all conversations of a session in a table.
+
+    Damaged and deleted conversations are included.
+    """
     for row in table.query(session, attributes=[]):
         if str(row["sk"]).endswith("#HEAD"):
             yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
 
 
 def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
-    """Yield the kinds and original ids of a session's agents and orchestrators in a table, without deleted ones."""
+    """Yield the kind and the id of each agent and orchestrator in a session. Deleted ones are left out."""
     for row in table.query(session, attributes=["member"]):
         if str(row["sk"]).endswith("#HEAD") and row.get("member"):
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
 
 
 def tombstone_key(partition: str) -> Key:
-    """Return the key of the tombstone of a session, or of the user whose directory has this partition value."""
+    """Return the key of a session's or user's tombstone.
+
+    Args:
+        partition: The session, or the directory of the user.
+    """
     return partition, TOMBSTONE
 
 
 BUCKETS = 16
-"""Partitions the entries are spread over. No session id holds a slash, so none is a session's."""
+"""Number of partitions of the expiry index."""
 
 FIRST_LOOK = 1800.0
-"""Seconds after the first flush at which a conversation is first looked at."""
+"""Seconds from a conversation's first write to the durable tier to its first check by a sweeper."""
 
 _IDS = ("session", "user", "tenant", "member")
 
 
 @dataclass(frozen=True)
 class ExpiryEntry:
-    """Entry of the expiry index: when a sweeper checks a conversation, its original ids, and the lease of a sweeper."""
+    """Entry of a conversation in the expiry index.
+
+    Args:
+        place: Storage key of the conversation.
+        due: Time when a sweeper checks the conversation, in seconds since 1970.
+        ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``.
+        claimed: Time when a sweeper's claim of the entry ends, in seconds since 1970; 0 if the entry is not claimed.
+    """
 
     place: Place
     due: int
@@ -105,7 +128,7 @@ class ExpiryEntry:
 
 
 class ExpiryIndex:
-    """The entries of all conversations in a table.
+    """Lists when a sweeper has to check each conversation, in the durable tier.
 
     Args:
         table: The durable tier.
@@ -116,13 +139,21 @@ class ExpiryIndex:
 
     @classmethod
     def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
-        """Return the records that enter a conversation: its entry, and a note where that is, so that an erasure finds it."""
+        """Return the items that list a conversation in the index.
+
+        The first item is the entry of the conversation. The second item has the due time, by which an erasure finds the entry.
+        """
         entry = ExpiryEntry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
         partition, sort = due_key(place)
         return [cls._item(entry), {"session_id": partition, "sk": sort, "due": entry.due}]
 
     def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
-        """Yield the due entries, from bucket ``start`` on."""
+        """Yield the entries whose due time has come.
+
+        Args:
+            now: The time in seconds since 1970.
+            start: Number of the partition with which to begin.
+        """
         for number in range(start, start + BUCKETS):
             for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
                 due, _, name = str(item["sk"]).partition("#")
@@ -135,14 +166,28 @@ class ExpiryIndex:
                 yield entry
 
     def claim(self, entry: ExpiryEntry, *, now: float, lease: float) -> bool:
-        """Take an entry for ``lease`` seconds; False if someone else has it."""
+        """Claim an entry, so that no other sweeper works on the conversation.
+
+        Args:
+            entry: The entry.
+            now: The time in seconds since 1970.
+            lease: Seconds for which the entry is claimed.
+
+        Returns:
+            False if another sweeper has claimed the entry.
+        """
         if entry.claimed > now:
             return False
         item = self._item(entry) | {"claimed": now + lease}
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone an entry to ``due``, at least by one second."""
+        """Postpone an entry, by at least one second.
+
+        Args:
+            entry: The entry.
+            due: New due time, in seconds since 1970.
+        """
         self._table.batch_write(puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due)))
         self.remove(entry)
 
@@ -151,7 +196,7 @@ class ExpiryIndex:
         self._table.delete(*self._key(entry))
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return the entry of a conversation, or None if it has none."""
+        """Return the entry of a conversation, without original ids. None if there is no entry."""
         item = self._table.get(*due_key(place))
         return None if item is None else ExpiryEntry(place, int(item["due"]), {})
 
@@ -167,25 +212,34 @@ class ExpiryIndex:
 
 
 def due_key(place: Place) -> Key:
-    """Return the key of the record with the place of a conversation in the index."""
+    """Return the key of the item that stores when a conversation is due in the expiry index."""
     return f"ended/{place.conversation}", "due"
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the key of the record with the finalized version of a conversation."""
+    """Return the key of the item that stores which version of a conversation was finalized."""
     return f"ended/{place.conversation}", "finalized"
 
 
 @dataclass(frozen=True)
 class ListedSession:
-    """A listed session. It ``waits`` if it was deleted while the hot tier, which may have a copy, did not answer."""
+    """Session in a user's directory.
+
+    Args:
+        scope: The session and its user.
+        waits: Whether the session was deleted without access to a hot tier, which may still have copies.
+    """
 
     scope: ConversationScope
     waits: bool
 
 
 def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions of a user, and the names of entries without a session."""
+    """Return the sessions in a user's directory.
+
+    Returns:
+        The sessions, and the names of directory entries that cannot be read.
+    """
     key = directory_key("", {"user": user_id, "tenant": tenant})
     assert key is not None  # noqa: S101 - there is a user
     found: list[ListedSession] = []
@@ -205,7 +259,16 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Liste
 
 
 def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None) -> None:
-    """Remove a deleted session from the directory, or list it as waiting until its last hot copies have expired."""
+    """Remove a deleted session from its user's directory.
+
+    If a hot tier may still have copies, the session stays in the directory, marked as deleted, until the copies have expired.
+
+    Args:
+        table: The durable tier.
+        session: Storage id of the session.
+        ids: Original ids of ``session``, ``user`` and ``tenant``.
+        waits_until: Time when the last hot copies have expired, in seconds since 1970; None if there are none.
+    """
     entry = directory_entry(session, ids)
     if entry is not None and waits_until is not None:
         table.put({**entry, "state": DELETED, table.schema.ttl: int(waits_until) + 1})
@@ -214,12 +277,16 @@ def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: f
 
 
 def is_in_hot(table: Table, session: str) -> bool:
-    """Whether a hot tier may have copies of a session."""
+    """Return whether a hot tier may have copies of a session."""
     return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
 
 
 def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
-    """Return the reason why possible copies of sessions in a hot tier cannot be checked; empty without such copies."""
+    """Return the reason why copies in a hot tier cannot be checked.
+
+    Returns:
+        A list with the reason as text; an empty list if there are no such copies.
+    """
     if hot is not None and hot.survives_process:
         return []
     if any(one.waits or is_in_hot(table, one.scope.storage_session_id) for one in listed):

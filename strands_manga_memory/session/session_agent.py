@@ -1,4 +1,4 @@
-"""SessionAgent: an agent with its conversation, updated at Strands' events."""
+"""Restores and saves a Strands agent at the events of its turns."""
 
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ from strands_manga_memory.session.conversation_saver import saved, settled
 
 logger = logging.getLogger(__name__)
 
-_PENDING_SECONDS = 0.25
-"""Time after which messages are stored before the end of their turn. A save at once would double a short turn's requests."""
+_PENDING_SECONDS = 0.25  # saving at once would double the requests of a short turn
+"""Seconds after which the messages of a running turn are saved."""
 
 
 def check_supported(agent: object) -> None:
-    """Raise ``ValueError`` for an agent whose turns cannot be saved one by one."""
+    """Check that the turns of an agent can be saved one by one.
+
+    Raises:
+        ValueError: The turns cannot be saved one by one.
+    """
     if not isinstance(agent, Agent):
         raise ValueError(f"agent must be a strands Agent, got {type(agent).__name__}; use SnapshotSessionManager for it")
     if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
@@ -45,17 +49,19 @@ def check_supported(agent: object) -> None:
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
-    """Complete interrupted turns in the messages of a request; the history stays unchanged."""
+    """Complete interrupted turns in the messages of a request. The history is not changed."""
     messages = for_model(context.messages)
     return context if messages is context.messages else context.replace(messages=messages)
 
 
 class SessionAgent:
-    """A running agent. The session manager holds no strong reference, so each event passes the agent.
+    """Strands agent and its conversation.
+
+    The object has only a weak reference to the agent. Its methods therefore get the agent as an argument.
 
     Attributes:
-        conversation: Its conversation.
-        in_turn: Whether it is being invoked.
+        conversation: The agent's conversation.
+        in_turn: Whether the agent is being invoked.
     """
 
     __slots__ = ("_agent", "_initial_states", "_unsettled", "conversation", "in_turn")
@@ -69,11 +75,16 @@ class SessionAgent:
 
     @property
     def agent(self) -> Agent | None:
-        """The agent; None if it is no longer used."""
+        """The agent. None if the agent is no longer used."""
         return self._agent()
 
     def begin(self, agent: Agent, messages: list[Message] | None) -> None:
-        """Give the agent the ``messages`` of its conversation and its states, or begin the conversation with its own."""
+        """Restore the agent, or begin a new conversation.
+
+        Args:
+            agent: The agent. A new conversation begins with its messages and states.
+            messages: The stored history; None if no conversation is stored.
+        """
         seeds, conversation = list(agent.messages), self.conversation
         conversation.keeps_window = conversation.keeps_window and not agent.model.stateful
         has_log = bool(messages or conversation.message_count)
@@ -109,11 +120,11 @@ class SessionAgent:
     # What happens in a turn, in this order
 
     async def before_turn(self, agent: Agent) -> None:
-        """Save pending changes, and give the agent the changes of other writers.
+        """Save pending changes, and give other writers' changes to the agent.
 
         Raises:
-            StoreUnavailableError: Too much is unsaved.
-            ConflictError: Someone else's change cannot be merged.
+            StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.
+            ConflictError: Another writer's change cannot be merged.
             CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
@@ -148,10 +159,10 @@ class SessionAgent:
             conversation.tiers.returned(away, now)
 
     def append(self, message: Message, agent: Agent) -> None:
-        """Record a message, without I/O.
+        """Record a message of the agent without I/O.
 
-        The results that Strands adds for the calls of a turn that was cut are removed from the agent's history: a request
-        completes such a turn, and another process may still be in it.
+        If a turn was interrupted, Strands adds artificial tool results to the history. These results are removed instead of
+        recorded, because another process may still be running the turn. Requests to the model complete the turn in any case.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -173,7 +184,14 @@ class SessionAgent:
         conversation.saver.request_soon(_PENDING_SECONDS)
 
     def redact(self, message: Message) -> list[Future[None]]:
-        """Replace the original by ``message`` everywhere; the returned futures end when the replacement is stored."""
+        """Replace all copies of a message by the redacted message.
+
+        Args:
+            message: The redacted message. It has the ``tracking_id`` of the original message.
+
+        Returns:
+            Futures that end when the redacted message is stored.
+        """
         is_known = self.conversation.redact(message)
         futures = [self.conversation.saver.request_redaction()] if is_known else []
         replace_in_stash = stash_replacement(self.agent, message)
@@ -182,22 +200,24 @@ class SessionAgent:
         return futures
 
     def settle_later(self, future: Future[None]) -> None:
-        """Have the agent's next hook wait for a redaction, as a synchronous call must not wait on the event loop."""
+        """Make the agent's next hook wait for a redaction.
+
+        A synchronous call must not block the event loop, so it cannot wait for the redaction.
+        """
         self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
 
     async def _settle(self) -> None:
-        """Wait until the redactions that were made on the event loop are stored."""
         futures, self._unsettled = self._unsettled, []
         for future in futures:
             await settled(future, self.conversation.tiers)
 
     def turn_ended(self) -> None:
-        """Record the end of the turn, without I/O."""
+        """Record the end of the turn without I/O."""
         self.in_turn = False
         self.conversation.end_turn()
 
     async def after_turn(self, event: AfterInvocationEvent) -> None:
-        """Save the turn."""
+        """Save the turn that has ended."""
         await self._settle()
         self._capture(event.agent)
         reason = event.result.stop_reason if event.result is not None else None
@@ -210,7 +230,7 @@ class SessionAgent:
     # State next to the turns
 
     def capture_between_turns(self) -> None:
-        """Record the agent's window and states, unless the agent is in a turn or no longer used."""
+        """Record the agent's history and states, unless the agent is being invoked."""
         agent = self.agent
         if agent is not None and not self.in_turn:
             self._capture(agent)

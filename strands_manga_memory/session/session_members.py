@@ -1,4 +1,4 @@
-"""SessionMembers: the conversations of one session that this process holds, and those that the tiers have of it."""
+"""The conversations of one session, and their agents in this process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from strands_manga_memory.session.tiers import Tiers
 
 
 class SessionMembers:
-    """The agents and orchestrators of a session.
+    """Creates, finds and deletes the conversations of a session's agents and orchestrators.
 
     Args:
-        session_id: The session, with its user or without.
-        tiers: Where it is kept.
+        session_id: Id of the session, or its scope with a user.
+        tiers: The session's stores.
 
     Attributes:
-        scope: The session's scope; None for a plain id.
-        conversations: Those that are in use here, by kind and id.
-        agents: The Strands agents among them, by id.
-        prefetched: Conversations that were opened for agents to be built, each with its messages.
+        scope: The scope of the session; None if only an id was given.
+        conversations: Conversations that the session manager uses, keyed by kind and id.
+        agents: Strands agents of these conversations, keyed by agent id.
+        prefetched: Conversations that were read for agents that are not built yet, with their messages, keyed by agent id.
         redaction_listeners: Functions that are called with the ``tracking_id`` of each redacted message.
     """
 
@@ -69,7 +69,11 @@ class SessionMembers:
         _members.add(self)
 
     def agent_id(self, agent_id: str | None) -> str:
-        """Return the id of an agent: by default the scope's, or that of the only agent."""
+        """Check an agent id, and return it.
+
+        Without an id, return the agent id of the scope. Without a scope, return the id of the only agent in use, or
+        ``default``.
+        """
         if agent_id is not None:
             return checked_id("agent_id", agent_id)
         if self.scope is not None:
@@ -78,30 +82,41 @@ class SessionMembers:
         return live[0] if len(live) == 1 else "default"
 
     def place(self, kind: Kind, id_: str) -> Place:
-        """Return the place of a conversation in the stores."""
+        """Return the storage key of a conversation."""
         return Place.of(self._storage_id, kind, id_)
 
     def new(self, kind: Kind, id_: str, *, keeps_window: bool = True, tiers: Tiers | None = None) -> AgentConversation:
-        """Return a conversation that has not been read; ``tiers`` replace those of the session."""
+        """Return a conversation without reading it.
+
+        Args:
+            kind: Kind of the conversation.
+            id_: Id of the agent or orchestrator.
+            keeps_window: Whether an agent's history is stored.
+            tiers: Stores to use instead of the session's stores.
+        """
         base = {**self._ids, "member": id_}
         return AgentConversation(self.place(kind, id_), tiers or self._tiers, ids=base, keeps_window=keeps_window)
 
     def looked_at(self, agent_id: str | None) -> AgentConversation:
-        """Return an agent's conversation as the tiers have it now."""
+        """Read an agent's conversation from the tiers, and return it."""
         conversation = self.new("A", self.agent_id(agent_id))
         conversation.open(inspect=True)
         return conversation
 
     def known_or_looked_at(self, agent_id: str | None) -> AgentConversation:
-        """Return an agent's conversation in use here, else the stored one."""
+        """Return an agent's conversation from this session manager, or read it from the tiers."""
         return self.conversations.get(("A", self.agent_id(agent_id))) or self.looked_at(agent_id)
 
     def live(self, agent_id: str) -> Agent | None:
-        """Return the Strands agent that has this id; None if there is none, or it is no longer used."""
+        """Return the Strands agent with this id. None if there is none, or the agent is no longer used."""
         return self.agents[agent_id].agent if agent_id in self.agents else None
 
     def agent(self, agent: Agent) -> SessionAgent:
-        """Return the session's entry of an agent; raise ``ValueError`` if it is not known."""
+        """Return the ``SessionAgent`` of a Strands agent.
+
+        Raises:
+            ValueError: The agent is not known to this session manager.
+        """
         if agent.agent_id not in self.agents:
             raise ValueError(
                 f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
@@ -110,7 +125,11 @@ class SessionMembers:
         return self.agents[agent.agent_id]
 
     def run(self, id_: str) -> AgentConversation:
-        """Return the record of a Graph or Swarm; raise ``ValueError`` if it is not known."""
+        """Return the conversation that holds the state of a Graph or Swarm.
+
+        Raises:
+            ValueError: The id is not known to this session manager.
+        """
         if ("M", id_) not in self.conversations:
             raise ValueError(
                 f"id {id_!r:.80} is not known to this session manager: "
@@ -119,25 +138,37 @@ class SessionMembers:
         return self.conversations["M", id_]
 
     def log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
-        """Yield the log of an agent: the stored messages, then unsaved ones of this process."""
+        """Yield the messages of an agent's log in order, including unsaved messages of this process.
+
+        Args:
+            agent_id: The agent; the scope's by default.
+            after: Sequence number of a message. Only later messages are yielded.
+            last: Yield only this number of the last messages. None: all messages.
+        """
         stored = self.looked_at(agent_id)
         yield from stored.history(after=after, last=last, unsaved=self.conversations.get(("A", self.agent_id(agent_id))))
 
     def redacted(self, message: Message) -> None:
-        """Notify the listeners of a redaction."""
+        """Notify the listeners that a message was redacted."""
         if id_ := message.get("tracking_id"):
             for listener in self.redaction_listeners:
                 listener(id_)
 
     def agent_ids(self) -> list[str]:
-        """Return the ids of the agents of this session; without a durable tier, which lists them, those in use here."""
+        """Return the ids of the session's agents, sorted.
+
+        Without a durable tier, only the agents of this session manager are known.
+        """
         found = {id_ for kind, id_ in self.conversations if kind == "A"}
         if self._tiers.durable is not None:
             found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
         return sorted(found)
 
     def in_session(self, session_id: str, agent_id: str) -> tuple[Place, dict[str, Any]]:
-        """Return the place and the ids of an agent's conversation in another session of the same user.
+        """Return the storage key of an agent's conversation in another session of the same user.
+
+        Returns:
+            The storage key, and the original ids of the conversation.
 
         Raises:
             ValueError: The session id is not allowed.
@@ -149,19 +180,21 @@ class SessionMembers:
         return Place.of(scope.storage_session_id, "A", agent_id), ids
 
     def in_use(self, agent_id: str | None) -> AgentConversation | None:
-        """Return an agent's conversation that is in use in this process; None if there is none."""
+        """Return an agent's conversation that this process uses. None if there is none."""
         return next((conversation for _, conversation in self._in_process(self.agent_id(agent_id))), None)
 
     def save_in_process(self, agent_id: str, *, idle: bool) -> None:
-        """Flush the unsaved turns that agents of this process have of a conversation.
+        """Save and flush an agent's unsaved changes in this process.
+
+        All session managers of this process that use the conversation are included.
 
         Args:
             agent_id: The agent.
-            idle: Whether an agent that is being invoked is an error.
+            idle: Whether to raise an error if the agent is being invoked.
 
         Raises:
-            ConflictError: An agent is being invoked.
-            StoreUnavailableError: A tier did not take everything.
+            ConflictError: ``idle`` is True, and the agent is being invoked.
+            StoreUnavailableError: A tier did not store all changes.
         """
         for live, conversation in self._in_process(agent_id):
             if idle and live is not None and live.agent is not None and live.in_turn:
@@ -172,7 +205,9 @@ class SessionMembers:
                 conversation.saver.request_flush().result()
 
     def refresh_in_process(self, agent_id: str) -> None:
-        """Let the agents of this process see the present content of a conversation before their next turn.
+        """Read an agent's conversation again for all its users in this process.
+
+        Their next turn then has the new content.
 
         Raises:
             StoreUnavailableError: A tier does not answer.
@@ -181,7 +216,7 @@ class SessionMembers:
             conversation.saver.request_refresh().result()
 
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield every hold that this process has of an agent's conversation in these stores, with its Strands agent."""
+        """Yield every use of an agent's conversation in this process, from all session managers."""
         place = self.place("A", agent_id)
         for session in list(_members):
             held = session.conversations.get(("A", agent_id))
@@ -189,7 +224,7 @@ class SessionMembers:
                 yield session.agents.get(agent_id), held
 
     def delete(self) -> None:
-        """Delete every conversation of the session in both tiers; see ``TieredSessionManager.delete_session``."""
+        """Delete all conversations of the session from both tiers."""
         tiers, began = self._tiers, self._tiers.clock()
         until = began + tiers.ttl.tombstone_seconds
         places = {self.place("A", self.agent_id(None)), *(conversation.place for conversation in self.conversations.values())}
@@ -210,7 +245,7 @@ class SessionMembers:
         unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
 
     def _delete(self, places: Iterable[Place]) -> list[StoreUnavailableError]:
-        """Delete conversations; return the errors of tiers that did not answer."""
+        """Delete conversations, and return the errors of tiers that did not answer."""
         errors = []
         in_use = {conversation.place: conversation for conversation in self.conversations.values()}
         for place in places:
@@ -223,7 +258,7 @@ class SessionMembers:
         return errors
 
 
-# The child of a fork gets no change by half, and is a writer of its own.
+# The child of a process fork gets no half-made change, and becomes a separate writer.
 
 _members: weakref.WeakSet[SessionMembers] = weakref.WeakSet()
 _held: list[threading.RLock] = []
@@ -236,7 +271,7 @@ def _conversations() -> Iterator[AgentConversation]:
 
 
 def _before_fork() -> None:
-    """Wait for changes that are under way in memory, which take no I/O."""
+    """Take the locks of all conversations, so that no change is half made at a process fork."""
     for conversation in _conversations():
         lock = conversation.lock
         lock.acquire()

@@ -1,4 +1,4 @@
-"""Sweeper of ended conversations: finalizes them, and deletes the logs of ended sessions."""
+"""Finishes expired conversations, and deletes the logs of ended sessions."""
 
 from __future__ import annotations
 
@@ -39,15 +39,17 @@ logger = logging.getLogger(__name__)
 
 
 class EndedConversation:
-    """A conversation that has expired or was closed.
+    """Conversation that has expired or was closed.
+
+    A sweeper flushes and reads the conversation, and a finalizer uses its transcripts.
 
     Args:
-        place: The conversation.
-        tiers: Its stores.
-        ids: Its original ids in an index, used if no record is left.
+        place: Storage key of the conversation.
+        tiers: The stores of the conversation.
+        ids: Original ids from the expiry index. They are used if no record is left.
 
     Attributes:
-        hold: This process's hold of it.
+        hold: The conversation's record in this process, and its access to both tiers.
     """
 
     def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, str | None] | None = None) -> None:
@@ -57,7 +59,7 @@ class EndedConversation:
 
     @property
     def record(self) -> Record:
-        """The record of the conversation, as it was last read."""
+        """The last read record of the conversation."""
         return self.hold.local.base
 
     @property
@@ -66,13 +68,15 @@ class EndedConversation:
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
-        """Write turns that only the hot tier has to the durable tier, without a write to the hot tier.
+        """Write the turns that only the hot tier has to the durable tier.
+
+        The hot tier is not written.
 
         Args:
             claimed: Epoch and version of the hot record that was claimed.
 
         Returns:
-            False if the hot tier has nothing of it, or somebody has written since.
+            False if the hot tier has no content of the conversation, or another process has written since the claim.
 
         Raises:
             StoreUnavailableError: A tier does not answer.
@@ -86,7 +90,9 @@ class EndedConversation:
         return True
 
     def read(self) -> None:
-        """Read the conversation from the durable tier, without one from the hot tier; no time to live is touched.
+        """Read the conversation from the durable tier.
+
+        Without a durable tier, the hot tier is read. The time to live does not restart.
 
         Raises:
             StoreUnavailableError: The tier does not answer.
@@ -99,10 +105,10 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Incarnations that ended by age and whose turns are still in the log.
+        """Incarnations that have expired, and whose turns are still in the log.
 
-        A user who comes back before a sweeper has looked begins a new incarnation, and the earlier one has no summary yet. The
-        log may also outlive a head that the table's own TTL has deleted.
+        If a user returns before a sweep, a new incarnation begins while the earlier one has no summary yet. A log can also
+        remain after the table has deleted the head because of its TTL.
         """
         if self.hold.durable is None:
             return []
@@ -115,7 +121,7 @@ class EndedConversation:
         ]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield the transcript of each incarnation that ended by age, the earliest first, then that of the present one."""
+        """Yield the transcripts of all expired incarnations, then the transcript of the present one."""
         if self.hold.durable is not None:
             for number in self.ended_incarnations:
                 yield from self._transcript(sorted(self.hold.durable.read_log(number).items()))
@@ -127,7 +133,7 @@ class EndedConversation:
             yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
 
     def _transcript(self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None) -> Iterator[Transcript]:
-        """Yield the transcript of a log, if it has messages and its user is known."""
+        """Yield the transcript of a log, if the log has messages and its user is known."""
         from strands_manga_memory.language.session_summaries import Transcript, Utterance  # its rules take a while to load
 
         ids = self.ids
@@ -156,37 +162,42 @@ class EndedConversation:
         )
 
 
-_random = random.Random()  # noqa: S311 - where to start; of its own, so that nobody's seeded numbers change
+_random = random.Random()  # noqa: S311 - picks the first bucket; a separate generator leaves the application's seed unchanged
 
 
 class Finalizer(Protocol):
-    """Work on a conversation that ended, between its last flush and the end of its hot copy."""
+    """Processes an ended conversation after its last flush, such as to write a summary.
+
+    The sweeper removes the conversation from the hot tier afterwards.
+    """
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Do the work; it may be called again for the same conversation if a sweeper died in the middle."""
+        """Process a conversation. The call must be repeatable, because a sweeper can crash in the middle."""
 
 
 class SessionSweeper:
-    """Flushes expired conversations to the durable tier, has them finalized, drops their hot copies, deletes ended logs.
+    """Finishes expired conversations, and deletes the logs of ended sessions.
 
-    Any number of sweepers may run: each conversation is claimed first, atomically, and only if it is still expired. A turn
-    that comes in meanwhile wins: the sweeper leaves the conversation alone. Sweeping never touches a time to live.
+    An expired conversation is flushed to the durable tier and given to the finalizer. Then it is removed from the hot tier.
+    When a session has been over for the policy's ``grace``, its log is deleted.
 
-    Conversations are found twice: by the hot tier's expiry index, and by the durable one's, for those that have no hot copy,
-    because there is no such tier or because nobody swept before it went. When a session has been over for the policy's
-    grace, its log is deleted.
+    Any number of sweepers may run at the same time. A sweeper first claims a conversation atomically. If a turn begins in the
+    meantime, the sweeper does not finish the conversation. Sweeping never changes a time to live.
+
+    The expiry index of the hot tier lists expired conversations in that tier. The expiry index of the durable tier lists
+    conversations without a hot copy.
 
     Args:
-        hot: The hot tier; None, or one that does not survive its process if there is a durable tier, is not used.
-        durable: The durable tier; None drops expired conversations.
+        hot: The hot tier, or None. With a durable tier, a hot tier that does not survive its process is not used.
+        durable: The durable tier, or None; without it, expired conversations are dropped.
         finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and
             is tried again after ``lease``.
         ttl: The policy the session managers use.
         codec: The codec the session managers use.
         clock: Seconds since 1970.
-        is_cache: Returns whether a name in the hot tier is no conversation: such keys are dropped when they have expired.
-        lease: Seconds after which a claimed conversation may be claimed by another sweeper. Default 60; more than a finalizer
-            takes.
+        is_cache: Returns whether a name in the hot tier is cached data, not a conversation. Expired cached data is dropped.
+        lease: Seconds after which a claimed conversation may be claimed by another sweeper. Default 60; must be longer than a
+            finalizer takes.
 
     Raises:
         ValueError: There is neither a hot nor a durable tier, or ``lease`` is not above 0.
@@ -216,7 +227,10 @@ class SessionSweeper:
         return f"SessionSweeper({self._tiers.store_names}, finalizer={self._finalizer!r})"
 
     def run_once(self, *, limit: int = 100) -> int:
-        """Sweep up to ``limit`` expired conversations of each tier; return how many were finished.
+        """Sweep up to ``limit`` expired conversations of each tier.
+
+        Returns:
+            Number of conversations that were finished.
 
         Raises:
             StoreUnavailableError: The hot tier, or the only one, does not answer.
@@ -244,7 +258,11 @@ class SessionSweeper:
         return _tried(partial(self._finish, hot, name, expect))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
-        """Flush a claimed conversation, have it finalized, and end its hot copy; return whether it was finished."""
+        """Flush a claimed conversation, call the finalizer, and remove the hot copy.
+
+        Returns:
+            Whether the conversation was finished.
+        """
         conversation = EndedConversation(Place.named(name), self._tiers)
         if not conversation.flush(claimed=expect):
             hot.drop(name, expect=expect)  # a tombstone, or an empty record that refused late writes; not one in use
@@ -282,7 +300,11 @@ class SessionSweeper:
         return is_finalized
 
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
-        """Finalize, expire or clean up a conversation, as due; return the time of its next check, and if it was finalized."""
+        """Finalize, expire or clean up a conversation, if one of these is due.
+
+        Returns:
+            The time of the next check in seconds since 1970 (None: no check), and whether the conversation was finalized.
+        """
         now, ttl = self._tiers.clock(), self._tiers.ttl
         hot = None if self._tiers.hot is None else hot_copy_of(self._tiers.hot, entry.place.conversation)
         if hot is not None:
@@ -311,7 +333,11 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool) -> bool:
-        """Have a conversation finalized, unless its present version was; return whether it was done now."""
+        """Call the finalizer, unless the present version of the conversation was finalized before.
+
+        Returns:
+            Whether the finalizer was called.
+        """
         if self._finalizer is None or is_empty:
             return False
         mark = self._table.get(*finalized_key(conversation.place))
@@ -322,7 +348,10 @@ class SessionSweeper:
         return True
 
     def _mark(self, place: Place, durable: DurableTier) -> None:
-        """Note which version of the head was finalized, so that the durable pass does not do it again."""
+        """Store which version of a conversation was finalized.
+
+        A later sweep then does not finalize the same version again.
+        """
         if durable.head_version is None:
             return
         partition, sort = finalized_key(place)
@@ -333,7 +362,13 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of an ended conversation, then, when it has expired, its tombstone, and its index items."""
+        """Delete the log of an ended conversation.
+
+        If there is no log, and the tombstone has expired, delete the tombstone and the index entries.
+
+        Returns:
+            The time of the next check in seconds since 1970 (None: no check), and whether the conversation was finalized.
+        """
         now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
         there = durable.incarnations()
         if there:
@@ -368,7 +403,10 @@ class SessionSweeper:
 
 
 def _tried(work: Callable[[], bool]) -> bool:
-    """Do work on one conversation; its errors are logged, so that the others are swept."""
+    """Do ``work`` on a conversation, and return its result.
+
+    If ``work`` raises an error, log the error and return False. Other conversations are then still swept.
+    """
     try:
         return work()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Content of a stored session: read, extended, corrected, transferred and deleted, with or without an agent."""
+"""Reads, extends, corrects, transfers and deletes a stored session, with or without an agent."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ class SessionStats(TypedDict):
     """Figures of one conversation.
 
     Attributes:
-        turns: User requests so far.
-        messages: Messages logged so far.
-        window_messages: Messages in the agent's history.
-        left_messages: Messages of the log that the history does not hold in their original form.
-        unsaved_messages: Messages that no tier has confirmed.
-        dropped_messages: Unsaved messages of a conversation that was deleted meanwhile.
-        possible_loss: True if the hot tier may have held turns that were gone when the conversation was restored.
-        hot: ``up``, ``down`` or ``none``.
-        hot_error: Why it is down: the cause of a refusal and its remedy, else the text of the error; else empty.
-        hot_failures: How often it did not answer, or refused, in this process.
-        durable: ``up``, ``down`` or ``none``.
-        durable_error: As ``hot_error``.
-        durable_failures: As ``hot_failures``.
-        tokens: Tokens of the history, if the conversation manager counts them; else None.
-        budget: Its budget; else None.
-        left: The rest of the budget; else None.
+        turns: Number of turns so far. A turn is one request of the user.
+        messages: Number of messages in the log.
+        window_messages: Number of messages in the agent's history.
+        left_messages: Number of messages in the log that the history does not have in their original form.
+        unsaved_messages: Number of messages that no tier has confirmed.
+        dropped_messages: Number of unsaved messages that were discarded because the conversation was deleted.
+        possible_loss: Whether turns that only the hot tier had may have been lost before the conversation was restored.
+        hot: State of the hot tier: ``up``, ``down`` or ``none``.
+        hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request; empty if the tier is up.
+        hot_failures: Number of times that the hot tier did not answer, or refused a request, in this process.
+        durable: State of the durable tier: ``up``, ``down`` or ``none``.
+        durable_error: Reason why the durable tier is down; empty if the tier is up.
+        durable_failures: Number of times that the durable tier did not answer, or refused a request, in this process.
+        tokens: Tokens of the history; None if the conversation manager does not count them.
+        budget: Token budget of the history; None if the conversation manager has none.
+        left: Tokens left of the budget; None without a budget.
         age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the oldest message of the history was logged; None if it is empty.
+        oldest_turn_age: Seconds since the first unedited message of the history was logged; None if there is none.
     """
 
     turns: int
@@ -88,7 +88,7 @@ class HistoryPage:
     """Page of a conversation's log.
 
     Attributes:
-        records: The records of its messages, in order: ``seq``, ``turn``, ``at``, ``message`` and further stored values.
+        records: The messages in order. Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
         next: Value of ``after`` for the page of earlier messages; None if the page has the first message.
     """
 
@@ -97,7 +97,12 @@ class HistoryPage:
 
 
 def stats_of(conversation: AgentConversation, agent: Agent | None) -> SessionStats:
-    """Return the figures of a conversation, and of its agent's history if the agent is alive."""
+    """Return figures of a conversation, such as the number of turns and messages.
+
+    Args:
+        conversation: The conversation.
+        agent: The agent of the conversation; None if it is not in this process.
+    """
     usage = getattr(agent.conversation_manager, "usage", None) if agent else None
     used = usage(agent) if callable(usage) else {}
     now, saver, local = conversation.tiers.clock(), conversation.saver, conversation.local
@@ -135,12 +140,15 @@ def _standing(health: TierHealth | None) -> tuple[str, str, int]:
 
 
 class LogRepository:
-    """The methods of ``session_repository`` that other packages call, such as AG-UI for results of browser tools.
+    """Lists and corrects the messages of a session for other packages.
+
+    It has the methods of Strands' ``session_repository`` that these packages call. For example, AG-UI uses it for the results
+    of browser tools.
 
     Args:
         session_id: The session.
-        members: Its agents.
-        tiers: Where it is kept.
+        members: The conversations of the session.
+        tiers: The session's stores.
     """
 
     def __init__(self, session_id: str, members: SessionMembers, tiers: Tiers) -> None:
@@ -149,10 +157,10 @@ class LogRepository:
     def list_messages(
         self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
     ) -> list[SessionMessage]:
-        """Return messages of the log in order; ``message_id`` is the sequence number.
+        """Return messages of an agent's log in order. The ``message_id`` is the sequence number.
 
         Raises:
-            ValueError: It is another session.
+            ValueError: ``session_id`` is another session.
             StoreUnavailableError: The stored conversation cannot be read.
         """
         self._check(session_id)
@@ -163,10 +171,12 @@ class LogRepository:
         ]
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Replace the message with the same ``message_id`` in log and window; it keeps its ``tracking_id``.
+        """Replace the message that has the same ``message_id``.
+
+        The message is replaced in the log and in the history. It keeps its ``tracking_id``.
 
         Raises:
-            ValueError: It is another session, or there is no such message.
+            ValueError: ``session_id`` is another session, or there is no such message.
             StoreUnavailableError: The stored conversation cannot be read.
         """
         self._check(session_id)
@@ -192,11 +202,11 @@ def _text(at: float) -> str:
 
 
 COUNTERS = ("turn_count", "created", "last_activity")
-"""Names of the counters that ``metadata`` returns with the values of ``set_metadata``."""
+"""Names of the counters in the result of ``metadata``. ``set_metadata`` cannot set them."""
 
 
 class StoredSession:
-    """Methods of ``TieredSessionManager`` that read and change a stored session."""
+    """Reads and changes a stored session. ``TieredSessionManager`` inherits these methods."""
 
     def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
         self._tiers, self._members = tiers, SessionMembers(session_id, tiers)
@@ -204,14 +214,21 @@ class StoredSession:
         self.session_id = session_id if isinstance(session_id, str) else session_id.storage_session_id
 
     def exists(self, agent_id: str | None = None) -> bool:
-        """Return whether a conversation of this agent (default: the scope's) is stored in a tier."""
+        """Return whether a conversation of an agent is stored in a tier.
+
+        Args:
+            agent_id: The agent; the scope's by default.
+        """
         return self._members.new("A", self._members.agent_id(agent_id)).open(inspect=True) is not None
 
     def delete_session(self) -> None:
-        """Delete every conversation of this session in both tiers and leave tombstones, so no late write brings one back.
+        """Delete all conversations of this session from both tiers.
 
-        An agent that is alive starts with an empty history at its next invocation, as it was built. Without a durable tier
-        nothing lists a session's agents: those of this manager and the scope's are deleted, others end with their time to live.
+        Tombstones stay, so that a late write brings no conversation back. A running agent starts its next invocation with an
+        empty history and its initial states.
+
+        Without a durable tier, there is no list of a session's agents. Then only the conversations of this manager's agents and
+        of the scope's agent are deleted. Other conversations end with their time to live.
 
         Raises:
             StoreUnavailableError: A tier could not be reached; call it again.
@@ -220,16 +237,17 @@ class StoredSession:
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
-        """Hold the advisory lease of an agent's conversation, so that workers who ask for it take turns.
+        """Hold the advisory lease of an agent's conversation.
 
-        It keeps nobody from saving: changes of two writers are merged, with or without it.
+        Only one of the workers that ask for the lease gets it. The lease does not keep other writers from saving. Changes of
+        two writers are merged, with or without a lease.
 
         Args:
             agent_id: The agent; the scope's by default.
             ttl: Seconds after which the lease ends by itself.
 
         Raises:
-            ConflictError: Someone else holds it.
+            ConflictError: Someone else holds the lease.
             StoreUnavailableError: The hot tier does not answer.
             ValueError: There is no hot tier.
         """
@@ -245,7 +263,9 @@ class StoredSession:
             hot.release_lease(name, owner=owner)
 
     def history(self, agent_id: str | None = None, *, after: int = 0) -> Iterator[Message]:
-        """Yield the raw log of an agent's conversation, message by message, in order; it is read whole before the first one.
+        """Yield the messages of an agent's log in order.
+
+        The whole log is read before the first message is yielded.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -255,18 +275,22 @@ class StoredSession:
             yield logged.message
 
     def records(self, agent_id: str | None = None, *, after: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the log as records: ``seq``, ``turn``, ``at``, ``message`` and further stored values.
+        """Yield the messages of an agent's log with their numbers and times.
+
+        Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
 
         Args:
             agent_id: The agent; the scope's by default.
             after: Leave out messages up to this sequence number.
-            last: Return only this many of the latest sequence numbers; None: all.
+            last: Yield only this many of the last messages; None: all.
         """
         for logged in self._members.log(agent_id, after=after, last=last):
             yield logged.record
 
     def held_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the unchanged messages in the history of an agent in use here: ``message`` and ``at``. There is no I/O.
+        """Yield the unedited messages in the history of an agent of this process, without I/O.
+
+        Each record has ``message`` and ``at``.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -276,12 +300,15 @@ class StoredSession:
             yield from conversation.held_records()
 
     def history_page(self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None) -> HistoryPage:
-        """Return a page of the log: the last messages first, then earlier ones. Only the page is read, wherever it is.
+        """Return a page of an agent's log.
+
+        The first page has the last messages. Each further page has earlier messages. Only the turns around the page are read
+        from a durable tier.
 
         Args:
             agent_id: The agent; the scope's by default.
-            limit: Most messages of the page. Default 50.
-            after: ``next`` of the page before; None for the end of the log.
+            limit: Maximum number of messages. Default 50.
+            after: ``next`` of the page that was returned last; None for the first page, at the end of the log.
 
         Raises:
             ValueError: ``limit`` is below 1, or ``after`` names no message of the log.
@@ -299,21 +326,23 @@ class StoredSession:
     history_page_async = in_thread(history_page)
 
     def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
-        """Begin a session of the same user with the first turns of this one, which does not change.
+        """Begin a new session with a copy of this session's first turns.
 
-        The new conversation has the messages of the turns and the state of the agent at that time: at the last turn all
-        state, at an earlier one the entries that were not set since, as their earlier values are not stored. At an earlier
-        turn its history begins with the last 100 turns.
+        The new session has the same user. This session does not change.
+
+        If ``at_turn`` is the last turn, the new conversation has the agent's whole state and history. If ``at_turn`` is an
+        earlier turn, the new history has at most 100 turns. State entries that were set later are then missing, because their
+        earlier values are not stored.
 
         Args:
-            at_turn: Number of the last turn of the fork, counted from 1; ``turn`` in the records of ``history_page``.
+            at_turn: Number of the last turn to copy, counted from 1; ``turn`` in the records of ``history_page``.
             session_id: Id of the new session. The agent must have no conversation in it.
             agent_id: The agent; the scope's by default.
 
         Raises:
-            ValueError: There is no such turn, or the session id is not allowed.
-            ConflictError: The agent has a conversation in that session, or the turn is still open.
-            CorruptRecordError: A turn up to that one cannot be read.
+            ValueError: There is no turn ``at_turn``, or the session id is not allowed.
+            ConflictError: The agent has a conversation in the new session, or a turn to copy is still open.
+            CorruptRecordError: A turn to copy cannot be read.
             StoreUnavailableError: A tier does not answer; nothing of the session has changed.
         """
         id_ = self._members.agent_id(agent_id)
@@ -324,20 +353,22 @@ class StoredSession:
     fork_async = in_thread(fork)
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
-        """Return the conversation to the end of one of its turns; later turns are deleted. State as with ``fork``.
+        """Remove the later turns of a conversation.
 
-        An agent of this process has the shortened history at its next turn. An agent of another process has it then too with
-        ``refresh="turn"``; without, its next turn is dropped, as after a deletion.
+        The agent then has the state that ``fork`` would give to a new conversation.
+
+        An agent of this process has the shortened history at its next turn. An agent of another process has it at its next turn
+        if it uses ``refresh="turn"``. Otherwise that agent's next turn is dropped, as after a deletion.
 
         Args:
-            at_turn: Number of the last turn that stays, counted from 1; 0: none, and no state, as the agent was built.
+            at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is kept.
             agent_id: The agent; the scope's by default.
 
         Raises:
-            ValueError: There is no such turn.
-            ConflictError: An agent of this process is in the middle of a turn, or the turn is still open.
-            CorruptRecordError: A turn up to that one cannot be read.
-            StoreUnavailableError: A tier does not answer; call it again.
+            ValueError: There is no turn ``at_turn``.
+            ConflictError: The agent is being invoked in this process, or a turn to keep is still open.
+            CorruptRecordError: A turn to keep cannot be read.
+            StoreUnavailableError: A tier does not answer; call ``rewind`` again.
         """
         id_ = self._members.agent_id(agent_id)
         self._members.save_in_process(id_, idle=True)
@@ -347,9 +378,9 @@ class StoredSession:
     rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the records of those logged messages that an agent's history holds, in its order.
+        """Yield the unedited messages in an agent's history, with their numbers and times.
 
-        Unlike the log, it is all there while only one of the tiers answers.
+        The history is complete even if only one of the tiers answers. The log is not.
         """
         for logged in self._members.looked_at(agent_id).window():
             yield logged.record
@@ -357,7 +388,7 @@ class StoredSession:
     def agents(self) -> list[str]:
         """Return the ids of the agents that have a conversation in this session, sorted.
 
-        Without a durable tier nothing lists them: those that this manager has used.
+        Without a durable tier, only the agents that this manager has used are returned.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer.
@@ -365,12 +396,14 @@ class StoredSession:
         return self._members.agent_ids()
 
     def log(self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None) -> None:
-        """Log messages of an agent that is no Strands agent, and wait until they are saved.
+        """Log messages of an agent that is not a Strands agent.
+
+        The call waits until the messages are saved.
 
         Args:
             messages: The messages, in order.
             agent_id: The agent; the scope's by default. A Strands agent of this manager logs its own.
-            keep: Only the last so many messages stay in the agent's history; None: all. The log keeps every message.
+            keep: Number of last messages that stay in the agent's history; None: all. The log keeps every message.
 
         Raises:
             ValueError: A Strands agent of this manager has the id.
@@ -392,7 +425,7 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
-        """Return an agent's stored conversation for a transfer; None if there is none.
+        """Return an agent's stored conversation for a transfer. None if no conversation is stored.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -402,25 +435,31 @@ class StoredSession:
         return taken_out(conversation) if standing_of(conversation) == "exists" else None
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
-        """Return the state of a Graph or Swarm, to be stored elsewhere; None if there is none. Errors as ``transferred``."""
+        """Return the state of a Graph or Swarm for a transfer. None if no state is stored.
+
+        The errors of ``transferred`` are raised.
+        """
         conversation = self._members.new("M", id_, keeps_window=False)
         return orchestrator_taken_out(conversation) if standing_of(conversation) == "exists" else None
 
     def transfer(
         self, transferred: TransferredConversation | TransferredOrchestrator, id_: str, *, dry_run: bool = False
     ) -> Standing:
-        """Store a conversation of another session manager, unless there is one already; return the previous state.
+        """Store a conversation of another session manager, unless a conversation exists here already.
 
-        The conversation is written to the durable tier, in one commit. Its time to live begins now.
+        The conversation is written to the durable tier in one commit. Its time to live begins now.
 
         Args:
             transferred: The conversation of an agent, or the state of a Graph or Swarm.
             id_: The id of that agent, or of that Graph or Swarm.
-            dry_run: Return the state without storing anything.
+            dry_run: Whether to store nothing, and only return the present state.
+
+        Returns:
+            State of the conversation before the call.
 
         Raises:
-            StoreUnavailableError: A tier does not answer; it can be called again.
-            CorruptRecordError: The stored conversation cannot be trusted.
+            StoreUnavailableError: A tier does not answer; call ``transfer`` again.
+            CorruptRecordError: A stored record is damaged.
             ValueError: The id is not allowed, or a Strands agent of this manager has it.
         """
         is_agent, members = isinstance(transferred, TransferredConversation), self._members
@@ -438,16 +477,19 @@ class StoredSession:
         return store(members.new(kind, id_, keeps_window=is_agent, tiers=storing), transferred)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
-        """Return figures of an agent's conversation, without touching its time to live."""
+        """Return figures of an agent's conversation. The time to live does not restart."""
         return stats_of(self._members.known_or_looked_at(agent_id), self._members.live(self._members.agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return the figures of each conversation that is open here, without any I/O."""
+        """Return figures of all agents' conversations that this manager uses, without I/O."""
         open_ = self._members.conversations.copy().items()
         return [stats_of(conversation, self._members.live(id_)) for (kind, id_), conversation in open_ if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return the metadata of an agent's conversation: its user, values that ``set_metadata`` stored, and the counters."""
+        """Return the metadata of an agent's conversation.
+
+        The metadata are the user, the values that ``set_metadata`` stored, and the counters.
+        """
         conversation = self._members.known_or_looked_at(agent_id)
         if not conversation.is_dirty:
             conversation = self._members.looked_at(agent_id)
@@ -458,11 +500,13 @@ class StoredSession:
             return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.meta, **counters}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
-        """Store metadata with an agent's conversation, such as locale, active intent or cart items, and wait for it.
+        """Store metadata of an agent's conversation, such as the locale or an active intent.
+
+        The call waits until the metadata are saved.
 
         Raises:
             ValueError: A value is not JSON, or has over 100 levels, or a name is one of the counters.
-            StoreUnavailableError: No tier took it in time; it is kept and saved later.
+            StoreUnavailableError: No tier took the metadata in time; they are kept and saved later.
         """
         for name, value in fields.items():
             if name in COUNTERS:
@@ -475,9 +519,12 @@ class StoredSession:
 
     @property
     def session_repository(self) -> LogRepository:
-        """The messages of the log, for packages that list and correct them as with Strands' ``RepositorySessionManager``."""
+        """Access to the log for packages that expect Strands' ``RepositorySessionManager``."""
         return LogRepository(self.session_id, self._members, self._tiers)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
-        """Call a function with the ``tracking_id`` of each message that is redacted or corrected here from now on."""
+        """Call ``listener`` for each message that is redacted or corrected from now on.
+
+        The listener gets the ``tracking_id`` of the message.
+        """
         self._members.redaction_listeners.append(listener)

@@ -1,4 +1,4 @@
-"""Session manager of Strands over a hot and a durable tier."""
+"""Session manager of Strands that stores sessions in a hot and a durable tier."""
 
 from __future__ import annotations
 
@@ -49,13 +49,17 @@ _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
 
 
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
-    """Keeps a session in a hot tier every turn and in a durable tier every few turns, off the event loop.
+    """Session manager that stores a session in a hot and a durable tier.
 
-    Give it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. A restored agent has exactly the messages of
-    the live one, with all changes of its conversation manager. A turn that a crash cut in half is closed in requests alone.
+    Each turn is saved in the hot tier, and every few turns are flushed to the durable tier, in the background. Pass the manager
+    to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. A restored agent has exactly the messages of the original
+    agent, with all changes of its conversation manager.
 
-    A restored agent continues when stores fail: unsaved messages are kept, counted in ``stats()``, and saved later.
-    If worker and hot tier are lost together, at most the turns since the last flush are lost; anything less loses none.
+    If a crash interrupts a turn, the turn is completed in requests to the model. The stored history is not changed.
+
+    If a store fails, a restored agent continues. Unsaved messages are kept, counted in ``stats()``, and saved later. If the
+    process and the hot tier are lost together, the turns since the last flush can be lost. A smaller failure
+    loses no turn.
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
@@ -112,13 +116,13 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         return f"TieredSessionManager({self.scope or self.session_id!r}, {self._tiers.store_names}, {rules})"
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the callbacks; the save runs after every other hook, so that it sees their changes."""
-        # Methods, of which there is one: of functions made here a process with thousands of agents would have thousands.
+        """Register the callbacks. The save runs after all other hooks, so that it includes their changes."""
+        # The callbacks are methods: functions defined here would be created again for each of thousands of agents.
         registry = timed(registry)
         registry.add_callback(AgentInitializedEvent, self._initialized)
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(MessageAddedEvent, self._message_added)
-        # Noted before any other hook, because one that raises keeps the save from running.
+        # The end of the turn is recorded before any other hook, because a hook that raises keeps the save from running.
         registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
         registry.add_callback(MultiAgentInitializedEvent, self._initialized_run)
@@ -154,7 +158,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         await saved(conversation.saver, _request_run_save(event.source, conversation, is_over=is_over))
 
     async def prefetch(self, agent_id: str | None = None) -> None:
-        """Read an agent's conversation off the event loop, so that building the agent next needs no I/O.
+        """Read an agent's conversation off the event loop. The agent can then be built without I/O.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -175,7 +179,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
             CorruptRecordError: A stored record is damaged.
-            ValueError: The agent is bidirectional, allows reentrant invocations, or shares its id with another one here.
+            ValueError: The agent is bidirectional, allows reentrant invocations, or has the id of another agent here.
         """
         check_supported(agent)
         members = self._members
@@ -193,17 +197,21 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         members.agents[agent.agent_id] = live
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Record a message. In a turn it is saved with the turn, without I/O here; otherwise it is saved at once."""
+        """Record a message.
+
+        During a turn, the message is saved with the turn. Between turns, the message is saved at once.
+        """
         live = self._members.agent(agent)
         live.append(message, agent)
         if not live.in_turn:
             self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Replace the original by the redacted message in all stored content.
+        """Replace a message by its redacted version in all stored content.
 
-        Waits until each tier that answers has it, at most ``durable_deadline``. On an event loop it returns at once, and the
-        agent's next hook waits, at the latest at the end of the turn. Nothing that is stored later has the original.
+        The call waits until the redacted message is stored, at most ``durable_deadline``. On an event loop, the call returns at
+        once. The agent's next hook then waits, at the latest at the end of the turn. Nothing that is stored later has the
+        original message.
         """
         live = self._members.agent(agent)
         futures = live.redact(redact_message)
@@ -215,9 +223,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
                 wait_for(future, self._tiers)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
-        """Save the agent's present state; in a turn there is no I/O, and it is saved with the turn.
+        """Save the agent's present state.
 
-        Waits until the first tier has it: at most ``hot_deadline`` on an event loop, ``durable_deadline`` elsewhere.
+        During a turn, the state is saved with the turn. Between turns, the call waits until the state is saved: at most
+        ``hot_deadline`` on an event loop, and ``durable_deadline`` elsewhere.
         """
         live = self._members.agent(agent)
         if not live.in_turn:
@@ -231,17 +240,18 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self._members.conversations["M", source.id] = conversation
 
     def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
-        """Save the state of a Graph or Swarm and wait for it; the hooks do the same without blocking the loop."""
+        """Save the state of a Graph or Swarm, and wait until it is saved."""
         wait_for(_request_run_save(source, self._members.run(source.id)), self._tiers)
 
     # What users call
 
     def flush(self) -> None:
-        """Save and flush everything of this session, and wait for it.
+        """Save and flush all changes of the session, and wait until this is done.
 
         Raises:
-            StoreUnavailableError: The durable tier (without one, the hot tier) did not take it; it is kept and tried again.
-            ConflictError: Someone else's change cannot be merged with it.
+            StoreUnavailableError: The durable tier did not take the changes. Without a durable tier, the hot tier. The changes
+                are saved later.
+            ConflictError: Another writer's change cannot be merged with the unsaved ones.
         """
         futures = []
         for (kind, id_), conversation in self._members.conversations.copy().items():
@@ -252,7 +262,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             future.result()
 
     def close(self) -> None:
-        """Flush everything, and mark the durable copy as complete. The manager can still be used."""
+        """Flush all changes, and mark the durable copy as complete. The manager can still be used."""
         for conversation in self._members.conversations.copy().values():
             conversation.saver.is_closing = True
         self.flush()
@@ -264,20 +274,18 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
 
 def _restore_run(source: MultiAgentBase, conversation: AgentConversation) -> None:
-    """Open the conversation, and give the orchestrator its stored state; raises the errors of ``AgentConversation.open``."""
     if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
         with trusted(conversation.place.conversation):
             source.deserialize_state(load(dump(conversation.local.states[ORCHESTRATOR])))
 
 
 def _begin_run(conversation: AgentConversation) -> None:
-    """Record the beginning of a run; after a deletion the record is a new one. Raises the errors of ``check``."""
     conversation.saver.check()
     conversation.take_over([])
 
 
 def _request_run_save(source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False) -> Future[None]:
-    """Save the orchestrator's state on the writer; flush it if the run ends with an interrupt."""
+    """Request a save of an orchestrator's state. If the run ends with an interrupt, also request a flush."""
     state = source.serialize_state()
     conversation.set_entry(ORCHESTRATOR, state)
     return conversation.saver.request(flush=is_over and state.get("status") == "interrupted")

@@ -1,4 +1,4 @@
-"""Stores and rules of saving of a session manager, and the connection of a conversation with them."""
+"""Holds a session manager's stores and saving rules, and connects conversations to them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ Refresh = Literal["never", "turn"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """The stores, their writer and health, and the rules of saving; most fields are those of ``TieredSessionManager``.
+    """Stores of a session manager, their health, and the rules for saving.
 
-    ``on_conflict`` and ``on_store_error`` are "raise" for maintenance, which must not go on without a store's answer.
+    Most fields are arguments of ``TieredSessionManager``. For maintenance, ``on_conflict`` and ``on_store_error`` are "raise",
+    because maintenance must not continue without a store's answer.
 
     Raises:
         ValueError: A field is out of range, or there is neither a hot nor a durable tier.
@@ -80,9 +81,10 @@ class Tiers:
         ttl: TtlPolicy | None = None,
         **rules: Any,
     ) -> Tiers:
-        """Return tiers with the writer and the health that all who use these stores in this process share.
+        """Build the tiers from their stores.
 
-        A hot tier that ends with the process is left out if there is a durable one, which has the same content.
+        All users of these stores in this process share one background writer and one health. With a durable store, a hot store
+        that ends with the process is not used, because both would have the same content.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None
@@ -100,13 +102,18 @@ class Tiers:
 
     @property
     def store_names(self) -> str:
-        """Classes of the stores, for a ``repr``."""
+        """Class names of the stores, for a ``repr``."""
         stores = {"hot": self.hot, "durable": self.durable}
         names = {tier: type(getattr(store, "observes", store)).__name__ for tier, store in stores.items() if store is not None}
         return ", ".join(f"{tier}={names.get(tier)}" for tier in stores)
 
     def returned(self, away: float, now: float) -> None:
-        """Record that a user returns to a conversation ``now``, after some seconds."""
+        """Record that a user returns to a conversation.
+
+        Args:
+            away: Seconds since the last use of the conversation.
+            now: Time of the return, in seconds since 1970.
+        """
         gaps_of(self.writer, self.durable).add(away, now)
         note(RETURN, away)
 
@@ -118,14 +125,14 @@ def connect(
     ids: Mapping[str, Any],
     check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
 ) -> Conversation:
-    """Return a process's hold of a conversation, without any I/O; nothing is known of it yet.
+    """Return a ``Conversation`` that is connected to the stores. Nothing is read yet.
 
     Args:
-        place: The conversation.
-        tiers: The stores, and the rules of saving.
-        ids: Known original ids of ``session``, ``user``, ``tenant`` and ``member``. A caller that may begin the conversation
-            gives all of them: by them it is found again.
-        check_merge: Called before the changes of another writer are joined with unsaved ones; raises if they must not be.
+        place: Storage key of the conversation.
+        tiers: The stores, and the saving rules.
+        ids: Known original ids of ``session``, ``user``, ``tenant`` and ``member``. All of them are needed to begin a new
+            conversation, which is listed under these ids.
+        check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
     """
     known = {name: str(value) for name, value in ids.items() if value is not None}
     return Conversation(
@@ -141,7 +148,7 @@ def connect(
 
 
 def hot_tier(place: Place, tiers: Tiers) -> HotTier | None:
-    """Return a conversation's hot tier; None if there is none."""
+    """Return the access to a conversation in the hot store. None if there is no hot store."""
     if tiers.hot is None:
         return None
     return HotTier(
@@ -154,7 +161,7 @@ def hot_tier(place: Place, tiers: Tiers) -> HotTier | None:
 
 
 def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> DurableTier | None:
-    """Return a conversation's durable tier; None if there is none."""
+    """Return the access to a conversation in the durable store. None if there is no durable store."""
     if tiers.durable is None:
         return None
     directory = directory_key(place.session, ids)

@@ -1,4 +1,7 @@
-"""Times to live of conversations, and the gaps between the returns of users, by which they can be chosen."""
+"""Times to live of conversations, and counts of how long users stay away from them.
+
+The counts show an operator how long a time to live should be.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,16 @@ _HYBRID: dict[str, tuple[float, int, float]] = {
     "premium": (2700.0, 8, 3600.0),
     "vip": (3600.0, 5, 7200.0),
 }
-"""Seconds at first, the number of turns from which a conversation is deep, seconds from then on."""
+"""Seconds to live at first, number of turns of a long conversation, and seconds to live of a long one, keyed by user tier."""
 
 _SECONDS = 1800.0
 _GROWING = 20
-"""Turns after the first with each of which a conversation that lives by its activity lives longer; twice as long after all."""
+"""Number of turns after the first by which the mode ``activity`` doubles the time to live, in equal steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class TtlPolicy:
-    """Time to live of a conversation in the hot tier, and of a session in the durable one.
+    """Sets how long a conversation stays in the hot tier, and how long a session lasts.
 
     Args:
         tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that
@@ -75,7 +78,11 @@ class TtlPolicy:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 
     def ttl(self, turn_count: int) -> float:
-        """Return the time to live of a conversation of ``turn_count`` turns in the hot tier, in seconds after its last use."""
+        """Return the time to live in the hot tier for a conversation, in seconds.
+
+        Args:
+            turn_count: Number of turns of the conversation.
+        """
         if self.mode != "hybrid" or self.seconds is not None:
             seconds = _SECONDS if self.seconds is None else float(self.seconds)
             return seconds * (1 + min(max(turn_count - 1, 0), _GROWING) / _GROWING) if self.mode == "activity" else seconds
@@ -85,32 +92,36 @@ class TtlPolicy:
 
     @property
     def tombstone_seconds(self) -> float:
-        """Seconds for which stores keep a tombstone: 25 hours, and longer than an unused copy stays in any tier."""
+        """Seconds for which stores keep a tombstone.
+
+        A tombstone stays at least 25 hours, and longer than an unused copy of the conversation stays in any tier.
+        """
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
         return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)
 
     @property
     def refreshed_by_reads(self) -> bool:
-        """Whether the agent's own reads restart the time to live."""
+        """Whether the agent's reads restart the time to live."""
         return self.mode in ("hybrid", "sliding")
 
 
 PARTITION = "returns/all"
-"""Where they are kept. No session id holds a slash, so it is none."""
+"""Partition of the stored counts. The slash keeps it apart from the partitions of sessions."""
 
 KEPT_SECONDS = 90 * 86_400.0
-"""How long a day's counts are kept."""
+"""Seconds for which the counts of a day are kept."""
 
 _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Counts gaps in this process, and stores the counts every 5 minutes: a record a process and day, one write each time.
+    """Counts how long users stay away from a conversation, and stores the counts every 5 minutes.
 
-    Counting needs no I/O. Gaps that a process counted since its last write are lost if it is killed.
+    Each process stores one item per day. Counting needs no I/O. If a process is killed, the counts since its last write are
+    lost.
 
     Args:
-        table: The durable tier; None: they are only counted.
+        table: The durable tier. None: the counts are not stored.
         writer: Writes in the background.
     """
 
@@ -124,7 +135,12 @@ class ReturnGaps:
         self.gaps = LogHistogram()
 
     def add(self, gap: float, now: float) -> None:
-        """Count a gap of some seconds that ended ``now``."""
+        """Count one return of a user.
+
+        Args:
+            gap: Seconds for which the user stayed away.
+            now: Time of the return, in seconds since 1970.
+        """
         with self._lock:
             self.gaps.add(gap)
             if self._saved_at is None:
@@ -137,7 +153,10 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store the counts; if the table does not answer, they are stored the next time. Each day has a record of its own."""
+        """Store the counts of the present day.
+
+        If the table does not answer, the counts are stored the next time.
+        """
         table = None if self._table is None else self._table()
         with self._lock:
             counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}
@@ -156,11 +175,11 @@ class ReturnGaps:
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
-    """Return the gaps that all processes have stored.
+    """Return the counts that all processes have stored.
 
     Args:
         table: The durable tier.
-        since: Leave out days before this one, in seconds since 1970.
+        since: Leave out days before this time, in seconds since 1970.
 
     Raises:
         StoreUnavailableError: The table does not answer.
@@ -173,7 +192,7 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the one ``ReturnGaps`` of a pair of stores in this process."""
+    """Return the ``ReturnGaps`` that all users of the same stores share in this process."""
     with _lock:
         found = _known.get(writer)
         if found is None:
@@ -182,13 +201,11 @@ def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
 
 
 def _more(now: Mapping[int, int], stored: Mapping[str, int]) -> dict[int, int]:
-    """Return the counts that have not been stored."""
     rest = {bucket: count - stored.get(str(bucket), 0) for bucket, count in now.items()}
     return {bucket: count for bucket, count in rest.items() if count}
 
 
 def _renew_after_fork() -> None:
-    """Begin new counts in the child of a fork; the parent stores the present ones."""
     global _lock
     _lock = threading.Lock()
     _known.clear()

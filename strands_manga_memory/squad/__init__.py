@@ -1,4 +1,4 @@
-"""Agents and chat storage for Agent Squad, based on Strands sessions. Needs the extra ``squad``."""
+"""Connects Strands agents and their sessions with Agent Squad. Needs the extra ``squad``."""
 
 try:
     import agent_squad.agents  # noqa: F401 - fails here, with the name of the extra, if it is not installed

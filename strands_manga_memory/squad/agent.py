@@ -1,4 +1,4 @@
-"""Agent for Agent Squad whose history is its Strands session."""
+"""Agent for Agent Squad with a Strands session as its history."""
 
 from __future__ import annotations
 
@@ -34,17 +34,21 @@ _Emit = Callable[[AgentStreamResponse | None], None]
 
 
 class SessionStrandsAgent(SquadAgent):
-    """Agent for Agent Squad that answers each request with a new Strands agent, restored by its session manager.
+    """Agent for Agent Squad that answers requests with Strands agents.
 
-    The session is the only history, with tool calls and results: the agent neither reads Agent Squad's chat history nor
-    writes to its storage. Requests of one conversation run one after another, those of different conversations in parallel,
-    on any event loop. The invocation state of tools has ``user_id``, ``session_id``, ``agent_id`` and ``tenant``, which
-    ``additional_params`` cannot replace. A failed request is answered with ``failed_text``, and the error is logged.
+    Each request gets a new Strands agent, restored by its session manager. The session is the only history and includes
+    tool calls and results. The agent neither reads Agent Squad's chat history nor writes to Agent Squad's storage.
 
-    If a tool or hook interrupts the turn, its reason is the answer, and the user's next message is the response to it.
+    Requests of one conversation run one after another. Requests of different conversations run in parallel, on any
+    event loop. The invocation state of tools contains ``user_id``, ``session_id``, ``agent_id`` and ``tenant``.
+    ``additional_params`` cannot replace these values. A failed request is answered with ``failed_text``, and the error
+    is logged.
 
-    Closing a stream or cancelling a request cancels the turn; an abandoned stream ends by itself. Both free the
-    conversation for its next request. Streams do no work before their first iteration.
+    A tool or hook may interrupt the turn. The reason of the interrupt is then the answer, and the user's next message
+    is the response to the interrupt.
+
+    Closing a stream or cancelling a request cancels the turn. The turn of an abandoned stream ends by itself. In both
+    cases the conversation is then free for the next request. A stream does no work before its first iteration.
 
     Example::
 
@@ -60,9 +64,9 @@ class SessionStrandsAgent(SquadAgent):
         streaming: Whether to stream responses. Default False.
         hot: Hot store in which a turn holds a lease, so that other processes wait. With None (default), only requests of this
             process wait, and the session managers merge turns that two processes save.
-        handoffs: Notes of other agents for this one; costs one read per request. Default none.
+        handoffs: Store of the messages that other agents leave for this agent. It is read once per request. Default: None.
         tenant: Tenant of all users; None is a tenant of its own.
-        wait: Seconds a request waits for earlier ones of its conversation. Default 30.
+        wait: Seconds that a request waits for earlier requests of its conversation. Default 30.
         lease: Seconds until the lease of a dead or disconnected process expires. Live processes renew it. Default 2.
         grace: Seconds that a cancelled turn has to end by itself. Default 5.
         failed_text: Answer to a request that failed.
@@ -149,7 +153,10 @@ class SessionStrandsAgent(SquadAgent):
     async def _replies(
         self, text: str, user_id: str, session_id: str, params: dict[str, Any]
     ) -> AsyncGenerator[AgentStreamResponse, None]:
-        """Yield the chunks of a turn. The turn runs in a task of its own, so that an abandoned stream does not block it."""
+        """Run a turn and yield the chunks of its answer.
+
+        The turn runs in a task of its own, so an abandoned stream does not block the turn.
+        """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
         turn = asyncio.create_task(self._answer(text, user_id, session_id, params, channel.put_nowait, gone))
@@ -239,7 +246,10 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn, so that the model does not answer it with the user's next message."""
+        """Add an answer to a failed or cancelled turn.
+
+        Otherwise the model would answer the old request together with the next one.
+        """
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":
@@ -254,13 +264,12 @@ class SessionStrandsAgent(SquadAgent):
 
 
 def _open_questions(agent: Agent) -> list[str]:
-    """Return the ids of interrupts without a response."""
     state = agent.take_snapshot(include=["interrupt_state"]).data["interrupt_state"]
     return [id_ for id_, one in state["interrupts"].items() if one["response"] is None] if state["activated"] else []
 
 
 def _text(result: AgentResult) -> str:
-    """Return the text of the answer and the reasons of interrupts."""
+    """Return the text of the answer, followed by the reasons of interrupts."""
     reasons = [one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}" for one in result.interrupts or []]
     return "\n".join(filter(None, [message_text(result.message), *reasons]))
 

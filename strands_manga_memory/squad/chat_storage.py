@@ -1,4 +1,4 @@
-"""Chat storage for Agent Squad that reads and writes the session logs of this package."""
+"""Chat storage for Agent Squad that uses the sessions of this package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from strands_manga_memory.squad.handoff import HANDOFF_TAG
 logger = logging.getLogger(__name__)
 
 UNANSWERED = "(This was not answered.)"
-"""Text in place of a missing answer: the request failed or is not answered yet."""
+"""Text in place of a missing answer. The request has failed or is not answered yet."""
 
 UNASKED = "(Nothing was asked.)"
 """Text in place of a missing question, if the agent spoke first."""
@@ -35,7 +35,7 @@ _LOG_ENTRIES_PER_MESSAGE = 8
 
 @dataclass(frozen=True)
 class _Exchange:
-    """Question and final answer of one turn.
+    """Question of the user and final answer of the agent in one turn.
 
     Attributes:
         at: Time of the question, in seconds since 1970.
@@ -63,23 +63,24 @@ class _Exchange:
 
 
 class SessionChatStorage(ChatStorage):
-    """Chat storage that shows Agent Squad the sessions of Strands agents, and stores the messages of other agents in sessions.
+    """Chat storage for Agent Squad that uses the sessions of this package.
 
-    The storage returns text: question and final answer of each turn, up to ``max_messages`` of each agent. Tool calls, results
-    and handoffs stay in the log. Reading does not extend any TTL. Store calls run on threads and never block the event loop.
+    Agent Squad can read the sessions of Strands agents, and the messages of other agents are stored in sessions too.
+    The storage returns the question and the final answer of each turn as text. Tool calls, tool results and handoffs
+    are not returned. Reading does not extend any TTL. Store calls run on threads and never block the event loop.
 
     Example::
 
         squad = AgentSquad(storage=SessionChatStorage(memory))
 
     Args:
-        memory: Memory that has the sessions.
+        memory: Memory that stores the sessions.
         tenant: Tenant of all users; None is a tenant of its own.
-        max_messages: Limit of returned messages of each agent, even and at least 2. Agent Squad's own limit, passed with
-            each saved message, applies as well. Default 100.
-        pairs: Whether roles alternate, as Agent Squad's supervisor and most models require: ``UNANSWERED`` follows a question
-            without an answer, and ``UNASKED`` precedes an agent that spoke first. False returns real messages only, to show
-            the conversation to its user. Default True.
+        max_messages: Most messages to return for each agent; an even number of at least 2. Agent Squad's limit, passed
+            with each saved message, applies as well. Default 100.
+        pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and most models require:
+            ``UNANSWERED`` follows a question without an answer, and ``UNASKED`` precedes an agent that spoke first. False
+            returns real messages only, to show the conversation to its user. Default True.
 
     Raises:
         ValueError: ``memory`` is not a ``MangaMemory``, or ``max_messages`` is out of range.
@@ -113,7 +114,10 @@ class SessionChatStorage(ChatStorage):
         new_message: ConversationMessage | TimestampedMessage,
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store a message of an agent that is not a Strands agent; see ``save_chat_messages``."""
+        """Store a message of an agent that is not a Strands agent.
+
+        See ``save_chat_messages`` for the arguments and exceptions.
+        """
         return await self.save_chat_messages(user_id, session_id, agent_id, [new_message], max_history_size)
 
     async def save_chat_messages(  # type: ignore[override]
@@ -124,7 +128,9 @@ class SessionChatStorage(ChatStorage):
         new_messages: list[ConversationMessage] | list[TimestampedMessage],
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store messages of an agent that is not a Strands agent, and wait until they are saved.
+        """Store messages of an agent that is not a Strands agent.
+
+        This method waits until the messages are saved.
 
         Args:
             user_id: Id of the user.
@@ -139,7 +145,7 @@ class SessionChatStorage(ChatStorage):
 
         Raises:
             ValueError: An id is not allowed.
-            StoreUnavailableError: No tier answered in time. The messages are pending and saved later.
+            StoreUnavailableError: Neither the hot nor the durable store answered in time. The messages are saved later.
         """
         scope = self._scope(user_id, session_id, agent_id)
         limit = self._limits.get(agent_id, self._max_messages)
@@ -176,10 +182,10 @@ class SessionChatStorage(ChatStorage):
         return [message for exchange in shown for message in exchange.messages(named=False, pairs=self._pairs)]
 
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
-        """Return the latest messages of all agents of a session by time, each answer prefixed with ``[agent_id]``.
+        """Return the latest messages of all agents of a session, oldest first.
 
-        Includes the agents that the durable tier lists, and those of earlier calls. While the durable tier is unavailable, the
-        messages in the agents' windows are returned.
+        Each answer begins with ``[agent_id]``. The agents are listed by the durable store, or were used by this object
+        before. While the durable store is unavailable, only the messages in the agents' current histories are returned.
 
         Raises:
             ValueError: An id is not allowed.
@@ -195,7 +201,7 @@ class SessionChatStorage(ChatStorage):
 
     @property
     def _has_logs(self) -> bool:
-        """Whether the durable tier, which has the logs and the list of agents, is available."""
+        """Whether the durable store is available. It stores the message logs and the list of agents."""
         return bool(self._memory.stats()["durable"] == "up")
 
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:
@@ -218,7 +224,7 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the text of store errors, because Agent Squad shows it to the user."""
+    """Replace the text of store errors with a text for users. Agent Squad shows error texts to the user."""
     try:
         yield
     except StoreError as error:
@@ -226,7 +232,10 @@ def _user_facing_errors() -> Iterator[None]:
 
 
 def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
-    """Yield the turns of a log. The answer of a turn is the text after its last tool call."""
+    """Yield the question and the answer of each turn in a message log.
+
+    The answer is the text after the last tool call of the turn.
+    """
     at: float | None = None
     question: str | None = None
     answer, is_final = "", False
@@ -245,7 +254,6 @@ def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Ex
 
 
 def _question_text(message: Message) -> str:
-    """Return the text of the user, without handoffs that follow it."""
     first, more = message["content"][:1], message["content"][1:]
     own = [*first, *(block for block in more if not text_of(block.get("text")).startswith(HANDOFF_TAG))]
     return message_text({**message, "content": own})

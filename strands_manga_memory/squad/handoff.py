@@ -1,4 +1,4 @@
-"""Notes from one agent to another of the same session, each delivered once."""
+"""Passes messages from one agent to another agent of the same session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IDS = {"user_id", "session_id", "agent_id", "tenant"}
 
 @dataclass(frozen=True, kw_only=True)
 class Handoff:
-    """Note from one agent to another of the same session.
+    """Message from one agent to another agent of the same session.
 
     Args:
         from_agent: Id of the sending agent.
@@ -50,7 +50,7 @@ class Handoff:
 
     @property
     def text(self) -> str:
-        """Escaped text of the note, in a ``<handoff>`` tag, which follows the user's message in the request."""
+        """Text of the handoff in a ``<handoff>`` tag, to be placed after the user's message."""
         summary = redact_identifiers(self.summary)
         shown = summary if len(summary) <= MAX_CHARACTERS else f"{summary[:MAX_CHARACTERS]}…"
         return (
@@ -59,19 +59,20 @@ class Handoff:
 
 
 MAX_CHARACTERS = 4_000
-"""Limit of a summary in the receiver's request; longer ones are truncated."""
+"""Most characters of a summary in the receiver's request; longer summaries are truncated."""
 
 HANDOFF_TAG = "<handoff"
 """Beginning of the text of every handoff."""
 
 
 class Handoffs:
-    """Stores handoffs in sessions: the newest of each sender for each receiver.
+    """Stores messages between the agents of a session.
 
-    Handoffs are metadata of the receiver's conversation, so they survive a restart and are deleted with the conversation.
+    A receiver gets only the newest handoff of each sender. Handoffs are metadata of the receiver's conversation. They
+    survive a restart and are deleted with the conversation.
 
     Args:
-        memory: Memory that has the sessions.
+        memory: Memory that stores the sessions.
 
     Raises:
         ValueError: ``memory`` is not a ``MangaMemory``.
@@ -81,17 +82,19 @@ class Handoffs:
         self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
 
     def write(self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None) -> None:
-        """Store a handoff until the next request to ``handoff.to_agent`` has been answered.
+        """Store a handoff for another agent.
+
+        The handoff is kept until the receiver has answered its next request.
 
         Args:
-            handoff: Note to store.
+            handoff: Message to store.
             user_id: Id of the user.
             session_id: Id of the session, unique within the user.
             tenant: Tenant of the user; None is a tenant of its own.
 
         Raises:
             ValueError: An id is not allowed, or ``state`` is not JSON.
-            StoreUnavailableError: No tier answered in time. The handoff is pending and saved later.
+            StoreUnavailableError: Neither the hot nor the durable store answered in time. The handoff is saved later.
         """
         record = {"summary": handoff.summary, "state": dict(handoff.state)}
         scope = ConversationScope(user_id, session_id, handoff.to_agent, tenant=tenant)
@@ -110,19 +113,20 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs from the session, except those that a newer one has replaced."""
+        """Remove delivered handoffs from the session. Newer handoffs are kept."""
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:
             manager.set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": None for handoff in delivered})
 
     def tool(self, agents: Mapping[str, str], *, state_keys: tuple[str, ...] = ()) -> AgentTool:
-        """Create the tool ``hand_over``, with which a model hands its user over to one of ``agents``.
+        """Create the tool ``hand_over``, with which a model passes the user to another agent.
 
-        The ids of user and session come from the invocation state that ``SessionStrandsAgent`` sets, never from the model.
+        The ids of user and session come from the invocation state that ``SessionStrandsAgent`` sets, never from the
+        model.
 
         Args:
-            agents: Purpose of each possible receiver, by agent id.
+            agents: Purpose of each possible receiver, keyed by agent id.
             state_keys: Keys of the agent's state to copy to the receiver.
         """
 

@@ -1,4 +1,4 @@
-"""Queue that runs the requests of one conversation one after another."""
+"""Runs the requests of one conversation one after another."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ Key = tuple[str, str]
 
 
 class CircularWaitError(Exception):
-    """Raised if the holder of the requested turn waits, directly or through others, for a turn that the caller holds."""
+    """Raised if a request waits for a turn that never ends, because its holder waits for the same request."""
 
 
 class WaitGraph:
-    """Graph of waits in this process, with an edge from each held conversation to the one its holder waits for.
+    """Graph of the requests that wait for each other in this process.
 
-    A request holds its turn for all tasks and threads that run in its context.
+    The graph is used to detect circular waits. Each edge leads from a conversation that a request holds to the
+    conversation that the request waits for. A request holds its turn for all tasks and threads that run in its context.
     """
 
     def __init__(self) -> None:
@@ -46,10 +47,10 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """Record, during the block, that the caller waits until it may enter a conversation.
+        """Record that the caller waits for the turn of a conversation during the block.
 
         Raises:
-            CircularWaitError: The holders of that conversation wait for the caller.
+            CircularWaitError: The holder of the conversation waits for the caller, directly or through other requests.
         """
         held = self._held.get()
         with self._lock:
@@ -68,7 +69,7 @@ class WaitGraph:
 
     @contextmanager
     def holding(self, key: Key) -> Iterator[None]:
-        """Record that the caller holds the turn of a conversation inside the block."""
+        """Record that the caller holds the turn of a conversation during the block."""
         before = self._held.get()
         self._held.set((*before, key))
         try:
@@ -87,17 +88,21 @@ class WaitGraph:
 
 
 class BusyError(Exception):
-    """Raised if earlier requests of the conversation take too long, or wait for this one."""
+    """Raised if a request cannot get its turn in the conversation.
+
+    Earlier requests take too long, or wait for a turn that the caller holds.
+    """
 
 
 _waits = WaitGraph()
 
 
 class ConversationTurns:
-    """First-in, first-out queue for each conversation, on any event loop and thread of this process.
+    """Queue that runs the requests of a conversation in the order of arrival.
 
-    With a hot store, a turn also holds a lease, so that other processes wait. The lease is advisory: if the store fails,
-    requests run without it, and the session managers merge the turns of two processes.
+    The queue works on any event loop and thread of this process. With a hot store, a turn also holds a lease, so that
+    other processes wait. If the store fails, requests run without a lease. Session managers then merge the turns of two
+    processes.
 
     Args:
         hot: Hot store of the leases; None for requests of this process only.
@@ -117,7 +122,9 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
-        """Wait up to ``wait`` seconds for the turn of a request, and hold it until the block ends.
+        """Wait for the turn of a request, and hold the turn until the block ends.
+
+        ``wait`` is the longest time to wait, in seconds.
 
         Raises:
             BusyError: Earlier requests took too long, or wait for a turn that the caller holds.

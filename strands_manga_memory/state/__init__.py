@@ -1,4 +1,7 @@
-"""Dialogue state of an agent: typed values that survive a restart, and the text block that renders them for the model."""
+"""Tracks the state of a conversation and shows it to the model.
+
+The state consists of typed values that survive a restart. It is rendered as a text block in the requests to the model.
+"""
 
 from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
 from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of

@@ -1,4 +1,4 @@
-"""Entities that the conversation is about, such as an order id or a title."""
+"""Tracks the entities that the conversation is about, such as an order id or a title."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ OF_THE_USER = frozenset({"email", "phone", "language"})
 BELONGS_TO: Mapping[str, frozenset[str]] = {
     kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
 }
-"""Types that become inactive with a new value of the key's type: the ASIN of one series does not belong to the next."""
+"""Types whose entities are removed when the type in the key gets a new value. For example, each series has its own ASIN."""
 
 
 class Confidence(StrEnum):
-    """Certainty that the user means this value."""
+    """Certainty that the user means an entity."""
 
     INFERRED = "inferred"
     CONFIRMED = "confirmed"
@@ -51,13 +51,13 @@ class ActiveEntity(Part):
     """Entity that the conversation is about.
 
     Attributes:
-        type: Name of its type.
-        value: Canonical form.
-        text: Original text.
+        type: Name of the entity type, such as ``"asin"``.
+        value: Value in its canonical form.
+        text: Value as originally written.
         confidence: Confirmed if the user named the entity or it was confirmed explicitly.
-        origin: Source of the entity.
-        message: ``tracking_id`` of the message that named it; empty if it was set by code.
-        turn: Last turn that named it.
+        origin: Kind of source that named the entity.
+        message: ``tracking_id`` of the message that named the entity; empty if code set it.
+        turn: Number of the last turn that named the entity.
     """
 
     type: str
@@ -70,7 +70,10 @@ class ActiveEntity(Part):
 
     @property
     def spelling(self) -> str:
-        """Value with the capital letters of the original text, such as "Natsume" for the canonical "natsume"."""
+        """Value with the capital letters of the original text.
+
+        For example, the canonical value "natsume" becomes "Natsume".
+        """
         return self.text if self.text.casefold() == self.value else self.value
 
 
@@ -78,7 +81,7 @@ _Active = dict[str, tuple[ActiveEntity, ...]]
 
 
 class EntityLayer(Layer):
-    """Active entities: the latest values of each type.
+    """Active entities of a conversation, as they are stored.
 
     Attributes:
         active: Entities by type, in the order in which the types were first named.
@@ -93,10 +96,11 @@ class EntityLayer(Layer):
         return sorted((each for group in self.active.values() for each in group), key=lambda each: -each.turn)
 
     def with_mentions(self, entities: Iterable[ActiveEntity]) -> EntityLayer:
-        """Return the layer after a message that named ``entities``, all of one origin.
+        """Return a copy that contains the entities of a new message.
 
-        They replace the active entities of their type. Entities that the user named are not replaced by a tool or the
-        assistant in the same turn: a look-up of one book that mentions another one is still about the first.
+        All entities must have the same origin. They replace the active entities of their types. Within a turn, a tool
+        or the assistant does not replace an entity that the user named. If the look-up of one book mentions another
+        book, the first book stays active.
         """
         groups: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -115,20 +119,26 @@ class EntityLayer(Layer):
         return self._with(active)
 
     def without(self, types: Iterable[str] | None = None) -> EntityLayer:
-        """Return the layer without the entities of these types; None: without all entities of the current subject."""
+        """Return a copy without the entities of the given types.
+
+        If ``types`` is None, only the entities that describe the user are kept.
+        """
         gone = frozenset(self.active) - OF_THE_USER if types is None else frozenset(types)
         return self._with({name: group for name, group in self.active.items() if name not in gone})
 
     def without_source(self, message: str) -> EntityLayer:
-        """Return the layer without the entities that a message named."""
+        """Return a copy without the entities that a message named.
+
+        ``message`` is the ``tracking_id`` of the message.
+        """
         return self._filtered(lambda each: each.message != message)
 
     def expired(self, turn: int, after: int) -> EntityLayer:
-        """Return the layer without entities that were not named for more than ``after`` turns."""
+        """Return a copy without the entities that were last named more than ``after`` turns ago."""
         return self._filtered(lambda each: turn - each.turn <= after)
 
     def lines(self) -> Iterator[str]:
-        """Yield the line for the model: the entities by type, the most recently named first."""
+        """Yield a text line that shows the active entities to the model."""
         mentioned: dict[str, list[str]] = {}
         referents = [entity for entity in self.all_active() if entity.type not in OF_THE_USER]
         for entity in referents[:_MOST_RENDERED]:
@@ -148,14 +158,16 @@ class EntityLayer(Layer):
 
 
 def _is_new_subject(known: Iterable[ActiveEntity], named: Collection[str], turn: int) -> bool:
-    """Return whether values that a tool or the assistant named replace the known ones of their type."""
+    """Return whether newly named values replace the known values of their type.
+
+    The new values were named by a tool or the assistant.
+    """
     if any(each.value in named for each in known) or len(named) > MOST_VALUES:
         return False  # a list of many values is about none of them
     return not any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known)
 
 
 def _replace(active: _Active, type_: str, named: Mapping[str, ActiveEntity], turn: int) -> None:
-    """Replace the entities of a type. Values that were confirmed before stay confirmed."""
     known = {each.value: each.confidence for each in active.get(type_, ())}
     if known and not known.keys() & named.keys():
         for name in BELONGS_TO.get(type_, frozenset()) & active.keys():
@@ -168,12 +180,12 @@ def _replace(active: _Active, type_: str, named: Mapping[str, ActiveEntity], tur
 
 
 class EntityState(LayerAccessor[EntityLayer]):
-    """Active entities of an agent, such as an order id or a title."""
+    """Reads and changes the active entities of an agent, such as an order id or a title."""
 
     KIND = EntityLayer
 
     def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
-        """Set the active entity of a type, replacing the previous one.
+        """Set the active entity of a type and replace the previous entities of this type.
 
         Raises:
             StateError: The type does not exist, or the value is invalid for it.
@@ -196,7 +208,10 @@ class EntityState(LayerAccessor[EntityLayer]):
             return entity
 
     def confirm(self, type_: str, value: str | None = None) -> None:
-        """Confirm the active entity of a type; ``value`` selects one of several and drops the others."""
+        """Confirm the active entities of a type.
+
+        If ``value`` is given, confirm only this entity and remove the other entities of the type.
+        """
         with self._changing():
             chosen = tuple(
                 each.replaced(confidence=Confidence.CONFIRMED)
@@ -207,7 +222,10 @@ class EntityState(LayerAccessor[EntityLayer]):
                 self._keep(self.layer.replaced(active={**self.layer.active, type_: chosen}))
 
     def drop(self, *types: str) -> None:
-        """Drop the active entities of these types; without types, all entities of the current subject."""
+        """Remove the entities of the given types.
+
+        Without types, remove all entities except the entities that describe the user.
+        """
         with self._changing():
             self._keep(self.layer.without(types or None))
 
@@ -218,12 +236,16 @@ class EntityState(LayerAccessor[EntityLayer]):
     # Events of a turn; they do not raise
 
     def begin_turn(self, *, expires_after: int, is_new_subject: bool) -> None:
-        """Drop entities that were not named for some turns; at a change of subject, all entities of the old one."""
+        """Remove outdated entities at the start of a turn.
+
+        Entities that were not named for ``expires_after`` turns are removed. At a new subject, only the entities that
+        describe the user are kept.
+        """
         layer = self.layer.expired(self._store.get(ConversationLayer).turn_count, expires_after)
         self._store.put_if_readable(layer.without() if is_new_subject else layer)
 
     def take_mentions(self, found: Iterable[Entity], origin: Origin, message: str) -> None:
-        """Record the entities that a message named, amounts excepted."""
+        """Record the entities that a message named. Amounts are not recorded."""
         turn = self._store.get(ConversationLayer).turn_count
         entities = [
             ActiveEntity(

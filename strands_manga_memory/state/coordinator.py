@@ -1,4 +1,4 @@
-"""State coordinator: plugin that tracks the state of a task and renders it for the model."""
+"""Plugin that tracks the state of a conversation and shows the state to the model."""
 
 from __future__ import annotations
 
@@ -49,22 +49,23 @@ class StateStats(TypedDict):
     Attributes:
         phase: Phase of the conversation.
         turns: Number of user requests.
-        slots: Number of slots by status.
+        slots: Number of values that the intent needs, keyed by their status.
         entities: Number of active entities.
-        steps: Number of steps of the task by status.
-        remaining_ms: Remaining time budget of the task.
-        executions: Number of steps in the execution memory, and in total.
-        loops: Number of loops: three equal tool calls with equal results.
+        steps: Number of steps of the task, keyed by status.
+        remaining_ms: Remaining time budget of the task in milliseconds.
+        executions: Number of steps in the execution memory, and number of all steps recorded for the task.
+        loops: Number of detected loops. A loop is three equal tool calls with equal results.
         drifts: Number of environment fields that changed without a notification.
-        goals: Number of goals in total, and of archived ones.
-        tokens: Estimated tokens of each stored layer.
-        caps: Limits in tokens: of the session, for its warning, and of the archives.
-        over_warning: Whether the session's tokens exceed the warning limit.
-        compression: Saved share of the archives, relative to the arguments and results of their tool calls; None without
-            archives.
-        writes: Number of writes of layers into ``agent.state``.
-        environment_reloads: Number of reads of the environment.
-        unreadable: Reasons why stored layers cannot be read, by key.
+        goals: Number of goals set so far, and number of goals in the archive.
+        tokens: Estimated tokens of each stored part of the state.
+        caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
+            warning about the size.
+        over_warning: Whether the stored parts together exceed the ``warning`` limit.
+        compression: Share of the size that archiving saved: the size of archived goals compared to the arguments and results
+            of their tool calls. None without archived tool calls.
+        writes: Number of times that a part was written into ``agent.state``.
+        environment_reloads: Number of times that the environment was read.
+        unreadable: Reasons why stored parts cannot be read, keyed by the key of the part.
     """
 
     phase: str
@@ -87,17 +88,22 @@ class StateStats(TypedDict):
 
 
 class StateCoordinator(Plugin):
-    """Plugin that tracks the state of one agent's task in six typed layers and renders it for the model before each call.
+    """Plugin that tracks the state of an agent's task and shows the state to the model.
 
-    The layers conversation, entities and goals are stored in ``agent.state``, one key each, so any session manager
-    restores them. With ``hot``, all agents of the session share them. The layers task and execution last for one
-    invocation; the environment is read from its source. Intent, agent, locale and cart become metadata of the conversation
-    under a ``TieredSessionManager``. Hooks record tool calls, turns and entities. The rendered state is one block before
-    the user's text in the message that opens the turn, equal in all requests of the turn. It is part of requests only:
-    the history, the stored session and the prompt's prefix do not change. Each agent needs its own coordinator.
+    The state consists of six typed parts, named layers. The layers conversation, entities and goals are stored in
+    ``agent.state``, so any session manager restores them. With ``hot``, all agents of the session share these layers.
+    The layers task and execution exist for one invocation only. The layer environment is read from its source. Hooks
+    record tool calls, turns and entities. Each agent needs a coordinator of its own. With a ``TieredSessionManager``,
+    intent, agent, locale and cart become metadata of the conversation.
 
-    Each layer has an accessor, such as ``state.goals.set("Find a gift")`` or ``state.dialogue.fill_slot("volume", 3)``,
-    whose property ``layer`` returns the current, immutable value.
+    The state is rendered as one block of text. The block precedes the user's text in the message that opens the turn.
+    All requests of a turn contain the same block, unless the environment changes, the time budget runs low or a tool
+    loop is detected. The block is part of requests only. The history, the stored session and the prompt's prefix do not
+    change.
+
+    Each layer has an accessor that changes it, such as ``state.goals.set("Find a gift")`` or
+    ``state.dialogue.fill_slot("volume", 3)``. The property ``layer`` of the accessor returns the current, immutable
+    value.
 
     Args:
         intents: Slots of each intent: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
@@ -114,11 +120,12 @@ class StateCoordinator(Plugin):
             ``TOOL_NAMES``. Default True.
         source: Source of the environment.
         scope: Scope of the conversation; required with ``source`` and ``hot``.
-        hot: Hot tier for changes of the environment and for the state that the session's agents share. None: the agent
+        hot: Hot store for changes of the environment and for the state that the session's agents share. None: the agent
             shares no state and receives no changes.
-        codec: Codec of the data in the hot tier.
-        environment: Environment that was just read, to save a read at the start.
-        is_stored: Returns whether the session still has a conversation of an agent; see ``SessionState``.
+        codec: Codec of the data in the hot store.
+        environment: Environment that the caller has just read, so that the start of the session need not read it again.
+        is_stored: Function that returns whether the session still has the conversation of an agent, by agent id; see
+            ``SessionState``.
         stable: Texts for the system prompt, read once: instruction files and preferences.
         deadline: Seconds that a model call waits for changes of the environment. Default 1.
         recheck_after: Seconds after which the source is read again in the background, to detect changes without a
@@ -132,12 +139,13 @@ class StateCoordinator(Plugin):
         goals: The active goal with its subtasks, and archived goals.
         task: Steps of the current request.
         execution: Attempts and findings of the current request.
-        calls: The agent's tool calls.
+        calls: Recorder of the agent's tool calls.
         layers: The stored layers.
         max_tokens: Most estimated tokens of the rendered state.
 
     Raises:
-        ValueError: An argument is invalid. From the agent's constructor: another agent has this coordinator already.
+        ValueError: An argument is invalid. The constructor of an agent raises this error if the coordinator belongs to
+            another agent already.
     """
 
     name = "strands-manga-memory:state"
@@ -224,7 +232,7 @@ class StateCoordinator(Plugin):
     # The agent
 
     def init_agent(self, agent: Agent) -> None:
-        """Register hooks and middleware."""
+        """Register the hooks and the middleware of this plugin at an agent."""
         if self.layers.agent is not None and self.layers.agent is not agent:
             raise ValueError("this StateCoordinator belongs to another agent already; give each agent its own")
         self.layers.attach(agent)
@@ -252,9 +260,10 @@ class StateCoordinator(Plugin):
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the rendered state. Later requests of a turn reuse the text of the first one.
+        """Return the rendered state for a request.
 
-        The state is rendered again if the environment changed, the time budget ran low, or a tool loop was detected.
+        All requests of a turn use the text of the first request. The state is rendered again if the environment
+        changed, the time budget ran low, or a tool loop was detected.
         """
         urgency = self.task.layer.urgency(self.layers.clock())
         source = (opening_id(context.agent.messages), self.environment, self.calls.loops, urgency)
@@ -264,11 +273,11 @@ class StateCoordinator(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """Rendered state of the last request."""
+        """State as it was rendered for the last request."""
         return self._rendered
 
     def retract(self, message_id: str) -> bool:
-        """Remove the entities and the slot values that a message named; return whether there were any."""
+        """Remove the entities and values that a message named. Return whether anything was removed."""
         with self.layers.lock:
             before = self.entities.layer, self.dialogue.layer
             self.entities.remove_source(message_id)
@@ -281,7 +290,10 @@ class StateCoordinator(Plugin):
             return has_changed
 
     def to_agent_context(self) -> str:
-        """Return the rendered state: a few escaped lines, the most useful first; empty without data."""
+        """Return the rendered state as a few escaped lines, the most useful first.
+
+        The text is empty if there is no data.
+        """
         with self.layers.lock:
             task = self.task.layer
             lines = [
@@ -339,7 +351,6 @@ class StateCoordinator(Plugin):
         return f"Nothing is missing{about}{': ' if filled else ''}{filled}."
 
     def _describe_intents(self) -> None:
-        """Add the intents and their slots to the description of ``update_slots``."""
         known = "; ".join(f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self.dialogue.intents.items())
         for each in self._tools:
             if each.tool_name == "update_slots":
@@ -385,11 +396,11 @@ class StateCoordinator(Plugin):
 
     @property
     def environment(self) -> Environment:
-        """Environment of the conversation; read-only."""
+        """Environment of the conversation. It is read-only."""
         return self._environment_tracker.environment
 
     def stats(self) -> StateStats:
-        """Return statistics of all layers."""
+        """Return statistics of the agent's state."""
         with self.layers.lock:
             dialogue, entities, goals = self.dialogue.layer, self.entities.layer, self.goals.layer
             task, execution = self.task.layer, self.execution.layer
@@ -419,11 +430,14 @@ class StateCoordinator(Plugin):
 
 
 _tokens = lru_cache(1_024)(estimate_tokens)
-"""Cached, because most lines equal those of the previous call."""
+"""Estimated tokens of a line. They are cached, because most lines are the same as in the previous call."""
 
 
 def _render(lines: Iterable[str], max_tokens: int) -> str:
-    """Return the block of the lines, the most useful first; empty without lines. A line that does not fit is left out."""
+    """Render lines as one block of text within a token limit.
+
+    The most useful line comes first. Lines that exceed the limit are left out. Without lines, the text is empty.
+    """
     left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):
         tokens = _tokens(line) + 1
@@ -434,11 +448,14 @@ def _render(lines: Iterable[str], max_tokens: int) -> str:
 
 
 def coordinator_of(agent: Agent) -> StateCoordinator | None:
-    """Return the coordinator of an agent, or None."""
+    """Return the ``StateCoordinator`` of an agent, or None."""
     return _coordinators.get(agent)
 
 
 def _types_of_tools(types: EntityTypes) -> set[str]:
-    """Return the types that identify the subject of a tool's result. Results contain many values of other types."""
+    """Return the entity types that are extracted from tool results by default.
+
+    These are the types whose values are exact and identify one thing.
+    """
     excluded = {"email", "url", "phone", "reference"}
     return {each.name for each in types if each.is_exact and each.name not in excluded}

@@ -1,4 +1,8 @@
-"""Dialogue: phase, intent, slots, and questions to the user."""
+"""Tracks the dialogue with the user.
+
+The dialogue consists of its phase, the user's intent, the values that the intent needs, and the questions to the user.
+A value that the intent needs is called a slot.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ MOST_CHARACTERS = 200
 
 
 class SlotStatus(StrEnum):
-    """Certainty of a slot's value."""
+    """Certainty of a value that the user's intent needs."""
 
     EMPTY = "empty"
     INFERRED = "inferred"
@@ -30,13 +34,13 @@ class SlotStatus(StrEnum):
 
 
 class DialogueSlot(Part):
-    """Value that an intent needs.
+    """Value that the user's intent needs, such as the volume to order.
 
     Attributes:
-        name: Its name, such as ``"volume"``.
+        name: Name of the slot, such as ``"volume"``.
         question: Question that asks the user for the value.
         required: Whether the intent needs the value. Only a confirmed value counts, not an inferred one.
-        allowed: Allowed values, compared without regard to case and width. Empty: any.
+        allowed: Allowed values, compared without regard to case and width. Empty: any value.
         entity: Entity type of the value, such as ``"order_id"``; the slot is then filled from the user's messages.
         pattern: Regular expression that the whole value must match.
         value: The value; None while ``status`` is ``EMPTY``.
@@ -62,13 +66,16 @@ class DialogueSlot(Part):
 
     @property
     def is_missing(self) -> bool:
-        """Whether the slot is required and not confirmed."""
+        """Whether the intent requires the value and the value is not confirmed."""
         return self.required and self.status is not SlotStatus.CONFIRMED
 
     def filled(
         self, value: object, types: EntityTypes, *, confirmed: bool, source: str = "", is_canonical: bool = False
     ) -> DialogueSlot:
-        """Return the slot with a value in its canonical form. ``is_canonical`` marks the value of an extracted entity.
+        """Return a copy of the slot with a new value.
+
+        A slot is a value that the user's intent needs. The new value is converted to its canonical form, unless
+        ``is_canonical`` is True.
 
         Raises:
             StateError: The value is not allowed. The message names the rule.
@@ -99,7 +106,7 @@ class DialogueSlot(Part):
         return text
 
     def cleared(self) -> DialogueSlot:
-        """Return the slot without a value."""
+        """Return a copy of the slot without its value."""
         return self.changed(value=None, status=SlotStatus.EMPTY, source="")
 
 
@@ -130,13 +137,16 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.HANDOFF: frozenset({Phase.INTENT_DETECTION, Phase.FOLLOW_UP, Phase.FAREWELL}),
     Phase.FAREWELL: frozenset({Phase.GREETING, Phase.INTENT_DETECTION}),
 }
-"""Allowed next phases of each phase. Staying is always allowed; a greeting follows only a farewell."""
+"""Allowed next phases of each phase. Staying in a phase is always allowed. A greeting follows only a farewell."""
 
 MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class Mention(NamedTuple):
-    """Entity that the user named: its type, canonical value, and the ``tracking_id`` of the message."""
+    """Entity that the user named in a message.
+
+    It has a type, a canonical value, and the ``tracking_id`` of the message.
+    """
 
     type: str
     value: str
@@ -144,21 +154,23 @@ class Mention(NamedTuple):
 
 
 class Clarification(Part):
-    """Question to the user, for a slot if ``slot`` is set."""
+    """Question to the user. ``slot`` is the name of the slot that the question asks for, if any."""
 
     question: str = Field(min_length=1, max_length=300)
     slot: str | None = None
 
 
 class ConversationLayer(Layer):
-    """Layer of the conversation.
+    """Dialogue with the user, as it is stored.
+
+    The dialogue consists of phase, intent, slots and questions.
 
     Attributes:
         phase: Current phase.
         intent: Current intent of the user.
         agent: Agent that serves the user.
-        slots: Slots of the intent, by name.
-        clarifications: Questions to the user, the next one first.
+        slots: Slots of the intent, keyed by name.
+        clarifications: Pending questions to the user, the next question first.
         turn_count: Number of user requests.
     """
 
@@ -172,13 +184,19 @@ class ConversationLayer(Layer):
     turn_count: int = Field(default=0, ge=0)
 
     def advanced(self, phase: Phase) -> ConversationLayer:
-        """Return the layer after an event of a phase. A phase that may not follow is ignored, and a human keeps theirs."""
+        """Return a copy in another phase.
+
+        The phase stays unchanged if the new phase may not follow, or if a human has taken over.
+        """
         if phase is self.phase or self.phase is Phase.HANDOFF or phase not in MOVES[self.phase]:
             return self
         return self.replaced(phase=phase)
 
     def with_intent(self, intent: str | None, slots: Iterable[DialogueSlot]) -> ConversationLayer:
-        """Return the layer with another intent and its slots. Slots of both intents keep their values."""
+        """Return a copy with another intent of the user.
+
+        ``slots`` are the values that the intent needs. Slots that both intents define equally keep their values.
+        """
         kept = {}
         for slot in slots:
             before = self.slots.get(slot.name)
@@ -186,16 +204,19 @@ class ConversationLayer(Layer):
         return self.changed(intent=intent, slots=kept, clarifications=())
 
     def with_slot(self, slot: DialogueSlot) -> ConversationLayer:
-        """Return the layer with a slot added or replaced. A confirmed value removes the questions for the slot."""
+        """Return a copy with a value that the intent needs added or replaced.
+
+        A confirmed value removes the questions for the slot.
+        """
         is_answered = slot.status is SlotStatus.CONFIRMED
         asked = tuple(each for each in self.clarifications if not is_answered or each.slot != slot.name)
         return self.changed(slots={**self.slots, slot.name: slot}, clarifications=asked)
 
     def slot(self, name: str) -> DialogueSlot:
-        """Return a slot.
+        """Return the slot with the given name. A slot is a value that the user's intent needs.
 
         Raises:
-            StateError: The slot does not exist. The message names the existing ones.
+            StateError: The slot does not exist. The message names the existing slots.
         """
         if name not in self.slots:
             known = ", ".join(map(repr, self.slots)) or "none"
@@ -204,19 +225,22 @@ class ConversationLayer(Layer):
 
     @property
     def missing(self) -> tuple[DialogueSlot, ...]:
-        """Required slots that are not confirmed, in order."""
+        """Values that the intent requires and the user has not confirmed."""
         return tuple(slot for slot in self.slots.values() if slot.is_missing)
 
     @property
     def next_question(self) -> str | None:
-        """Next question to the user: the first clarification, else the question of the first missing slot that has one."""
+        """Next question to the user, or None. Clarifications come first, then the questions for missing values."""
         if self.clarifications:
             return self.clarifications[0].question
         return next((slot.question for slot in self.missing if slot.question), None)
 
     @property
     def next_request(self) -> str:
-        """Line that tells the model what to ask, with an inferred value that the user is to confirm; empty without one."""
+        """Text line that asks the model to put the next question to the user.
+
+        An inferred value is included, so that the user can confirm it. The line is empty without a question.
+        """
         if self.clarifications:
             return f"Ask the user next: {self.clarifications[0].question}"
         slot = next((slot for slot in self.missing if slot.question), None)
@@ -224,10 +248,10 @@ class ConversationLayer(Layer):
         return f"Ask the user next: {slot.question}{guess}" if slot else ""
 
     def with_mention(self, mention: Mention, types: EntityTypes, *, is_answer: bool) -> ConversationLayer:
-        """Return the layer after the user named an entity.
+        """Return a copy that is updated after the user named an entity.
 
-        The first slot of that type without a confirmed value gets the value: confirmed if ``is_answer`` and the next
-        question asked for it, otherwise inferred.
+        The value goes to the first slot that has the entity's type, allows the value, and has no confirmed value. The
+        value is confirmed if the user's message answers the question for this slot. Otherwise, the value is inferred.
         """
         question = self.next_question
         for slot in self.slots.values():
@@ -247,12 +271,15 @@ class ConversationLayer(Layer):
         return self
 
     def without_source(self, message: str) -> ConversationLayer:
-        """Return the layer without the values that were read from a message."""
+        """Return a copy without the values that were read from a message.
+
+        ``message`` is the ``tracking_id`` of the message.
+        """
         kept = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
         return self if kept == self.slots else self.changed(slots=kept)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines for the model."""
+        """Yield the text lines that show the dialogue to the model."""
         if self.phase is Phase.HANDOFF:
             yield "The conversation is being handed to a human."
         if self.intent:
@@ -273,10 +300,10 @@ class ConversationLayer(Layer):
 
 
 class DialogueState(LayerAccessor[ConversationLayer]):
-    """Dialogue of an agent: phase, intent, slots, questions.
+    """Reads and changes the dialogue of an agent with the user.
 
-    Each method that changes the layer raises ``CorruptRecordError`` if the stored layer cannot be read; that layer is not
-    overwritten.
+    The dialogue consists of phase, intent, slots and questions. If the stored dialogue cannot be read, each method that
+    changes the dialogue raises ``CorruptRecordError``. The stored data then stay unchanged.
 
     Raises:
         ValueError: ``intents`` contains a value that is not a ``DialogueSlot``.
@@ -295,10 +322,11 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         self._mentions: list[Mention] = []
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
-        """Set the user's intent and the agent that serves it. Slots that both intents have keep their values.
+        """Set the user's intent and the agent that serves the intent.
 
-        The entities of the user's last message fill the new slots as inferred values: in "volume 2 - I want to order it",
-        the intent follows from the whole message, after its entities were extracted.
+        Values that both the old and the new intent need are kept. The entities of the user's last message fill the new
+        slots with inferred values. The reason is that the intent may be known later than the entities, as in "volume 2
+        - I want to order it".
         """
         with self._changing():
             layer = self.layer
@@ -312,7 +340,7 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         """Move the conversation to a phase.
 
         Raises:
-            StateError: The phase may not follow. The message names the allowed phases.
+            StateError: The phase does not exist, or may not follow the current phase. The message names the allowed phases.
         """
         try:
             wanted = Phase(phase)
@@ -325,12 +353,17 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             self._keep(self.layer.replaced(phase=wanted))
 
     def add_slot(self, slot: DialogueSlot) -> None:
-        """Add a slot, replacing one of the same name and its value."""
+        """Add a slot, which is a value that the user's intent needs.
+
+        A slot with the same name is replaced, including its value.
+        """
         with self._changing():
             self._keep(self.layer.with_slot(slot))
 
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
-        """Set the value of a slot and return the slot. Only a confirmed value satisfies a required slot.
+        """Set a value that the user's intent needs, and return the slot.
+
+        Only a confirmed value satisfies a required slot.
 
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
@@ -341,7 +374,9 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             return slot
 
     def clear_slot(self, name: str) -> None:
-        """Clear a slot.
+        """Remove a value that the user's intent needs.
+
+        The slot stays, but is empty.
 
         Raises:
             StateError: The slot does not exist.
@@ -350,13 +385,14 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             self._keep(self.layer.with_slot(self.layer.slot(name).cleared()))
 
     def missing_slots(self) -> list[str]:
-        """Return the names of the required slots that are not confirmed."""
+        """Return the names of the values that the intent requires and the user has not confirmed."""
         return [slot.name for slot in self.layer.missing]
 
     def ask(self, question: str, *, slot: str | None = None) -> None:
-        """Append a question to the queue, unless it is queued already or the queue is full.
+        """Append a question to the queue of questions to the user.
 
-        With ``slot``, confirming the slot answers the question.
+        A question that is queued already is not added again. If the queue is full, the question is not added. With
+        ``slot``, the question leaves the queue when the slot gets a confirmed value.
 
         Raises:
             StateError: The slot does not exist.
@@ -374,14 +410,14 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         return self.layer.next_question
 
     def answered(self) -> None:
-        """Remove the first question from the queue."""
+        """Remove the first question from the queue of questions to the user."""
         with self._changing():
             self._keep(self.layer.replaced(clarifications=self.layer.clarifications[1:]))
 
     # Events of a turn; they do not raise
 
     def take_message(self, phase: Phase, mentions: Iterable[Mention], *, is_new_turn: bool) -> None:
-        """Record a user's message: the phase that it begins, and its entities, which fill slots."""
+        """Record a user's message. The conversation moves to ``phase``, and the entities of the message fill slots."""
         self._mentions = list(mentions)
         layer = self.layer.advanced(phase)
         if is_new_turn:
@@ -391,10 +427,10 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         self._store.put_if_readable(layer)
 
     def advance(self, phase: Phase) -> None:
-        """Move the conversation to a phase, if that may follow."""
+        """Move the conversation to a phase, if this phase may follow the current phase."""
         self._store.put_if_readable(self.layer.advanced(phase))
 
     def remove_source(self, message: str) -> None:
-        """Remove the values that were read from a message."""
+        """Remove the values that were read from a message of the user."""
         self._mentions = [each for each in self._mentions if each.message != message]
         self._store.put_if_readable(self.layer.without_source(message))

@@ -1,4 +1,7 @@
-"""Environment of a conversation: user tier, cart, promotions; read from its source and followed when it changes."""
+"""Reads the environment of a conversation and keeps it up to date.
+
+The environment consists of data from other systems, such as the user's tier, the cart and promotions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ _MOST_ITEMS, _MOST_PROMOTIONS = 5, 3
 
 
 class Environment(Part):
-    """Environment of a conversation, read from other systems. Unknown values are None or empty; other fields are ignored.
+    """Data from other systems that describe the user and the shop, such as tier and cart.
+
+    Unknown values are None or empty. Fields that are not declared here are ignored.
 
     Attributes:
         tier: The user's tier, such as ``"premium"``.
@@ -82,14 +87,18 @@ class Environment(Part):
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
-        """Return ``morning``, ``afternoon``, ``evening`` or ``night`` at the user's place; None if it is unknown."""
+        """Return the user's time of day, or None if it is unknown.
+
+        The value is ``time_of_day`` if the source provides it. Otherwise it is ``morning``, ``afternoon``, ``evening``
+        or ``night`` in the user's time zone.
+        """
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
         hour = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(self.timezone)).hour
         return "night" if hour < 5 or hour >= 22 else "morning" if hour < 11 else "afternoon" if hour < 17 else "evening"
 
     def lines(self, now: float) -> Iterator[str]:
-        """Yield the lines for the model. ``now`` is in seconds since 1970."""
+        """Yield the text lines that show the environment to the model. ``now`` is in seconds since 1970."""
         if self.cart:
             more = f" and {len(self.cart) - _MOST_ITEMS} more" if len(self.cart) > _MOST_ITEMS else ""
             total = f" (total {escape_line(self.cart_total)})" if self.cart_total else ""
@@ -103,24 +112,31 @@ class Environment(Part):
 
 
 def _line(item: Any) -> str:
-    """Return an item of a cart in one line: ``{"asin": "B07X1234", "quantity": 2}`` is ``asin B07X1234, quantity 2``."""
+    """Return a cart item or promotion as one line.
+
+    For example, ``{"asin": "B07X1234", "quantity": 2}`` becomes ``asin B07X1234, quantity 2``.
+    """
     if isinstance(item, Mapping):
         return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
     return str(item)
 
 
 class EnvironmentSource(Protocol):
-    """Source of the environment of conversations."""
+    """Source from which the environment of a conversation is read."""
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the environment, or None if it is unknown. It may block; it is never called on the event loop of a turn."""
+        """Return the environment of a conversation, or None if it is unknown.
+
+        This method may block. No turn calls it on the event loop.
+        """
 
 
 class CallableEnvironmentSource:
-    """Source that calls a function, for example a client of a service.
+    """Reads the environment by calling a function, such as a client of a service.
 
     Args:
-        function: Returns an ``Environment``, a mapping of its fields, or None for a scope.
+        function: Function that takes the scope of a conversation and returns an ``Environment``, a mapping of its fields, or
+            None.
     """
 
     def __init__(self, function: Callable[[ConversationScope], Environment | Mapping[str, Any] | None]) -> None:
@@ -129,7 +145,7 @@ class CallableEnvironmentSource:
         self._function = function
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the environment of a scope.
+        """Call the function and return the environment of a conversation.
 
         Raises:
             CorruptRecordError: The function's result is not an environment.
@@ -138,13 +154,13 @@ class CallableEnvironmentSource:
 
 
 class TableEnvironmentSource:
-    """Source that reads a record of a table which another service writes.
+    """Reads the environment from a table that another service writes.
 
     Args:
         table: The table; its schema defines the keys.
-        sort: Sort value of the record. Default ``environment``.
-        partition: Returns the partition value of a scope. Default: the user's storage id.
-        attributes: Names of attributes that differ from the fields: ``{"tier": "membership"}``.
+        sort: Sort key value of the record. Default ``environment``.
+        partition: Function that returns the partition key value for a scope. Default: the user's storage id.
+        attributes: Table attributes with other names, keyed by environment field: ``{"tier": "membership"}``.
 
     Raises:
         ValueError: ``attributes`` contains a name that is not a field of ``Environment``.
@@ -169,7 +185,9 @@ class TableEnvironmentSource:
         self._names = {name: name for name in Environment.model_fields} | dict(attributes or {})
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the record of a scope, or None; one request.
+        """Read the environment of a conversation from the table.
+
+        This takes one request. Return None if there is no record.
 
         Raises:
             CorruptRecordError: The record is not an environment.
@@ -183,7 +201,9 @@ class TableEnvironmentSource:
 
 
 def environment_of(value: Environment | Mapping[str, Any] | None, *, record: str) -> Environment | None:
-    """Convert a value to an environment.
+    """Convert a mapping of fields to an ``Environment``.
+
+    An ``Environment`` or None is returned unchanged.
 
     Raises:
         CorruptRecordError: The value is not an environment.
@@ -201,17 +221,17 @@ _UNKNOWN = b""
 
 
 class EnvironmentChanges:
-    """Publishes changes of a session's environment to its agents.
+    """Publishes changes of a session's environment to all agents of the session.
 
-    Every publication writes a new random version. Agents compare versions before each model call, in one read, so they
-    also find changes published while they were disconnected.
+    Every publication writes a new random version. Agents compare versions before each model call. They therefore also
+    find changes that were published while they were disconnected.
 
     Args:
-        hot: The hot tier.
-        scope: The session; the changes are for all its agents.
-        ttl: Seconds that a publication is stored, at least the lifetime of sessions. Default 86,400.
+        hot: Hot store through which changes are published.
+        scope: Scope of the session.
+        ttl: Seconds that a publication is stored. It should be at least the lifetime of sessions. Default 86,400.
         codec: Codec of the published values.
-        clock: Monotonic seconds, for the health of the tier.
+        clock: Monotonic seconds, to time new attempts after a failure of the hot store.
 
     Raises:
         ValueError: ``ttl`` is not above 0.
@@ -238,15 +258,17 @@ class EnvironmentChanges:
         self.is_local = not hot.survives_process
 
     def publish(self, **fields: Any) -> None:
-        """Publish a change, from any process. Each agent refreshes its environment before its next model call.
+        """Publish a change of the environment, from any process.
+
+        Each agent reads the change before its next model call.
 
         Args:
-            fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an ``EnvironmentSource`` read the source
-                instead.
+            fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an ``EnvironmentSource`` ignore these values
+                and read the source again.
 
         Raises:
             ValueError: A field does not exist, or its value is not allowed.
-            StoreUnavailableError: The hot tier is unavailable.
+            StoreUnavailableError: The hot store is unavailable.
         """
         unknown = sorted(set(fields) - set(Environment.model_fields))
         if unknown:
@@ -260,13 +282,15 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=self._ttl)
 
     def erase(self) -> int:
-        """Delete all values published for this session, and the state that its agents share.
+        """Delete the published changes of this session.
+
+        The state that the session's agents share is deleted too.
 
         Returns:
             Number of deleted values.
 
         Raises:
-            StoreUnavailableError: The hot tier is unavailable.
+            StoreUnavailableError: The hot store is unavailable.
         """
         places = [self._name, *(f"{self._name}/{name}" for name in Environment.model_fields), self._state]
         there = [place for place in places if self._hot.get_value(place)]
@@ -275,10 +299,11 @@ class EnvironmentChanges:
         return len(there)
 
     def news(self) -> bool:
-        """Return whether there is a publication since the last call, or at the first call, any publication. One read.
+        """Return whether a change was published since the last call.
 
-        A hot tier that is down costs one deadline, then no time for a while; missed publications are found when it is
-        back.
+        The first call returns whether any change was ever published. If the hot store is down, one call waits for its
+        deadline. The next calls return False at once for a while. A change that was missed in this time is found when
+        the store is up again.
         """
         mark = self._health.tried(lambda: self._hot.get_value(self._name) or _UNKNOWN)
         if mark is None:
@@ -287,14 +312,17 @@ class EnvironmentChanges:
         return mark != _UNKNOWN and mark != before
 
     def forget(self) -> None:
-        """Report the last publication again at the next call of ``news``, because it could not be processed."""
+        """Make the next call of ``news`` report the last change again.
+
+        This is used after a change that could not be processed.
+        """
         self._seen = None
 
     def published(self) -> Environment:
-        """Return the published environment, with the last value of each field.
+        """Return the environment with the last published value of each field.
 
         Raises:
-            StoreUnavailableError: The hot tier is unavailable.
+            StoreUnavailableError: The hot store is unavailable.
             CorruptRecordError: A value is damaged.
         """
         found = {}
@@ -314,12 +342,12 @@ _PASSING = ("time_of_day", "promotions")
 
 
 class EnvironmentTracker:
-    """Environment of one agent, kept up to date.
+    """Keeps the environment of one agent up to date.
 
-    With a source, a publication is a hint to read the source again, and the source is also read after ``recheck_after``
-    seconds without a publication. Without a source, the environment consists of the published values. After a failed
-    read the last values stay. A model call waits at most ``deadline`` seconds. ``drifts`` counts fields that changed
-    without a publication.
+    With a source, the source is read again after each published change. It is also read again ``recheck_after`` seconds
+    after the last read. Without a source, the environment consists of the published values. After a failed read, the
+    last values stay. A model call waits at most ``deadline`` seconds. ``drifts`` counts the fields that changed without
+    a publication.
     """
 
     def __init__(
@@ -355,7 +383,7 @@ class EnvironmentTracker:
         self._loaded = True
 
     async def refresh(self) -> None:
-        """Load published changes, off the event loop and within the deadline."""
+        """Load published changes within the deadline, without blocking the event loop."""
         self._recheck_if_due()
         if self._changes is None:
             return
@@ -374,7 +402,7 @@ class EnvironmentTracker:
             self._changes.forget()
 
     def _recheck_if_due(self) -> None:
-        """Read the source again in the background if the last read is long ago."""
+        """Read the source again in the background if the last read is too long ago."""
         if self._source is None or self._recheck_after is None or self._clock() - self._read_at < self._recheck_after:
             return
         if self._rechecking is None or self._rechecking.done():

@@ -1,4 +1,4 @@
-"""Export of a conversation for a human who takes it over."""
+"""Exports a conversation for a human who takes it over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_CHARACTERS = 1_000
 
 
 class SpokenTurn(BaseModel):
-    """Turn of a transcript: the texts of user and assistant, at most 1,000 characters each."""
+    """Turn of a transcript, with the texts of the user and the assistant. Each text has at most 1,000 characters."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,17 +40,17 @@ class Escalation(BaseModel):
 
     Attributes:
         at: Time of the export, in seconds since 1970.
-        session_id: The session; None if the agent has none.
-        agent_id: The agent.
+        session_id: Id of the session; None if the agent has no session.
+        agent_id: Id of the agent.
         reason: Reason for the escalation.
         summary: Summary of the conversation in a few sentences.
         topics: Topics of the conversation.
         sentiment: Sentiment of the user: ``positive``, ``neutral`` or ``negative``.
         open_questions: Unanswered questions of the user.
-        to_ask: Pending questions to the user.
+        to_ask: Questions that the agent still has to ask the user.
         intent: Intent of the user.
         phase: Phase of the conversation.
-        slots: Slots of the intent, filled and missing.
+        slots: Slots (values that the intent needs), filled and missing.
         entities: Active entities.
         goal: Active goal.
         earlier_goals: Archived goals, one line each.
@@ -81,7 +81,7 @@ class Escalation(BaseModel):
     turns: tuple[SpokenTurn, ...] = ()
 
     def to_markdown(self) -> str:
-        """Render the conversation as Markdown."""
+        """Render the exported conversation as Markdown."""
         parts = [
             f"# Conversation {_md(self.session_id or self.agent_id)}",
             f"Exported {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
@@ -130,15 +130,18 @@ def export_for_human(
     summarizer: SessionSummarizer | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Escalation:
-    """Export an agent's conversation for a human. Works with and without a ``StateCoordinator``.
+    """Export an agent's conversation for a human who takes it over.
+
+    The agent may have a ``StateCoordinator``, but does not need one.
 
     Args:
         agent: The agent.
         reason: Reason for the escalation.
         turns: Number of last turns to include. Default 5.
-        history: The whole conversation, ``manager.history()``, if the agent's window has only its end.
-        summarizer: Writes the summary. Default: rules, without a model.
-        clock: Seconds since 1970.
+        history: All messages of the conversation, as ``manager.history()`` returns them. Default: ``agent.messages``, which
+            may contain only the end of the conversation.
+        summarizer: Function that writes the summary. Default: a summarizer that uses rules, without a model.
+        clock: Function that returns seconds since 1970.
 
     Raises:
         ValueError: ``turns`` is negative.
@@ -208,5 +211,5 @@ _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|!"})
 
 
 def _md(text: str) -> str:
-    """Return a text as one line of Markdown, escaped so that the user's text creates no links or headings."""
+    """Convert a text to one line of escaped Markdown. The escaped text creates no links or headings."""
     return " ".join(text.split()).translate(_MARKUP)

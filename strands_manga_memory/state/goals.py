@@ -1,4 +1,4 @@
-"""Goals: the active one with its subtasks and tool calls, and an archive of ended ones."""
+"""Tracks the goals of an agent. The active goal has subtasks and tool calls. Ended goals move to an archive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Return the findings with one added, unless an equal one exists; beyond ``most``, the oldest is dropped."""
+    """Return the findings with a new text added.
+
+    A text that exists already is not added again. Only the newest ``most`` findings are kept.
+    """
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
         return known
@@ -40,13 +43,19 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return the counts with ``pattern`` incremented; patterns beyond the 20th are counted together."""
+    """Return the counts with the count of ``pattern`` incremented.
+
+    At most 20 patterns are counted separately. Further patterns are counted together as ``other``.
+    """
     name = pattern if pattern in counts or len(counts) < MOST_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
 
 
 def error_pattern(text: str) -> str:
-    """Return the common form of similar errors, with numbers, ids and quoted values replaced by ``#``."""
+    """Replace numbers, ids and quoted values in an error text by ``#``.
+
+    Errors that differ only in such values then have the same text.
+    """
     return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
 
 
@@ -62,12 +71,12 @@ class Subtask(Part):
     """Part of a goal.
 
     Attributes:
-        id: Its id, unique within the goal.
+        id: Id of the subtask, unique within the goal.
         text: Description of the work.
-        theme: Category under which the archive counts it.
+        theme: Category under which the archive counts the subtask.
         depends_on: Ids of subtasks that must be completed first.
-        status: Its status.
-        result: Its result, or the reason of its failure.
+        status: Status of the subtask.
+        result: Result of the subtask, or the reason of its failure.
     """
 
     id: str = Field(pattern=r"^[\w.-]{1,60}$")
@@ -79,7 +88,7 @@ class Subtask(Part):
 
 
 class GoalStatus(StrEnum):
-    """Status of a goal. A goal is superseded if another goal replaced it while it was active."""
+    """Status of a goal. An active goal that another goal replaced is superseded."""
 
     ACTIVE = "active"
     COMPLETED = "completed"
@@ -88,7 +97,10 @@ class GoalStatus(StrEnum):
 
 
 class Execution(Part):
-    """Short record of a tool call: success, milliseconds, and its result or error."""
+    """Short record of a tool call.
+
+    It contains the tool's name, the success, the duration in milliseconds, and the shortened result or error.
+    """
 
     tool: str
     ok: bool
@@ -97,7 +109,10 @@ class Execution(Part):
 
 
 class ToolUsage(Part):
-    """Use of one tool by a goal: calls, failures, and total milliseconds."""
+    """Use of one tool for a goal.
+
+    It contains the number of calls, the number of failures, and the total duration in milliseconds.
+    """
 
     calls: int = 0
     failures: int = 0
@@ -105,22 +120,22 @@ class ToolUsage(Part):
 
 
 class Goal(Part):
-    """Active goal.
+    """Active goal of an agent, with subtasks and statistics of tool calls.
 
     Attributes:
-        id: Its number in the session, from 1.
+        id: Number of the goal in the session, from 1.
         text: Description of the goal.
-        context: Background for the goal, at most 2,000 characters; the end of a longer text.
-        started_at: Time it was set, in seconds since 1970.
-        first_at: Time of its first tool call; None before.
-        last_at: Time of its last tool call.
+        context: Background for the goal, truncated to the last 2,000 characters.
+        started_at: Time when the goal was set, in seconds since 1970.
+        first_at: Time of the goal's first tool call, in seconds since 1970; None without tool calls.
+        last_at: Time of the goal's last tool call, in seconds since 1970; None without tool calls.
         calls: Number of tool calls.
-        raw_characters: Characters of the calls' arguments and results, for the compression ratio.
-        tools: Use of each tool.
-        errors: Number of errors by pattern.
-        recent: The last 20 calls.
+        raw_characters: Total characters of the tool calls' arguments and results, for the compression ratio.
+        tools: Use of each tool, keyed by tool name.
+        errors: Number of errors, keyed by the pattern that ``error_pattern`` returns.
+        recent: The last 20 tool calls.
         findings: The last 10 findings, without repetitions.
-        subtasks: Subtasks by id.
+        subtasks: Subtasks, keyed by id.
     """
 
     id: int = Field(ge=1)
@@ -138,7 +153,10 @@ class Goal(Part):
     subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
 
     def executed(self, execution: Execution, *, at: float, error: str = "", raw_characters: int = 0) -> Goal:
-        """Return the goal after a tool call. Its size does not grow with the number of calls."""
+        """Return a copy of the goal with a tool call recorded.
+
+        ``raw_characters`` is the number of characters of the call's arguments and result.
+        """
         name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
         used = self.tools.get(name) or ToolUsage()
         usage = ToolUsage(
@@ -155,10 +173,10 @@ class Goal(Part):
         )
 
     def with_subtask(self, subtask: Subtask) -> Goal:
-        """Return the goal with a subtask added or replaced.
+        """Return a copy of the goal with a subtask added or replaced.
 
         Raises:
-            StateError: The subtask depends on itself or on a missing one, or there are 50 already.
+            StateError: The dependencies form a cycle or name a missing subtask, or the goal would have over 50 subtasks.
         """
         subtasks = {**self.subtasks, subtask.id: subtask}
         if len(subtasks) > MOST_SUBTASKS:
@@ -174,7 +192,7 @@ class Goal(Part):
         return self.replaced(subtasks=subtasks)
 
     def subtask(self, id_: str) -> Subtask:
-        """Return a subtask.
+        """Return the subtask with the given id.
 
         Raises:
             StateError: The subtask does not exist.
@@ -184,22 +202,22 @@ class Goal(Part):
         return self.subtasks[id_]
 
     def with_status(self, status: SubtaskStatus) -> list[Subtask]:
-        """Return the subtasks of a status."""
+        """Return the subtasks that have the given status."""
         return [each for each in self.subtasks.values() if each.status is status]
 
     @property
     def ready(self) -> list[Subtask]:
-        """Open subtasks whose dependencies are completed."""
+        """Open subtasks that can start because the subtasks they depend on are completed."""
         done = {each.id for each in self.with_status(SubtaskStatus.COMPLETED)}
         return [each for each in self.with_status(SubtaskStatus.OPEN) if done.issuperset(each.depends_on)]
 
     @property
     def success_rate(self) -> float:
-        """Share of successful calls; 1 without calls."""
+        """Share of tool calls that succeeded. The value is 1 without calls."""
         return 1 - sum(used.failures for used in self.tools.values()) / self.calls if self.calls else 1.0
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines for the model."""
+        """Yield the text lines that show the goal to the model."""
         yield f"Goal: {escape_line(self.text, 200)}"
         if ready := self.ready:
             yield "To do next: " + "; ".join(escape_line(each.text, 80) for each in ready[:MOST_LINES])
@@ -211,7 +229,7 @@ class Goal(Part):
             yield "Found so far: " + "; ".join(escape_line(each) for each in self.findings[-MOST_LINES:])
 
     def archived(self, status: GoalStatus, outcome: str) -> GoalArchive:
-        """Return the archive record of the goal."""
+        """Return the archive record of the goal, with its final status and its outcome."""
         themes: dict[str, dict[str, int]] = {}
         for subtask in self.subtasks.values():
             counts = themes.setdefault(subtask.theme, {})
@@ -239,20 +257,20 @@ class GoalArchive(Part):
     """Archive record of an ended goal.
 
     Attributes:
-        id: Its number.
+        id: Number of the goal in the session, from 1.
         text: Description of the goal.
-        status: Its final status.
-        outcome: Its outcome.
+        status: Final status of the goal.
+        outcome: Outcome of the goal.
         context: Background for the goal, at most 500 characters.
         calls: Number of tool calls.
-        success_rate: Share of successful calls.
-        tools: Calls and failures of each tool.
+        success_rate: Share of tool calls that succeeded.
+        tools: Number of calls and number of failures, keyed by tool name.
         errors: The 5 most frequent error patterns, with counts.
-        themes: Number of subtasks by theme and status.
+        themes: Number of subtasks for each theme and status.
         failed: Up to 5 failed subtasks, with reasons.
-        first_at: Time of its first tool call, in seconds since 1970.
-        last_at: Time of its last tool call.
-        raw_characters: Characters of its calls' arguments and results.
+        first_at: Time of the goal's first tool call, in seconds since 1970; None without tool calls.
+        last_at: Time of the goal's last tool call, in seconds since 1970; None without tool calls.
+        raw_characters: Total characters of the tool calls' arguments and results.
     """
 
     id: int
@@ -271,7 +289,7 @@ class GoalArchive(Part):
     raw_characters: int = 0
 
     def line(self) -> str:
-        """Return the record as one line."""
+        """Return the archive record as one text line."""
         used = ", ".join(
             f"{name} {calls}x" for name, (calls, _) in sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
         )
@@ -280,12 +298,12 @@ class GoalArchive(Part):
 
 
 class GoalsLayer(Layer):
-    """Layer of the active goal and the archived ones.
+    """Active goal and archived goals of an agent, as they are stored.
 
     Attributes:
         active: The active goal, or None.
-        archive: The last 10 ended goals, within 6,000 tokens, oldest first.
-        total: Number of goals so far.
+        archive: The last ended goals, oldest first: at most 10, and together at most 6,000 tokens.
+        total: Number of goals set so far.
     """
 
     KEY: ClassVar[str] = "manga_state.goals"
@@ -305,7 +323,7 @@ class GoalsLayer(Layer):
         return self.active
 
     def ending(self, status: GoalStatus, outcome: str) -> GoalsLayer:
-        """Return the layer with the active goal archived.
+        """Return a copy with the active goal moved to the archive.
 
         Raises:
             StateError: There is no active goal.
@@ -317,7 +335,9 @@ class GoalsLayer(Layer):
         return self.replaced(active=None, archive=tuple(kept))
 
     def within(self, most: int) -> GoalsLayer:
-        """Return the layer reduced to ``most`` tokens: first the oldest archives are dropped, then the context, then results.
+        """Return a copy that is reduced to ``most`` tokens.
+
+        The oldest archived goals are dropped first, then the context, then the results of subtasks.
 
         Raises:
             StateError: The goal's texts alone exceed the limit.
@@ -337,7 +357,10 @@ class GoalsLayer(Layer):
         raise StateError(f"the goal and its subtasks exceed {most} tokens; complete the goal or shorten its texts")
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines for the model: the active goal, then the last ended ones."""
+        """Yield the text lines that show the goals to the model.
+
+        The active goal comes first, then the last ended goals.
+        """
         if self.active is not None:
             yield from self.active.lines()
         for archived in reversed(self.archive[-MOST_LINES:]):
@@ -345,22 +368,24 @@ class GoalsLayer(Layer):
 
 
 def part_tokens(part: Part) -> int:
-    """Return the estimated tokens of the stored form of a part."""
+    """Return the estimated tokens of a value's stored JSON text."""
     return estimate_tokens(part.model_dump_json(exclude_defaults=True))
 
 
 class GoalState(LayerAccessor[GoalsLayer]):
-    """Goals of an agent: the active one with its subtasks, and archived ones.
+    """Reads and changes the goals of an agent.
 
-    Methods that need an active goal raise ``StateError`` if there is none. Methods that change the layer raise
-    ``CorruptRecordError`` if the stored layer cannot be read; that layer is not overwritten.
+    Methods that need an active goal raise ``StateError`` if there is none. If the stored goals cannot be read, methods
+    that change the goals raise ``CorruptRecordError``. The stored data then stay unchanged.
     """
 
     KIND = GoalsLayer
     _warned = False
 
     def set(self, text: str, *, context: str = "") -> Goal:
-        """Set a goal; the previous one is archived. Subsequent tool calls and subtasks belong to the new goal.
+        """Set a new active goal and archive the previous goal.
+
+        Later tool calls and subtasks belong to the new goal.
 
         Args:
             text: Description of the goal, truncated to 300 characters.
@@ -382,11 +407,11 @@ class GoalState(LayerAccessor[GoalsLayer]):
             return goal
 
     def complete(self, outcome: str = "") -> GoalArchive:
-        """Archive the active goal as completed and return the record."""
+        """Archive the active goal as completed. Return its archive record."""
         return self._end(GoalStatus.COMPLETED, outcome)
 
     def fail(self, reason: str = "") -> GoalArchive:
-        """Archive the active goal as failed and return the record."""
+        """Archive the active goal as failed. Return its archive record."""
         return self._end(GoalStatus.FAILED, reason)
 
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
@@ -395,19 +420,22 @@ class GoalState(LayerAccessor[GoalsLayer]):
             return self.layer.archive[-1]
 
     def add_context(self, text: str) -> None:
-        """Append a text to the context of the active goal; the last 2,000 characters are kept."""
+        """Append a text to the context of the active goal. Only the last 2,000 characters of the context are kept."""
         self._change_goal(lambda goal: goal.changed(context=f"{goal.context}\n{text}".strip()[-MOST_CONTEXT:]))
 
     def add_finding(self, text: str) -> None:
-        """Add a finding to the active goal, if there is one, unless the goal has it already."""
+        """Add a finding to the active goal.
+
+        Nothing is added if no goal is active, or if the goal has the finding already.
+        """
         if self.layer.active is not None:
             self._change_goal(lambda goal: goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS)))
 
     def add_subtask(self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()) -> Subtask:
-        """Add a subtask to the active goal, or replace an existing one.
+        """Add a subtask to the active goal, or replace the subtask with the same id.
 
         Raises:
-            StateError: The subtask depends on itself or on a missing one.
+            StateError: The dependencies form a cycle or name a missing subtask, or the goal would have over 50 subtasks.
         """
         subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
         return self._change_goal(lambda goal: goal.with_subtask(subtask)).subtask(subtask_id)
@@ -416,7 +444,7 @@ class GoalState(LayerAccessor[GoalsLayer]):
         """Complete a subtask.
 
         Raises:
-            StateError: A dependency is not completed.
+            StateError: The subtask does not exist, is not open, or depends on a subtask that is not completed.
         """
 
         def complete(goal: Goal) -> Goal:
@@ -435,7 +463,7 @@ class GoalState(LayerAccessor[GoalsLayer]):
         return changed.subtask(subtask_id)
 
     def ready_subtasks(self) -> list[Subtask]:
-        """Return the open subtasks of the active goal whose dependencies are completed."""
+        """Return the open subtasks of the active goal that can start. The subtasks they depend on are completed."""
         goal = self.layer.active
         return [] if goal is None else goal.ready
 
@@ -460,14 +488,17 @@ class GoalState(LayerAccessor[GoalsLayer]):
     # Events of a turn; they do not raise
 
     def record(self, done: Execution, *, error: str, size: int) -> None:
-        """Record a tool call of the active goal, if there is one. ``size`` counts the characters of arguments and result."""
+        """Record a tool call in the active goal, if there is one.
+
+        ``size`` is the number of characters of the call's arguments and result.
+        """
         layer = self.layer
         if layer.active is not None:
             goal = layer.active.executed(done, at=round(self._store.wall(), 3), error=error, raw_characters=size)
             self._store.put_if_readable(layer.replaced(active=goal))
 
     def keep_within_caps(self) -> None:
-        """Reduce the stored goals to their token limit, after a turn with tool calls."""
+        """Reduce the stored goals to their token limit at the end of a turn."""
         with self._store.lock:
             if self._store.size(GoalsLayer) <= SESSION_TOKENS // 2:  # a character has at most 2 tokens
                 return

@@ -1,4 +1,7 @@
-"""Hooks that record an agent's messages, tool calls and turns in its state, and the deadline of tool calls."""
+"""Records an agent's messages, tool calls and turns in the state of the agent.
+
+It also stops tool calls at their deadline.
+"""
 
 from __future__ import annotations
 
@@ -52,16 +55,16 @@ _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
-    """Records an agent's messages, tool calls and turns in the layers of its state.
+    """Records an agent's messages, tool calls and turns in the agent's state.
 
     Args:
-        store: The stored layers.
-        dialogue: Phase, intent, slots.
+        store: Store of the parts of the state.
+        dialogue: Dialogue of the agent.
         entities: Active entities.
         goals: The goals.
         task: The task of the current request.
-        calls: The agent's tool calls.
-        own_tools: Names of tools whose calls are not recorded as steps: those that change the state.
+        calls: Recorder of the agent's tool calls.
+        own_tools: Names of the tools that read and change the state. Their calls are not recorded as steps.
         types_of_tools: Names of the entity types that are also extracted from tool calls and the assistant's text.
         expires_after_turns: Turns after which an entity that was not named again is dropped.
         session: State that the agents of the session share, or None.
@@ -92,7 +95,10 @@ class Recorder:
         self._counted = ""
 
     def listen(self, agent: Agent) -> None:
-        """Register the hooks: before the session manager's where it saves, after them where it restores."""
+        """Register the hooks that record messages, tool calls and turns.
+
+        They run after the session manager's hooks that restore, and before its hooks that save.
+        """
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
@@ -105,7 +111,10 @@ class Recorder:
     # A turn
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
-        """Read a state that the application replaced between turns. Later replacements come from a session manager."""
+        """Read the state again if the application replaced it between turns.
+
+        If the state is replaced later, a session manager has replaced it.
+        """
         self._store.get(ConversationLayer)
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
@@ -192,7 +201,10 @@ class Recorder:
         self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], origin, identity)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Remove data of a message that a guardrail redacted. Strands edits the message in place without a hook."""
+        """Remove the data of a message that a guardrail redacted.
+
+        Strands edits such a message without calling a hook.
+        """
         if self._last_message is None:
             return
         message, content = self._last_message
@@ -229,7 +241,6 @@ class Recorder:
 
 
 def _phase_of(text: str, layer: ConversationLayer) -> Phase:
-    """Return the phase that a user's message begins."""
     act = _set_phrase_act(text)
     if act is DialogueAct.FAREWELL:
         return Phase.FAREWELL
@@ -239,7 +250,10 @@ def _phase_of(text: str, layer: ConversationLayer) -> Phase:
 
 
 def _set_phrase_act(text: str) -> DialogueAct | None:
-    """Return the act of a user's message that may be a greeting or farewell: short, without numbers and titles."""
+    """Return the dialogue act of a short set phrase, such as a greeting.
+
+    Return None for other messages, and for messages with numbers or titles.
+    """
     if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
         return None
     act = small_talk_act(text, "user")
@@ -255,7 +269,6 @@ def _result_text(result: ToolResult) -> str:
 
 
 def _leaves(value: Any) -> str:
-    """Return the texts and numbers in a tool's arguments, one per line."""
     if isinstance(value, dict):
         return "\n".join(map(_leaves, value.values()))
     if isinstance(value, list | tuple):
@@ -277,7 +290,10 @@ _MOMENT = re.compile(
 
 
 class LoopDetector:
-    """Loop detector: counts the calls of a task by tool, arguments and result, in any order."""
+    """Detects loops of tool calls.
+
+    A loop consists of repeated calls with equal arguments and equal results. Other calls may lie between them.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -287,7 +303,7 @@ class LoopDetector:
         self._counts.clear()
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a call and return whether it completes a loop. Each loop is reported once."""
+        """Count a tool call and return whether the call completes a loop. Each loop is reported once."""
         text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
         key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         self._counts[key] = count = self._counts.pop(key, 0) + 1
@@ -297,14 +313,14 @@ class LoopDetector:
 
 
 _READ = 1_000
-"""Characters of a tool's result that are used for its note."""
+"""Number of leading characters of an argument or a result that are used to record a tool call."""
 
 
 class ToolCalls:
-    """Recorder of an agent's tool calls in its task, execution memory and active goal.
+    """Records an agent's tool calls in its task, its execution memory and its active goal.
 
     Attributes:
-        timed_out: Keys of stopped calls that have not ended yet.
+        timed_out: Keys of calls that were stopped at their deadline, until their end is recorded.
         loops: Number of detected loops.
     """
 
@@ -342,7 +358,7 @@ class ToolCalls:
     def ended(
         self, use_id: str, status: StepStatus, *, text: str, ms: float | None, retry: bool = False, size: int = 0
     ) -> None:
-        """Record the end of a tool call in the task, the execution memory and the active goal."""
+        """Record the end of a tool call. The call is recorded in the task, the execution memory and the active goal."""
         with self._store.lock:
             given = self._given.pop(use_id, {})
             if use_id in self.timed_out:
@@ -390,7 +406,7 @@ class ToolDeadline:
     async def __call__(
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        """Run one tool call."""
+        """Run one tool call within its deadline."""
         context = with_own_state(context)
         in_background = type(context) is not ExecuteToolContext  # background calls have no deadline
         if in_background or context.tool is None or context.tool.tool_type == _AGENT:

@@ -1,4 +1,4 @@
-"""Immutable values of the state, the store that writes them into ``agent.state``, and their copy in the hot tier."""
+"""Stores the state of an agent in ``agent.state`` and shares it through the hot store."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ logger = logging.getLogger(__name__)
 
 
 class Part(BaseModel):
-    """Immutable value within a layer. Unknown fields, added by later releases, are preserved."""
+    """Immutable value within the dialogue state.
+
+    Unknown fields are preserved, because later releases may have added them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def changed(self, **fields: Any) -> Self:
-        """Return a validated copy with changed fields.
+        """Return a validated copy with some fields changed.
 
         Raises:
             ValueError: A value is not allowed.
@@ -43,12 +46,12 @@ class Part(BaseModel):
         return type(self).model_validate({**dict(self), **fields})
 
     def replaced(self, **fields: Any) -> Self:
-        """Return a copy with changed fields, without validation."""
+        """Return a copy with some fields changed, without validation."""
         return self.model_copy(update=fields)
 
 
 class Layer(Part):
-    """Part of the state that is stored under its own key, with a format version."""
+    """Part of the dialogue state that is stored under a key of its own. The stored text contains a format version."""
 
     KEY: ClassVar[str]
     """Key in ``agent.state``."""
@@ -56,9 +59,10 @@ class Layer(Part):
     VERSION: ClassVar[int] = 1
 
     def stored(self) -> str:
-        """Return the stored form: JSON text without default values.
+        """Return the JSON text to store, without default values.
 
-        It is a text, because Strands copies and checks every value of ``agent.state`` at each write and save.
+        The state is stored as text, because Strands copies and checks every value of ``agent.state`` at each write and
+        save.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -66,10 +70,10 @@ class Layer(Part):
 
     @classmethod
     def loaded(cls, value: Any) -> Self:
-        """Parse a stored form.
+        """Restore a part of the state from its stored text.
 
         Raises:
-            CorruptRecordError: The form is damaged, or was written by a newer release.
+            CorruptRecordError: The text is damaged, or was written by a newer release.
         """
         record = cls.KEY
         try:
@@ -93,10 +97,10 @@ class Layer(Part):
             ) from error
 
     def merged(self, base: Self, other: Self) -> Self:
-        """Return ``other`` with the changes of this layer since ``base``.
+        """Merge the changes of this object into ``other`` and return the result.
 
-        Mappings are merged by key, tuples by item, and counts are added. For other fields changed on both sides, this
-        layer's value wins.
+        The changes are the differences between ``base`` and this object. Mappings are merged by key, tuples by item,
+        and increases of counts are added. If both objects changed any other field, the value of this object is used.
         """
         if other == base:
             return self
@@ -123,14 +127,15 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 _Layer = TypeVar("_Layer", bound=Layer)
 
 REVISION = "manga_state.revision"
-"""Key in ``agent.state`` of the session's revision that the layers include."""
+"""Key in ``agent.state`` of the last revision of the shared state that this agent has merged."""
 
 
 @dataclass
 class _Entry:
-    """A layer of an agent, its stored form, and the layer that the session last had.
+    """Part of an agent's state, with the stored text of the part.
 
-    ``error`` is the reason why the stored form cannot be read. ``is_later`` means changed after the last turn.
+    ``base`` is the version that the session last had. ``error`` is the reason why the stored text cannot be read.
+    ``is_later`` is True if the part has changed since the last turn ended.
     """
 
     layer: Any
@@ -142,14 +147,14 @@ class _Entry:
 
 
 class StateStore:
-    """Stored layers of one agent, written into ``agent.state`` when they change.
+    """Stores the parts of an agent's state in ``agent.state`` when they change.
 
-    A session manager replaces ``agent.state`` when it restores; the layers are then read again at their next use. A
-    layer that cannot be read, because a newer release wrote it or it is damaged, stays in ``agent.state``; here it is
-    empty and cannot be changed.
+    Such a part is called a layer, for example the goals. A session manager replaces ``agent.state`` when it restores an
+    agent. The layers are then read again at their next use. A stored layer may be damaged or written by a newer
+    release. Such a layer stays unchanged in ``agent.state``. In this store, the layer is empty and cannot be changed.
 
     Args:
-        kinds: Types of the stored layers.
+        kinds: Classes of the stored layers.
         types: Entity types.
         clock: Monotonic seconds.
         wall: Seconds since 1970.
@@ -173,7 +178,10 @@ class StateStore:
         self._entries = {kind: _Entry(kind(), kind()) for kind in kinds}
 
     def attach(self, agent: Agent) -> None:
-        """Read an agent's layers. Layers changed before this call are written into its state."""
+        """Read the state of an agent.
+
+        A part of the state that was changed before this call is written if ``agent.state`` does not contain the change.
+        """
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
@@ -186,11 +194,14 @@ class StateStore:
 
     @property
     def agent(self) -> Agent | None:
-        """The agent; None before it is attached and after it was garbage collected."""
+        """Agent whose state is stored.
+
+        The value is None before an agent is attached, and after the agent was garbage-collected.
+        """
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
-        """Return a layer."""
+        """Return the current value of a part of the state, such as the goals. ``kind`` is the class of the part."""
         return self._entry(kind).layer  # type: ignore[no-any-return]
 
     def _entry(self, kind: type[Layer]) -> _Entry:
@@ -202,10 +213,10 @@ class StateStore:
 
     @contextmanager
     def changing(self, kind: type[Layer]) -> Iterator[None]:
-        """Hold the lock while a layer is changed.
+        """Hold the lock while a part of the state is changed.
 
         Raises:
-            CorruptRecordError: The stored layer cannot be read; it is not overwritten.
+            CorruptRecordError: The stored layer cannot be read. The stored layer stays unchanged.
         """
         with self.lock:
             if error := self._entry(kind).error:
@@ -213,24 +224,30 @@ class StateStore:
             yield
 
     def put_if_readable(self, layer: Layer) -> None:
-        """Replace a layer, unless the stored one cannot be read. ``write`` writes it into ``agent.state``."""
+        """Replace a part of the state, unless its stored text cannot be read.
+
+        The next ``write`` puts the new value into ``agent.state``.
+        """
         with self.lock:
             entry = self._entry(type(layer))
             if layer is not entry.layer and not entry.error:
                 entry.layer, entry.is_written, entry.is_later = layer, False, True
 
     def size(self, kind: type[Layer]) -> int:
-        """Return the number of characters of a layer at its last write."""
+        """Return the number of characters of the stored text of a part of the state."""
         with self.lock:
             return len(str(self._entries[kind].stored or ""))
 
     def unreadable(self) -> dict[str, str]:
-        """Return the reasons why layers cannot be read, by key."""
+        """Return the reasons why stored parts of the state cannot be read, keyed by ``Layer.KEY``."""
         with self.lock:
             return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
     def write(self, *kinds: type[Layer]) -> None:
-        """Write changed layers into ``agent.state``; with ``kinds``, only those."""
+        """Write the changed parts of the state into ``agent.state``.
+
+        If ``kinds`` are given, write only parts of these classes.
+        """
         with self.lock:
             agent = self.agent
             if agent is None or agent.state is not self._state:
@@ -246,9 +263,10 @@ class StateStore:
                 entry.is_written = True
 
     def take_over(self) -> None:
-        """Read a state that a session manager merged from another process, and keep changes made here since the last turn.
+        """Read the state again if a session manager replaced it.
 
-        If both changed a layer, the layer of this process wins, as in the session manager's merge.
+        Changes that were made here since the last turn are kept. If another process changed the same part of the state,
+        the value of this process is used. The session manager merges in the same way.
         """
         with self.lock:
             agent = self.agent
@@ -260,7 +278,7 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed layers. Later changes count as changes between turns."""
+        """Write the changed parts of the state at the end of a turn. Later changes count as changes between turns."""
         with self.lock:
             self.write()
             for entry in self._entries.values():
@@ -270,27 +288,29 @@ class StateStore:
 
     @property
     def is_new(self) -> bool:
-        """Whether this agent has not shared state yet and was restored without any."""
+        """Whether no state was restored or shared with the session yet."""
         with self.lock:
             return self.revision == 0 and not self._is_restored
 
     def has_changed(self) -> bool:
-        """Return whether a layer differs from the last known layer of the session."""
+        """Return whether the agent's state differs from the state that the session last had."""
         with self.lock:
             entries = map(self._entry, list(self._entries))
             return any(entry.layer is not entry.base and entry.layer != entry.base for entry in entries)
 
     def share(self) -> list[Layer]:
-        """Return the readable layers."""
+        """Return the parts of the state to share with the session. Parts that cannot be read are left out."""
         with self.lock:
             return [entry.layer for entry in map(self._entry, list(self._entries)) if not entry.error]
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
-        """Merge layers that another agent of the session shared; damaged ones are skipped.
+        """Merge the state that another agent of the session shared.
+
+        Damaged parts are skipped.
 
         Args:
-            shared: Stored forms by key.
-            revision: Revision of the layers. A revision below the known one lacks newer changes.
+            shared: Stored texts of the layers, keyed by ``Layer.KEY``.
+            revision: Revision of the shared layers. If it is below the known revision, the layers lack newer changes.
         """
         with self.lock:
             for kind in list(self._entries):
@@ -309,7 +329,10 @@ class StateStore:
             self.note_shared([], max(revision, self.revision))
 
     def note_shared(self, layers: list[Layer], revision: int) -> None:
-        """Record that the session has these layers now, and the revision of the session that this agent includes."""
+        """Record that the session now has the given parts of the state.
+
+        ``revision`` is the session's revision that this agent has merged.
+        """
         with self.lock:
             for layer in layers:
                 self._entries[type(layer)].base = layer
@@ -334,7 +357,10 @@ class StateStore:
 
 
 class LayerAccessor(Generic[_Layer]):
-    """Accessor of one stored layer: reads it, and applies changes under the lock of the store."""
+    """Reads and changes one part of the stored state, such as the goals.
+
+    Changes are made under the lock of the store.
+    """
 
     KIND: ClassVar[type[Layer]]
 
@@ -343,7 +369,7 @@ class LayerAccessor(Generic[_Layer]):
 
     @property
     def layer(self) -> _Layer:
-        """Current, immutable value of the layer."""
+        """Current, immutable value of the state."""
         return self._store.get(self.KIND)  # type: ignore[return-value]
 
     def _changing(self) -> AbstractContextManager[None]:
@@ -355,7 +381,10 @@ class LayerAccessor(Generic[_Layer]):
 
 
 class _SharedLayers(NamedTuple):
-    """Stored layers of a session by key, their revision, and the agents that contributed to them."""
+    """State that the agents of a session share.
+
+    It contains the stored text of each part, the revision, and the ids of the agents that contributed.
+    """
 
     layers: dict[str, str]
     revision: int
@@ -363,21 +392,21 @@ class _SharedLayers(NamedTuple):
 
 
 class SessionState:
-    """Layers of a session in the hot tier, shared by its agents.
+    """Shares the state of a session between its agents through the hot store.
 
-    An agent reads them before each turn and merges its own changes, key by key, after the turn. Each agent keeps a copy
-    in its ``agent.state``; if the hot tier loses the layers, the newest copy is shared again. Two agents in two
-    processes that end a turn within milliseconds may overwrite each other's changes.
+    An agent reads the shared state before each turn. After the turn, the agent merges its changes key by key. Each
+    agent keeps a copy in its ``agent.state``. If the hot store loses the shared state, the newest copy is shared again.
+    If two agents in two processes end a turn within milliseconds, one may overwrite the changes of the other.
 
     Args:
-        hot: The hot tier.
-        scope: The session.
-        store: The layers of this agent.
-        codec: Codec of the layers.
-        is_stored: Returns whether the session still has a conversation of an agent. A new agent ignores layers that
-            only deleted conversations shared. None: such layers are used until they expire.
-        ttl: Seconds that the layers are stored after the last turn. Default 86,400.
-        deadline: Seconds that a turn waits for the layers. Default 1.
+        hot: The hot store.
+        scope: Scope of the session.
+        store: Store of this agent's state.
+        codec: Codec of the shared data.
+        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. A new
+            agent ignores shared state of deleted conversations. None: such state is used until it expires.
+        ttl: Seconds that the shared state is stored after the last turn. Default 86,400.
+        deadline: Seconds that a turn waits for the shared state. Default 1.
     """
 
     def __init__(
@@ -402,11 +431,14 @@ class SessionState:
 
     @staticmethod
     def name_of(scope: ConversationScope) -> str:
-        """Return the hot-tier key under which a session's layers are stored."""
+        """Return the key of a session's shared state in the hot store."""
         return f"state/{scope.storage_session_id}"
 
     async def refresh(self) -> None:
-        """Merge the changes of the session's other agents, off the event loop and within the deadline."""
+        """Merge the changes of the session's other agents into the state of this agent.
+
+        The event loop is not blocked. Changes that do not arrive within the deadline are not merged.
+        """
         if not self._hot.survives_process:
             self._pull()  # the memory of this process does not block
             return
@@ -417,7 +449,7 @@ class SessionState:
             telemetry.missed("state")
 
     def publish(self) -> None:
-        """Share the changes of this agent, in the background."""
+        """Share the state changes of this agent with the session, in the background."""
         if self._store.has_changed():
             self._push() if not self._hot.survives_process else self._writer.submit(self._name, self._push)
 
@@ -456,7 +488,10 @@ class SessionState:
             return None
 
     def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge layers that are new to this agent. Return False if they are those of a deleted session."""
+        """Merge shared state that is new to this agent.
+
+        Return False if the shared state belongs to a deleted session.
+        """
         if shared.revision == self._abandoned:
             return False
         if shared.revision != self._store.revision:

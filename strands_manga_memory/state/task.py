@@ -1,4 +1,7 @@
-"""Task of one user request: steps within a time budget, attempts and findings. In memory only."""
+"""Tracks the task of one user request.
+
+The task has steps, a time budget, attempts and findings. It is kept in memory only.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _LOW = 0.25
 
 
 class StepStatus(StrEnum):
-    """Status of a step."""
+    """Status of a step of a task."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -51,19 +54,19 @@ _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
 
 
 class TaskStep(Part):
-    """Step of a task.
+    """Step of a task, such as a tool call.
 
     Attributes:
-        id: Its id; for a tool call, the ``toolUseId``.
-        name: Its name; for a tool call, the name of the tool.
-        status: Its status.
-        parameters: Its arguments.
-        result: Its result, shortened.
-        error: Its error, shortened.
-        started_at: Time of the last start, in seconds of the layer's clock.
-        duration_ms: Milliseconds of all attempts, without waiting times.
+        id: Id of the step; for a tool call, the ``toolUseId``.
+        name: Name of the step; for a tool call, the name of the tool.
+        status: Status of the step.
+        parameters: Arguments of the step.
+        result: Shortened result of the step.
+        error: Shortened error of the step.
+        started_at: Time of the last start, in monotonic seconds; None before the first start.
+        duration_ms: Milliseconds of all attempts together, without waits for a human.
         retries: Number of restarts.
-        rolled_back: Whether it was undone.
+        rolled_back: Whether the step was undone.
     """
 
     id: str
@@ -78,10 +81,13 @@ class TaskStep(Part):
     rolled_back: bool = False
 
     def started(self, now: float) -> TaskStep:
-        """Return the step started or restarted.
+        """Return a copy of the step after its start or restart.
+
+        The copy has the status ``IN_PROGRESS``.
 
         Raises:
-            StateError: The status may not follow. The message names the allowed ones. The other methods raise it, too.
+            StateError: The new status may not follow the current status. The message names the allowed statuses. ``ended``
+                and ``waiting`` raise this error, too.
         """
         retries = self.retries + (self.status in _UNSUCCESSFUL)
         return self._moved(StepStatus.IN_PROGRESS, started_at=now, error=None, retries=retries)
@@ -89,13 +95,17 @@ class TaskStep(Part):
     def ended(
         self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
     ) -> TaskStep:
-        """Return the step ended. ``ms`` is the duration of the last attempt; default: the time since its start."""
+        """Return a copy of the step after its end.
+
+        ``ms`` is the duration of the last attempt in milliseconds. By default, it is the time since the start of the
+        attempt.
+        """
         took = self._since_start(now) if ms is None else ms
         error = error[:200] if error else None
         return self._moved(status, result=result, error=error, duration_ms=round(self.duration_ms + took, 3))
 
     def waiting(self, now: float) -> TaskStep:
-        """Return the step queued again, until a human has answered."""
+        """Return a copy of the step that waits for a human's answer. The step is queued again."""
         return self._moved(StepStatus.QUEUED, duration_ms=round(self.duration_ms + self._since_start(now), 3))
 
     def _since_start(self, now: float) -> float:
@@ -109,15 +119,15 @@ class TaskStep(Part):
 
 
 class TaskLayer(Part):
-    """Task, usually one user request.
+    """Current task of an agent, usually one user request.
 
     Attributes:
         name: Name of the task.
         budget_ms: Time budget in milliseconds. Default 3,000.
-        started_at: Start in seconds of the clock; None before.
-        paused_at: Start of the current wait for a human, or None.
-        paused_ms: Milliseconds of earlier waits for a human.
-        steps: The last 100 steps by id, oldest first.
+        started_at: Time of the start, in monotonic seconds; None before the start.
+        paused_at: Time at which the current wait for a human began, in monotonic seconds; None if the task is not paused.
+        paused_ms: Milliseconds of all earlier waits for a human.
+        steps: The last 100 steps, keyed by id, oldest first.
         dropped: Number of older steps that were dropped.
     """
 
@@ -130,25 +140,25 @@ class TaskLayer(Part):
     dropped: int = 0
 
     def remaining_ms(self, now: float) -> float:
-        """Return the remaining time budget, at least 0. Waits for a human are not counted."""
+        """Return the remaining time budget in milliseconds, at least 0. Waits for a human are not counted."""
         if self.started_at is None:
             return self.budget_ms
         until = now if self.paused_at is None else self.paused_at
         return min(self.budget_ms, max(0.0, self.budget_ms + self.paused_ms - 1000 * (until - self.started_at)))
 
     def paused(self, now: float) -> TaskLayer:
-        """Return the task paused to wait for a human. Steps in progress are queued."""
+        """Return a copy of the task that is paused to wait for a human. Steps in progress are queued again."""
         steps = {id_: step.waiting(now) if step.status is StepStatus.IN_PROGRESS else step for id_, step in self.steps.items()}
         return self.replaced(paused_at=now, steps=steps)
 
     def resumed(self, now: float) -> TaskLayer:
-        """Return the task resumed."""
+        """Return a copy of the task that is resumed after a wait for a human."""
         if self.paused_at is None:
             return self
         return self.replaced(paused_at=None, paused_ms=self.paused_ms + 1000 * (now - self.paused_at))
 
     def step(self, id_: str) -> TaskStep:
-        """Return a step.
+        """Return the step with the given id.
 
         Raises:
             StateError: The step does not exist.
@@ -159,7 +169,10 @@ class TaskLayer(Part):
         return self.steps[id_]
 
     def with_step(self, step: TaskStep) -> TaskLayer:
-        """Return the task with a step added or replaced. Beyond 100 steps, the oldest ended one is dropped."""
+        """Return a copy of the task with a step added or replaced.
+
+        If the task has more than 100 steps, the oldest ended step is dropped.
+        """
         steps = {**self.steps, step.id: step}
         dropped = len(steps) > MOST_STEPS
         if dropped:
@@ -168,7 +181,7 @@ class TaskLayer(Part):
         return self.replaced(steps=steps, dropped=self.dropped + dropped)
 
     def urgency(self, now: float) -> str:
-        """Return the line for the model about a time budget that runs low or is used up; empty before the first step."""
+        """Return a warning for the model if the time budget runs low or is used up. Otherwise, the text is empty."""
         left = self.remaining_ms(now)
         if not self.steps or left >= _LOW * self.budget_ms:
             return ""
@@ -177,11 +190,14 @@ class TaskLayer(Part):
         return f"Of the time budget of {self.budget_ms:.0f} ms, less than {_LOW:.0%} is left: call only what you must."
 
     def failed(self) -> list[TaskStep]:
-        """Return the failed steps."""
+        """Return the steps that failed or timed out."""
         return [step for step in self.steps.values() if step.status in _UNSUCCESSFUL]
 
     def lines(self) -> Iterator[str]:
-        """Yield the line for the model: the failed steps. The conversation itself shows the successful ones."""
+        """Yield a text line that shows the failed steps to the model.
+
+        The conversation already shows the successful steps.
+        """
         if failed := self.failed():
             yield "Did not work in this request: " + "; ".join(
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})" for step in failed[-MOST_LINES:]
@@ -189,7 +205,7 @@ class TaskLayer(Part):
 
 
 class ExecutionKind(StrEnum):
-    """Kind of a step."""
+    """Kind of a step that the execution memory of a task records."""
 
     REASONING = "reasoning"
     TOOL = "tool"
@@ -198,13 +214,13 @@ class ExecutionKind(StrEnum):
 
 
 class ExecutionStep(Part):
-    """Step in the execution memory.
+    """Recorded step of a task, such as a thought or a tool call.
 
     Attributes:
         kind: Kind of the step.
         text: Description, at most 300 characters.
-        confidence: From 0 to 1, or None.
-        ok: Whether it succeeded; None if it is unknown.
+        confidence: Confidence in the step, from 0 to 1, or None.
+        ok: Whether the step succeeded; None if unknown.
     """
 
     kind: ExecutionKind
@@ -214,14 +230,16 @@ class ExecutionStep(Part):
 
 
 class ExecutionLayer(Part):
-    """Execution memory: the last 100 steps of a task, first in, first out.
+    """Execution memory of a task.
+
+    The memory contains the last 100 steps, such as reasoning and tool calls, and the findings of the task.
 
     Attributes:
-        steps: The steps, oldest first.
-        total: Number of all steps.
+        steps: The last steps, oldest first.
+        total: Number of steps so far, including steps no longer in memory.
         findings: Findings without repetitions.
-        successes: Number of successes by pattern.
-        errors: Number of errors by pattern.
+        successes: Number of successes, keyed by the common name of similar steps.
+        errors: Number of errors, keyed by the common name of similar errors.
         plan_changes: The last 20 reasons for changes of the plan.
     """
 
@@ -233,7 +251,7 @@ class ExecutionLayer(Part):
     plan_changes: tuple[str, ...] = ()
 
     def with_step(self, step: ExecutionStep, *, pattern: str = "") -> ExecutionLayer:
-        """Return the layer with a step added. ``pattern`` is the name under which a success or an error is counted."""
+        """Return a copy with a step added. The success or error of the step is counted under the name ``pattern``."""
         changes: dict[str, Any] = {"steps": (*self.steps, step)[-MOST_STEPS:], "total": self.total + 1}
         if step.ok is not None and pattern:
             name = "successes" if step.ok else "errors"
@@ -243,11 +261,11 @@ class ExecutionLayer(Part):
         return self.replaced(**changes)
 
     def with_finding(self, text: str) -> ExecutionLayer:
-        """Return the layer with a finding added, unless it is known already."""
+        """Return a copy with a finding added. A known finding is not added again."""
         return self.replaced(findings=added_finding(self.findings, text, MOST_FINDINGS))
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines for the model."""
+        """Yield the text lines that show findings and changes of the plan to the model."""
         if self.findings:
             yield "Found in this task: " + "; ".join(escape_line(each) for each in self.findings[-MOST_LINES:])
         if self.plan_changes:
@@ -255,7 +273,9 @@ class ExecutionLayer(Part):
 
 
 class ExecutionState:
-    """Execution memory of the current task. Findings are also added to the active goal.
+    """Records the reasoning, tool calls and findings of the current task.
+
+    Findings are also added to the active goal.
 
     Attributes:
         layer: Current, immutable value of the execution memory.
@@ -271,7 +291,10 @@ class ExecutionState:
         self.layer = ExecutionLayer()
 
     def add_finding(self, text: str, *, of_goal: bool = True) -> None:
-        """Add a finding to the task, and to the active goal unless ``of_goal`` is False, if it is not known already."""
+        """Add a finding to the task.
+
+        With ``of_goal``, the finding is also added to the active goal. Known findings are not added again.
+        """
         with self._lock:
             if of_goal:
                 self._goals.add_finding(text)
@@ -286,12 +309,14 @@ class ExecutionState:
         ok: bool | None = None,
         pattern: str | None = None,
     ) -> None:
-        """Record a step of reasoning, validation or replanning, or a tool call.
+        """Record a step of the task.
+
+        A step is a thought, a validation, a change of the plan or a tool call.
 
         Args:
             kind: Kind of the step.
             text: Description, truncated to 300 characters.
-            confidence: From 0 to 1.
+            confidence: Confidence in the step, from 0 to 1.
             ok: Whether the step succeeded.
             pattern: Name under which the success or error is counted. Default: the text without numbers and ids.
 
@@ -304,11 +329,11 @@ class ExecutionState:
 
 
 class TaskState:
-    """Task of one request, with its steps and time budget.
+    """Task of one user request, with its steps and its time budget.
 
     Attributes:
         layer: Current, immutable value of the task.
-        running: Ids of steps by ids of running tool calls.
+        running: Ids of the steps of running tool calls, keyed by the key of the call.
     """
 
     def __init__(self, store: StateStore, budget_ms: float, execution: ExecutionState) -> None:
@@ -321,7 +346,9 @@ class TaskState:
         self.running: dict[str, str] = {}
 
     def begin(self, name: str = "", *, budget_ms: float | None = None) -> None:
-        """Begin a task; steps and execution memory of the previous one are deleted.
+        """Begin a task.
+
+        The steps and the execution memory of the previous task are deleted.
 
         Raises:
             ValueError: ``budget_ms`` is not above 0.
@@ -336,17 +363,20 @@ class TaskState:
             self.running.clear()
 
     def pause(self) -> None:
-        """Stop the clock of the task during a wait for a human."""
+        """Stop the clock of the task's time budget during a wait for a human."""
         with self._lock:
             self.layer = self.layer.paused(self._clock())
 
     def resume(self) -> None:
-        """Restart the clock of the task."""
+        """Restart the clock of the task's time budget after a wait for a human."""
         with self._lock:
             self.layer = self.layer.resumed(self._clock())
 
     def end(self) -> None:
-        """End the task. Steps in progress fail or time out."""
+        """End the task.
+
+        Steps in progress are marked as failed. If the time budget is used up, they are marked as timed out.
+        """
         with self._lock:
             status = StepStatus.FAILED if self.remaining_ms() else StepStatus.TIMED_OUT
             for step in list(self.layer.steps.values()):
@@ -362,7 +392,9 @@ class TaskState:
         step_id: str | None = None,
         undo: Callable[[], object] | None = None,
     ) -> TaskStep:
-        """Add a queued step; ``undo`` reverts it in ``roll_back``.
+        """Add a queued step to the task and return the step.
+
+        ``roll_back`` calls ``undo`` to undo the step.
 
         Raises:
             StateError: The id exists already.
@@ -379,10 +411,11 @@ class TaskState:
             return step
 
     def start_step(self, step_id: str) -> TaskStep:
-        """Start a step, or restart a failed one.
+        """Start a step, or restart a failed step.
 
         Raises:
-            StateError: The step does not exist, or may not start. The other methods for steps raise this error, too.
+            StateError: The step does not exist, or its status does not allow a start. ``complete_step`` and ``fail_step``
+                raise this error, too.
         """
         with self._lock:
             return self.put_step(self.layer.step(step_id).started(self._clock()))
@@ -400,12 +433,13 @@ class TaskState:
             return self.put_step(self.layer.step(step_id).ended(status, self._clock(), error=str(error)))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo completed steps, the last one first; with ``after``, only the steps after that one.
+        """Undo the completed steps of the task, the last step first.
 
-        A step whose undo fails keeps the error; the others are undone.
+        If ``after`` is the id of a step, only the steps that follow this step are undone. If the undo of a step fails,
+        the step records the error. The other steps are still undone.
 
         Returns:
-            The steps in their new form, in the order of the undos.
+            The updated steps, in the order in which they were undone.
         """
         with self._lock:
             steps = list(self.layer.steps.values())
@@ -430,6 +464,6 @@ class TaskState:
         return self.layer.remaining_ms(self._clock())
 
     def put_step(self, step: TaskStep) -> TaskStep:
-        """Add or replace a step and return it."""
+        """Add or replace a step of the task and return the step."""
         self.layer = self.layer.with_step(step)
         return step

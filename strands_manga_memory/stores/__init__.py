@@ -1,4 +1,7 @@
-"""Storage protocols ``Table`` and ``HotStore``, their adapters, and functions that open them from a URL."""
+"""Stores of the memory layer, and functions that open stores from a URL.
+
+The protocols ``Table`` and ``HotStore`` have one adapter per database.
+"""
 
 from __future__ import annotations
 

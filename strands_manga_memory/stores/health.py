@@ -1,4 +1,7 @@
-"""Health of tiers, shared by all conversations of a process."""
+"""Availability of the storage tiers.
+
+A tier is the hot or the durable store. All conversations of a process share the availability of a tier.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,17 @@ _LONGEST_WAIT = 5.0
 
 
 class TierHealth:
-    """Circuit breaker of a tier, with the cause of its last failure; shared by all conversations of a process.
+    """Circuit breaker of a storage tier.
 
-    After a failure one attempt at a time is allowed: the first after 0.1 s, each further one after twice the wait, at most
-    5 s, until one succeeds. A failure is logged once with its cause, a refusal also with its remedy, until the next success.
+    All conversations of a process share the object. After a failure, one attempt at a time is allowed. The first
+    attempt comes after 0.1 s. Each further attempt comes after twice the previous wait, at most 5 s, until an attempt
+    succeeds. Until then the failure is logged only once, with its cause. If the store refused the request, the log also
+    contains a remedy.
 
     Args:
-        tier: Name of the tier in logs; without a name, no log is written.
-        whole: Health of the whole tier, if this is the health of one conversation. Failures of the tier count there.
+        tier: Name of the tier in logs. Without a name, no log is written.
+        whole: Health of the whole tier, if this object is the health of one conversation. Failures that concern the whole
+            tier are counted there.
         clock: Monotonic seconds.
     """
 
@@ -43,7 +49,10 @@ class TierHealth:
         self.renew()
 
     def renew(self) -> None:
-        """Reset the state, with a new lock: in the child of a fork a thread of the parent may hold the old one."""
+        """Reset the state after a fork.
+
+        The lock is replaced, because a thread of the parent process may hold the old lock.
+        """
         self._lock = threading.Lock()
         self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self._clock)
         self._overtaken = 0
@@ -53,38 +62,49 @@ class TierHealth:
 
     @property
     def is_up(self) -> bool:
-        """Whether the last attempt succeeded."""
+        """Whether the last attempt to use the tier succeeded."""
         return self._breaker.failures == 0 and (self._whole is None or self._whole.is_up)
 
     @property
     def error(self) -> str:
-        """Cause of the outage: reason and remedy of a refusal, or the text of the error; empty while the tier is up."""
+        """Cause of the outage of the tier.
+
+        After a refusal, the text contains the reason and the remedy. After another failure, the text is that of the
+        error. While the tier is up, the text is empty.
+        """
         return self._error or ("" if self._whole is None else self._whole.error)
 
     @property
     def failures(self) -> int:
-        """Number of missing answers and refusals since the start of the process."""
+        """Number of failures of the tier since the start of the process.
+
+        Missing answers and refusals count as failures.
+        """
         return self._failures + (0 if self._whole is None else self._whole.failures)
 
     @property
     def wait(self) -> float:
-        """Seconds until the next attempt."""
+        """Seconds until the next attempt is allowed."""
         contention = min(_LONGEST_WAIT, 0.05 * 2 ** min(self._overtaken, 10)) if self._overtaken else 0.0
         whole = 0.0 if self._whole is None else self._whole.wait
         return max(self._breaker.retry_after, contention * self._random.uniform(0.5, 1.0), whole)
 
     def may_try(self) -> bool:
-        """Return whether the caller may use the tier now. While it is down, one caller at a time may."""
+        """Return whether the caller may use the tier now.
+
+        While the tier is down, only one caller at a time may use the tier.
+        """
         if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
             return False
         return self._breaker.try_acquire() is not None
 
     def failed(self, error: Exception | None = None, *, since: float | None = None) -> None:
-        """Count a failure or a missed deadline.
+        """Count a failure of the tier or a missed deadline.
 
         Args:
-            error: The raised error. An error of one record or request is no failure of the whole tier.
-            since: Time of a request that is not answered yet. A success after that time overrides the failure.
+            error: The raised error; None for a missed deadline. An error that concerns one record or request does not count as
+                a failure of the whole tier.
+            since: Start time of a request that is still unanswered. If the tier succeeded since then, nothing is counted.
         """
         if self._whole is not None and not _is_of_one_record(error):
             self._whole.failed(error, since=since)
@@ -108,7 +128,7 @@ class TierHealth:
             logger.warning("tier=<%s>, reason=<%s> | the store fails: %s", self._tier, reason or "answer", self._error)
 
     def succeeded(self) -> None:
-        """Count a success."""
+        """Count a successful use of the tier."""
         if self._whole is not None:
             self._whole.succeeded()
         with self._lock:
@@ -121,7 +141,10 @@ class TierHealth:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
     def tried(self, work: Callable[[], _T]) -> _T | None:
-        """Run work on the tier and return its result; None if the tier is down or the work fails."""
+        """Call a function that uses the tier, and return its result.
+
+        Returns None if the tier is down or the function fails.
+        """
         if not self.may_try():
             return None
         try:
@@ -134,15 +157,18 @@ class TierHealth:
         return done
 
     def overtaken(self) -> None:
-        """Count a write conflict: the tier is up, but the next attempt waits longer each time."""
+        """Count a write conflict.
+
+        The tier is up, but after each conflict the next attempt waits longer.
+        """
         self._overtaken += 1
 
 
 def cause_of(error: Exception) -> str:
-    """Return the cause of a store's error on one line, for logs and statistics.
+    """Return the cause of a store's error on one line.
 
-    It is the remedy of a refusal, or the text of an outage. Other errors give only their types, because their texts may
-    quote a record.
+    The text is used in logs and statistics. A refusal gives its reason and remedy. An outage gives the text of its
+    error. Other errors give only their types, because their texts may quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"

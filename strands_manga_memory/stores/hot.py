@@ -1,4 +1,7 @@
-"""Protocol of hot stores, which hold the active conversations, and the text form of a window."""
+"""Protocol of hot stores, which hold the active conversations.
+
+The module also reads the stored list of the messages in an agent's history, called a window.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,30 @@ ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 """States of a conversation: in use, being finalized by a sweeper, or deleted (a tombstone)."""
 
 WINDOW_FIELD = "window"
-"""Field that lists the messages of the agent's window, as text: ``1-5,9,x2`` is messages 1 to 5, message 9, body 2."""
+"""Field that lists the messages of the agent's window, its current history. The text ``1-5,9,x2`` means: messages 1 to 5 and
+message 9 of the log, then body 2, a message that is not in the log in this form.
+"""
 
 
 DERIVED = "#derived"
 """Key of recomputable data in a conversation manager's state. If there is a hot tier, only the hot tier stores the data."""
 
 MAX_WINDOW = 100_000
-"""Most messages of a window; a longer one is damaged."""
+"""Most messages of a window; a longer list counts as damaged."""
 
 _WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
 
 
 def new_version() -> int:
-    """Return a unique random version of at most 14 digits, which every store represents exactly."""
+    """Return a unique random version number.
+
+    The number has at most 14 digits, so that every store represents the number exactly.
+    """
     return secrets.randbits(46) or 1
 
 
 class WriteStatus(StrEnum):
-    """Result of a compare-and-write."""
+    """Result of a conditional write."""
 
     OK = "ok"
     """The values are stored, by this attempt or an earlier one."""
@@ -45,15 +53,17 @@ class WriteStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class HotWrite:
-    """Atomic compare-and-write of a conversation.
+    """Conditional write of a conversation.
+
+    The store compares the epoch and version and writes the fields in one atomic step.
 
     Args:
         expect: Expected epoch and version; None if there must be no conversation, or only a tombstone of an epoch below
             ``epoch``.
         epoch: Epoch after the write.
-        version: Version after the write, from :func:`new_version`. If it is stored already, an earlier attempt
+        version: Version after the write, from :func:`new_version`. If this version is stored already, an earlier attempt
             succeeded.
-        fields: Fields to set. Names match ``[a-z0-9._]+``; the window is ``WINDOW_FIELD``.
+        fields: Fields to set. Names match ``[a-z0-9._]+``. ``WINDOW_FIELD`` lists the messages in the history.
         removed: Fields to remove, disjoint from ``fields``.
         ttl: Logical TTL from now, in seconds.
         replace: Whether to remove all other fields first.
@@ -70,15 +80,15 @@ class HotWrite:
 
 @dataclass(frozen=True, kw_only=True)
 class HotRecord:
-    """Conversation in a hot store.
+    """A conversation as read from a hot store.
 
     Args:
-        epoch: Incremented at each end or deletion of the conversation.
-        version: Changed by each write.
-        state: ``ACTIVE``, ``CLOSING`` or ``DELETED``; a deleted conversation has only its epoch.
+        epoch: Number that grows by 1 at each end or deletion of the conversation.
+        version: Number that each write changes.
+        state: ``ACTIVE``, ``CLOSING`` or ``DELETED``. A deleted conversation has only its epoch.
         ttl: Logical TTL of the last write, in seconds.
-        expires_in: Seconds until logical expiry by the store's clock; negative after it.
-        fields: The requested fields that exist, and all messages and bodies of the window.
+        expires_in: Seconds until logical expiry by the store's clock; negative after the expiry.
+        fields: The requested fields that exist, and the fields of all messages of the window (see ``window_fields``).
     """
 
     epoch: int
@@ -90,11 +100,14 @@ class HotRecord:
 
 
 class HotStore(Protocol):
-    """Store of active conversations. Each is one unit: a hash with state, head and messages, which expires as a whole.
+    """Store of active conversations.
 
-    Synchronous, thread-safe, independent of event loops, usable after a fork. Conversations are named by encoded ids
-    (``[A-Za-z0-9_.~%!:/-]+``). Every method raises ``StoreUnavailableError`` if the store does not answer in time and
-    ``StoreError`` for other errors of the driver. A stored number that is invalid raises ``CorruptRecordError``.
+    Each conversation has a state and fields, and expires as a whole. Conversations are named by encoded ids
+    (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe, independent of event loops, and usable after a
+    fork.
+
+    Every method raises ``StoreUnavailableError`` if the store does not answer in time. Other errors of the driver raise
+    ``StoreError``. An invalid stored number raises ``CorruptRecordError``.
 
     ``survives_process`` is False if the conversations are lost with this process.
     """
@@ -102,64 +115,93 @@ class HotStore(Protocol):
     survives_process: bool
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation's ``fields``, and the messages and bodies of its window, in one round trip.
+        """Return a conversation with the requested fields and all messages of its history.
 
-        A conversation after its logical expiry is returned as long as it exists (``expires_in`` is negative).
+        The store is asked once. After its logical expiry, a conversation is returned as long as the store keeps it.
+        ``expires_in`` is then negative.
 
         Args:
             conversation: Name of the conversation.
-            fields: Names of the fields to read in addition to the window's messages and bodies.
+            fields: Names of the fields to read in addition to the window's messages.
             touch: Whether to renew the TTL of an active, unexpired conversation. False for inspection.
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the existing ``fields`` without renewing the TTL."""
+        """Return the requested fields that exist.
+
+        The TTL of the conversation is not renewed.
+        """
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Compare and write in one atomic round trip; renews the TTL."""
+        """Write fields of a conversation if its epoch and version are as expected.
+
+        The comparison and the write are one atomic step. The write renews the TTL.
+        """
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation, even a damaged one, by a tombstone and return the tombstone's epoch.
+        """Replace a conversation by a tombstone, and return the tombstone's epoch.
+
+        A damaged conversation can also be replaced.
 
         Args:
             conversation: Name of the conversation.
-            epoch: Epoch of the tombstone; one more than the stored epoch if that is higher.
+            epoch: Least epoch of the tombstone. If the stored epoch is not lower, the tombstone gets the next higher epoch.
             ttl: Seconds until the tombstone expires.
         """
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield up to ``limit`` names of active or closing conversations after their logical expiry."""
+        """Yield the names of conversations whose logical expiry has passed.
+
+        At most ``limit`` names are yielded. The conversations are active or closing.
+        """
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Mark an active conversation as closing if it is still expired; return its record without fields, or None.
+        """Mark an expired active conversation as closing, and return its record without fields.
 
-        A closing conversation whose claim is older than ``lease`` seconds can be claimed again. With
-        ``expired_only=False``, active conversations are claimed regardless of their expiry.
+        Returns None if the conversation cannot be claimed. A closing conversation whose claim is older than ``lease``
+        seconds can be claimed again. With ``expired_only=False``, an active conversation is claimed even before its
+        expiry.
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation if its epoch and version are still ``expect``."""
+        """Remove a closing conversation, and return whether it was removed.
+
+        The conversation is removed only if its epoch and version still equal ``expect``.
+        """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the advisory lease of a conversation for ``ttl`` seconds; False if another owner holds it."""
+        """Acquire or extend the advisory lease of a conversation for ``ttl`` seconds.
+
+        Returns False if another owner holds the lease.
+        """
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the lease; False if ``owner`` does not hold it."""
+        """Release the advisory lease of a conversation.
+
+        Returns False if ``owner`` does not hold the lease.
+        """
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``; None if there is none or it has expired."""
+        """Return the value stored under ``name``.
+
+        Returns None if no value is stored, or if the value has expired.
+        """
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value for ``ttl`` seconds, independent of conversations, replacing an earlier one."""
+        """Store a value for ``ttl`` seconds, replacing an earlier value.
+
+        The value belongs to no conversation.
+        """
 
     def close(self) -> None:
         """Close the connections. The store remains usable and opens new ones."""
 
 
 def window_fields(window: bytes, conversation: str) -> list[str]:
-    """Return the fields of the messages that a window lists, in its order.
+    """Return the field name of each message in a stored history, in order.
 
-    Field ``m5`` has message 5 of the log; field ``x2`` has body 2, a message that differs from the log or is not part of it.
+    ``window`` is the stored list of the messages. Field ``m5`` holds message 5 of the log. Field ``x2`` holds the
+    second message that differs from the log or is missing from the log.
 
     Raises:
         CorruptRecordError: The text is not a window, or lists more than ``MAX_WINDOW`` messages.

@@ -1,4 +1,7 @@
-"""Validation of records, writes and queries, common to all tables, and the base class of tables with transactions. Pure."""
+"""Validation of records, writes and queries for all tables.
+
+The module also contains the base class of tables with transactions, and performs no I/O.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 
 
 def target_of(schema: TableSchema, write: Write) -> Key:
-    """Return the key of a write's record; raise ``ValueError`` if it is no put, delete or check."""
+    """Return the key of the record that a write concerns.
+
+    Raises ``ValueError`` if the write is no put, delete or check.
+    """
     if (write.item is None) == (write.key is None):
         raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
     if write.is_check and (write.key is None or write.when is None):
@@ -44,7 +50,9 @@ def target_of(schema: TableSchema, write: Write) -> Key:
 
 
 def place_in(index: Index, item: Mapping[str, Any] | None) -> tuple[str, str | float] | None:
-    """Return partition and sort value of a record in an index; None if it lacks one of them.
+    """Return a record's partition and sort value in an index.
+
+    Returns None if the record is absent, or if the record lacks one of these values.
 
     Raises:
         ValueError: A value has another type than the index declares.
@@ -62,7 +70,7 @@ def place_in(index: Index, item: Mapping[str, Any] | None) -> tuple[str, str | f
 
 
 def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key]) -> None:
-    """Raise ``ValueError`` if a key is both in ``puts`` and in ``deletes``."""
+    """Raise ``ValueError`` if a key is in both ``puts`` and ``deletes``."""
     if puts and deletes:
         both = {key_of(schema, item) for item in puts} & set(deletes)
         if both:
@@ -70,7 +78,7 @@ def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key
 
 
 def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
-    """Raise ``ValueError`` if there are more than 100 writes, or two of the same record."""
+    """Raise ``ValueError`` if there are more than 100 writes, or two writes of the same record."""
     if len(writes) > MAX_TRANSACT:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
     if len({target_of(schema, write) for write in writes}) < len(writes):
@@ -78,7 +86,10 @@ def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
 
 
 def checked_index(schema: TableSchema, name: str) -> Index:
-    """Return the index called ``name``; raise ``ValueError`` if it does not exist."""
+    """Return the index called ``name``.
+
+    Raises ``ValueError`` if the index does not exist.
+    """
     for index in schema.indexes:
         if index.name == name:
             return index
@@ -92,7 +103,10 @@ def check_limit(limit: int | None) -> None:
 
 
 def normal(value: Any) -> Any:
-    """Return ``value`` as DynamoDB would return it: 2.0 becomes 2, a tuple a list."""
+    """Convert a value to the form in which DynamoDB returns the value.
+
+    For example, 2.0 becomes 2, and a tuple becomes a list.
+    """
     if isinstance(value, str | int | bytes) or value is None:
         return value
     if isinstance(value, float):
@@ -109,7 +123,7 @@ def normal(value: Any) -> Any:
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Return the record of dumped bytes.
+    """Return the record that was serialized as ``data``, after a check of the record's key.
 
     Raises:
         CorruptRecordError: The bytes are damaged, or belong to another key.
@@ -121,20 +135,29 @@ def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
 
 
 class WritingTable:
-    """Base class of tables that execute several writes, or none of them, in one transaction."""
+    """Base class of tables with transactions.
+
+    A transaction executes all of its writes, or none.
+    """
 
     schema: TableSchema
 
     def _write(self, writes: Sequence[Write]) -> bool:
-        """Execute all writes or none; return False if a condition is not met."""
+        """Execute all writes or none.
+
+        Returns False if a condition is not met.
+        """
         raise NotImplementedError
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record; return False without deleting if ``when`` is not met. An absent record is no error."""
+        """Delete a record.
+
+        Returns False without deleting if ``when`` is not met. An absent record is no error.
+        """
         return self._write([Write(key=(partition, sort), when=when)])
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions, in one transaction.
+        """Write and delete many records in one transaction, without conditions.
 
         Raises:
             ValueError: A key is both in ``puts`` and in ``deletes``.
@@ -143,10 +166,12 @@ class WritingTable:
         self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute all writes (at most 100) or none; return False if a condition is not met.
+        """Execute at most 100 writes, or none of them.
+
+        Returns False if a condition is not met.
 
         Raises:
-            ValueError: There are more than 100 writes, two of the same record, or one that is no put, delete or check.
+            ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.
         """
         check_transaction(self.schema, writes)
         return self._write(writes)

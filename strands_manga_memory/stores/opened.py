@@ -1,4 +1,7 @@
-"""Stores from arguments that are a store or its URL, and the memory table that no argument names."""
+"""Opens stores that are given as objects or URLs.
+
+The module also finds the memory table if no argument names the table.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ MemoryTable = Table | Literal[False] | None
 """Memory table; False: there is none; None: it is not specified."""
 
 _opened: weakref.WeakValueDictionary[tuple[str, ...], Any] = weakref.WeakValueDictionary()
-"""Stores in use by their URL; a table also by the working directory, because its path may be relative, and its schema."""
+"""Stores in use, by URL. The key of a table also has its schema, and the working directory because paths may be relative."""
 
 
 @overload
@@ -25,9 +28,10 @@ def table_of(given: Table | str, schema: TableSchema = SESSIONS, *, name: str = 
 @overload
 def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table | None: ...
 def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table | None:
-    """Return a given table, or the table of a URL, created if it is missing.
+    """Return the given table, or open the table that a URL names.
 
-    The same URL returns the same table while that is in use, so that all users share its health.
+    A missing table is created. While a table is in use, the same URL returns the same object. All users of the URL
+    therefore share the table's availability.
 
     Args:
         given: A table, a URL, or None.
@@ -54,7 +58,9 @@ def hot_store_of(given: HotStore | str) -> HotStore: ...
 @overload
 def hot_store_of(given: HotStore | str | None) -> HotStore | None: ...
 def hot_store_of(given: HotStore | str | None) -> HotStore | None:
-    """Return a given hot store, or the hot store of a URL, which is shared while it is in use.
+    """Return the given hot store, or open the hot store that a URL names.
+
+    While a store is in use, the same URL returns the same object.
 
     Raises:
         ValueError: The URL is invalid, or the argument is neither a hot store nor a URL.
@@ -67,17 +73,17 @@ def hot_store_of(given: HotStore | str | None) -> HotStore | None:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the memory table, if there is one, and notes on locations that could not be checked.
+    """Return the memory table, and remarks on places that could not be checked.
 
-    An unspecified table is searched next to the durable tier, where ``MangaMemory.open(memories=True)`` creates it: in the
-    same file, or under its default name in the same service.
+    Without a given table, the memory table is searched in the file or service of the durable tier.
+    ``MangaMemory.open(memories=True)`` creates the table there. The table is None if no memory table is found.
 
     Args:
-        memories: The specified table.
+        memories: The memory table. False: there is no table. None: the table is not specified.
         durable: The durable tier.
 
     Raises:
-        StoreUnavailableError: The location next to the durable tier is unavailable.
+        StoreUnavailableError: The file or service of the durable tier is unavailable.
     """
     if memories is False:
         return None, []
@@ -99,7 +105,10 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the possible memory table next to the durable tier, and whether a missing one rules out others."""
+    """Return the memory table in the file or service of the durable tier.
+
+    The second value is True if no other table can be the memory table.
+    """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 

@@ -1,4 +1,4 @@
-"""Protocol of durable, sorted tables, with conditions of writes."""
+"""Protocol of durable tables with sorted records and conditional writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """Secondary index: the records of a table, partitioned by ``partition`` and sorted by ``sort``."""
+    """Secondary index of a table.
+
+    The index groups the records by ``partition`` and sorts them by ``sort``.
+    """
 
     name: str
     partition: str
@@ -27,8 +30,8 @@ class Index:
 class TableSchema:
     """Names of a table, its keys, its TTL attribute and its indexes.
 
-    For a table of another application without a sort key, ``sort`` is empty; single records can then be read, in
-    DynamoDB only.
+    ``sort`` is empty for another application's table without a sort key. From such a table, only single records can be
+    read, and only in DynamoDB.
     """
 
     name: str
@@ -39,7 +42,7 @@ class TableSchema:
 
 
 SESSIONS = TableSchema(name="manga_sessions", partition="session_id", sort="sk")
-"""Conversations: heads, log segments and directory records."""
+"""Table of conversations: their heads (current state), log segments and directory records."""
 
 USER_MEMORY = TableSchema(
     name="manga_user_memory",
@@ -55,11 +58,14 @@ USER_MEMORY = TableSchema(
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition of a write, checked against the stored record in the same atomic step.
+    """Condition of a write.
 
-    It is met if the record is absent and ``absent`` is true, or if the record exists, every attribute of ``equals`` has
-    that value, and every attribute of ``below`` is a number below that value. Without ``equals`` and ``below``, no
-    existing record meets it.
+    The stored record is compared with the condition in the same atomic step as the write. An absent record meets the
+    condition if ``absent`` is true.
+
+    An existing record meets the condition if every attribute of ``equals`` has the given value, and every attribute of
+    ``below`` is a number below the given value. Without ``equals`` and ``below``, no existing record meets the
+    condition.
     """
 
     absent: bool = False
@@ -67,7 +73,10 @@ class Condition:
     below: Mapping[str, float] = field(default_factory=dict)
 
     def met_by(self, item: Mapping[str, Any] | None) -> bool:
-        """Return whether a record (None: absent) meets the condition."""
+        """Return whether a record meets the condition.
+
+        ``item`` is None for an absent record.
+        """
         if item is None:
             return self.absent
         if not self.equals and not self.below:
@@ -83,10 +92,12 @@ ABSENT = Condition(absent=True)
 
 @dataclass(frozen=True)
 class Write:
-    """Part of a ``transact`` call: a put (``item``), a delete (``key``), or a check (``key`` and ``is_check``).
+    """One write of a transaction.
 
-    Puts and deletes may have a condition. A check needs one and does not change the record: the other writes are
-    executed only if its condition is met.
+    A put has an ``item``. A delete has a ``key``. A check has a ``key``, and ``is_check`` is True.
+
+    Puts and deletes may have a condition. A check must have a condition, and does not change the record. The other
+    writes of the transaction are executed only if the condition is met.
     """
 
     item: Item | None = None
@@ -96,10 +107,11 @@ class Write:
 
 
 class Table(Protocol):
-    """Sorted, durable table of records; synchronous, thread-safe, independent of event loops, usable after a fork.
+    """Durable table of sorted records.
 
-    Every read is strongly consistent, except through an index. Every method raises ``StoreUnavailableError`` if the
-    store does not answer within its deadline, and ``StoreError`` for other errors of the driver.
+    The methods are synchronous, thread-safe, independent of event loops, and usable after a fork. Every read is
+    strongly consistent, except a read through an index. Every method raises ``StoreUnavailableError`` if the store does
+    not answer within its deadline. Other errors of the driver raise ``StoreError``.
     """
 
     schema: TableSchema
@@ -108,26 +120,37 @@ class Table(Protocol):
         """Create the table, its indexes and its TTL setting if they are missing."""
 
     def get(self, partition: str, sort: str) -> Item | None:
-        """Return one record, or None."""
+        """Return a record, or None if the record is absent."""
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records among ``keys``, in as few round trips as the store allows."""
+        """Return the existing records, keyed by their keys.
+
+        The table is asked as few times as the store allows.
+        """
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record; return False without writing if ``when`` is not met.
+        """Write a whole record.
+
+        Returns False without writing if ``when`` is not met.
 
         Args:
             item: The record.
             when: Condition on the stored record.
-            scrub: Whether replaced data must be unreadable in all files of the store when the call returns. False: it
-                may stay until the next delete or write with ``scrub``, which is faster.
+            scrub: Whether replaced data must be unreadable in all files of the store when the call returns. False is
+                faster: replaced data may stay until the next delete or write with ``scrub``.
         """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record; return False without deleting if ``when`` is not met. An absent record is no error."""
+        """Delete a record.
+
+        Returns False without deleting if ``when`` is not met. An absent record is no error.
+        """
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions, each at least once, in no order."""
+        """Write and delete many records without conditions.
+
+        The order of the writes is not defined. A write may be executed more than once.
+        """
 
     def query(
         self,
@@ -140,25 +163,33 @@ class Table(Protocol):
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition with a sort value from ``first`` to ``last`` (both included), in order.
+        """Yield the records of a partition, in the order of their sort values.
+
+        The sort values are from ``first`` to ``last``, both included.
 
         Args:
             partition: Partition value.
-            first: Lowest sort value, or None.
-            last: Highest sort value, or None.
-            reverse: Whether to return the highest first.
-            limit: Most records; pages are read until it is reached or there are no more.
-            index: Name of a secondary index to read instead. Its reads may be slightly stale.
+            first: Lowest sort value; None for no lower limit.
+            last: Highest sort value; None for no upper limit.
+            reverse: Whether to yield the highest sort value first.
+            limit: Most records to yield; None for all.
+            index: Name of a secondary index to read instead of the table. Reads from an index may be slightly stale.
             attributes: Attributes to read; None for all. The key is always included.
         """
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute all writes (at most 100, 4 MB) or none; return False if a condition is not met."""
+        """Execute at most 100 writes of at most 4 MB, or none of them.
+
+        Returns False if a condition is not met.
+        """
 
     def close(self) -> None:
         """Close the connections. The table remains usable and opens new ones."""
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
-    """Delete the records with the keys of ``rows``, in batches; raise ``StoreUnavailableError`` if the store is unavailable."""
+    """Delete the records with the keys of ``rows``, in batches.
+
+    Raises ``StoreUnavailableError`` if the store is unavailable.
+    """
     table.batch_write(deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows])

@@ -1,4 +1,7 @@
-"""Strands' ``Storage`` of one user in the durable tier, with the hot tier as a cache for large values."""
+"""Storage of one user's values, for Strands.
+
+The values are in the durable tier. The hot tier is a cache for large values.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _INLINE = 8_192
-"""Most stored bytes of a value in the record of its key; larger values are stored in parts, and in the hot tier."""
+"""Most bytes of a value that is stored in its key's record; larger values are stored in parts, and in the hot tier."""
 
 _PART = 350_000
 """Most bytes of a part; a DynamoDB record holds 400,000."""
@@ -42,14 +45,16 @@ _NO_HOT_FOR, _TRIES = 5.0, 8
 
 
 class TieredStorage(Storage):
-    """Stores values of any size, for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash and offloaders.
+    """Stores values of any size in the durable tier.
 
-    A value is in the durable tier when ``write`` returns. Reads always get the current version from there. A value over
-    8 KiB is then read from the hot tier if that has the same version, so reads are never stale. Values above DynamoDB's
-    record size are stored in several records.
+    The object is a Strands ``Storage``, for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash and offloaders.
 
-    Keys follow Strands' own storages: runs of ``/`` are collapsed, ``..`` and backslashes are rejected. Users have
-    separate keys.
+    When ``write`` returns, the value is in the durable tier. A read first gets the id of the current version from the
+    durable tier. A value over 8 KiB is then read from the hot tier, if the hot tier has this version. Reads are
+    therefore never outdated. Values above DynamoDB's record size are stored in several records.
+
+    Keys have the rules of Strands' own storages. Repeated ``/`` are collapsed. ``..`` and backslashes are rejected.
+    Each user has separate keys.
 
     Args:
         durable: The durable tier, or its URL.
@@ -58,7 +63,7 @@ class TieredStorage(Storage):
         tenant: The user's tenant.
         codec: Codec of the values. Keys are stored in clear text.
         hot_ttl: Seconds that a value stays in the hot tier. Default 1,800.
-        search_strategy: Indexes each written value, and answers ``search``. Default: a text search in all values.
+        search_strategy: Strategy that indexes each written value, and answers ``search``. Default: a text search in all values.
         clock: Seconds since 1970.
 
     Raises:
@@ -105,7 +110,7 @@ class TieredStorage(Storage):
                 raise StorageError(f"key={key!r} is written, but the search strategy failed to index it") from error
 
     async def read(self, key: str) -> bytes | None:
-        """Return a value, or None."""
+        """Return the value of a key, or None if the key has no value."""
         found: bytes | None = await self._do(self._read, self._prefix + _checked(key))
         return found
 
@@ -114,18 +119,21 @@ class TieredStorage(Storage):
         await self._do(self._delete, self._prefix + _checked(key))
 
     async def list(self, query: str = "") -> builtins.list[str]:
-        """Return the keys that begin with ``query``, sorted."""
+        """Return the sorted keys that begin with ``query``."""
         keys: builtins.list[str] = await self._do(self.keys, self._prefix + _normal(query).lstrip("/"))
         return [key[len(self._prefix) :] for key in keys]
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
-        """Return the keys of values that match ``query``, best first."""
+        """Return the keys of values that match ``query``, best match first."""
         if self._search is not None:
             return await self._search.search(self, query)
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a view of the keys with ``prefix``, without the prefix."""
+        """Return a storage of the keys that begin with ``prefix``.
+
+        The keys of this storage are written without the prefix.
+        """
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         inner = _normal(prefix).strip("/")
@@ -186,7 +194,9 @@ class TieredStorage(Storage):
             self._hot_do(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
-        """Return the user's keys with ``prefix``, sorted, without values. Blocks.
+        """Return the sorted keys of the user that begin with ``prefix``.
+
+        Values are not read. The call blocks.
 
         Raises:
             StoreUnavailableError: The tier is unavailable.
@@ -194,7 +204,7 @@ class TieredStorage(Storage):
         return sorted(key for item in self._heads(prefix, ["key"]) if (key := str(item["key"])).startswith(prefix))
 
     def erase(self) -> int:
-        """Delete all values of the user in both tiers; return their number.
+        """Delete all values of the user in both tiers, and return the number of values.
 
         Raises:
             StoreUnavailableError: A tier is unavailable.
@@ -276,7 +286,6 @@ class TieredStorage(Storage):
 
 
 def _normal(key: str) -> str:
-    """Return a key or prefix with runs of ``/`` collapsed; raise ``StorageError`` if it is invalid."""
     if "\\" in key:
         raise StorageError(f"key {key!r} must not hold a backslash")
     if ".." in key.split("/"):
@@ -289,7 +298,6 @@ def _normal(key: str) -> str:
 
 
 def _checked(key: str) -> str:
-    """Return a key without surrounding slashes; raise ``StorageError`` if it is empty or invalid."""
     found = _normal(key).strip("/")
     if not found:
         raise StorageError(f"key must not be empty, got {key!r}")
@@ -297,20 +305,16 @@ def _checked(key: str) -> str:
 
 
 def _digest(key: str) -> str:
-    """Return the digest of a key, used in other records."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _cut(key: str) -> str:
-    """Return the part of a key that the sort value of its record contains."""
     return key.encode()[: _LONGEST_SORT - 70].decode(errors="ignore")
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a key's record; for a long key it ends in the digest."""
     return f"k/{key}" if len(key.encode()) <= _LONGEST_SORT - 70 else f"k/{_cut(key)}!{_digest(key)}"
 
 
 def _part_of(item: Item, number: int) -> str:
-    """Return the sort value of a part of a value."""
     return f"p/{_digest(str(item['key']))}/{item['version']}/{number:06d}"

@@ -1,4 +1,4 @@
-"""Stores from URLs."""
+"""Opens the store that a URL names."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ _HOT_STORES = (
     "redis+sentinel://host:port,host:port/service or rediss+sentinel://"
 )
 NO_USERS = "none"
-"""Value in place of the memory table's URL if there is none."""
+"""Setting of the memory table's URL that means: there is no memory table."""
 
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
 def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
-    """Return the table of a URL. It is opened at its first use, and not created.
+    """Return the table that a URL names.
+
+    The table is opened at its first use. A missing table is not created.
 
     Args:
-        url: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``); or
-            ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part is optional: the
-            default name comes from ``schema``, the rest from the AWS configuration of the process, and
-            ``&indexes=false`` omits the schema's indexes, which this package writes and never reads; or a URL of libpq,
-            such as ``postgresql://user:password@host:5432/database?sslmode=require``, with the table's name from
-            ``schema``.
+        url: One of three forms. SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``).
+            DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part is optional:
+            the default name is that of ``schema``, region and endpoint come from the AWS configuration of the process.
+            ``&indexes=false`` omits the schema's indexes, which this package writes but never reads. PostgreSQL: a URL
+            of libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``; the table's name is that
+            of ``schema``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
@@ -55,9 +57,13 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the memory table, or None; ``true`` for ``users`` means next to the durable tier.
+    """Return the URL of the memory table.
 
-    In a file, both tables have different names. In DynamoDB, the name is part of the URL, and the arguments are kept.
+    Returns None if there is no memory table. If ``users`` is ``true``, the memory table is in the file or service of
+    the durable tier.
+
+    In SQLite and PostgreSQL, both tables have the same URL, because a table's name comes from its schema. In DynamoDB,
+    the table's name is removed from the URL, and the arguments are kept.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -68,10 +74,11 @@ def users_table_url(users: str | None, durable: str) -> str | None:
 
 
 def open_hot_store(url: str) -> HotStore:
-    """Return the hot store of a URL.
+    """Return the hot store that a URL names.
 
-    Connections are opened at the first use, except those of a cluster, whose topology is read here. By default up to 50
-    connections (per node), connect timeout 2 s, socket timeout 1 s, no retries by the client.
+    Connections are opened at the first use. The connections of a cluster are opened here, to read its topology. By
+    default, a client opens up to 50 connections per node. The connect timeout is 2 s, and the socket timeout is 1 s.
+    The client does not retry.
 
     Args:
         url: ``memory://``, ``redis://user:password@host:port/db``, ``rediss://`` (TLS), ``redis+cluster://host:port``,
@@ -257,7 +264,9 @@ def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
 
 
 def split_url(url: str) -> SplitResult:
-    """Split a URL that may contain several hosts. Newer Pythons (CVE-2025-0938) reject an IPv6 address that is not the first.
+    """Split a URL that may contain several hosts.
+
+    ``urlsplit`` alone does not suffice. Since CVE-2025-0938, Python rejects an IPv6 address after another host.
 
     Raises:
         ValueError: The text is not a URL.
@@ -273,11 +282,17 @@ def _refused(url: object, why: str, accepted: str) -> ValueError:
 
 
 def redis_prefix(url: str) -> str:
-    """Return the key prefix in the URL of a Redis store, or the default."""
+    """Return the key prefix from the URL of a Redis store.
+
+    Returns the default prefix if the URL has none.
+    """
     return dict(parse_qsl(split_url(url).query)).get("prefix", "smm")
 
 
 def without_password(url: str) -> str:
-    """Return a URL for logs and errors, with the part before ``@`` and passwords in arguments as ``***``."""
+    """Return a URL for logs and errors, without its passwords.
+
+    The part before ``@`` and passwords in arguments are replaced by ``***``.
+    """
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)

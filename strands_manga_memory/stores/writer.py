@@ -1,4 +1,7 @@
-"""Background work of a pair of stores, on a few daemon threads that all its conversations share."""
+"""Runs background work for a pair of stores.
+
+The work runs on a few daemon threads, which all conversations of these stores share.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +40,22 @@ def _always() -> bool:
 
 
 class Writer:
-    """Runs work in order per key, and concurrently for different keys.
+    """Runs background work in threads.
 
-    Threads are daemons, started on demand and ended after 10 s without work, at most ``threads`` per process. At
-    interpreter exit, pending work that is needed runs in the exiting thread for at most 5 s; SIGKILL, an unhandled
-    SIGTERM and ``os._exit`` skip this. After a fork the child starts without threads and work.
+    Work of the same key runs in order. Work of different keys runs at the same time. At most ``threads`` daemon threads
+    exist. Threads start on demand, and end after 10 s without work.
 
-    ``slow`` work, which calls the durable tier, never uses the last two threads, so a slow table does not delay other
-    work.
+    Each piece of work can name a function ``is_needed``. At interpreter exit, pending work that is still needed runs in
+    the exiting thread for at most 5 s. SIGKILL, an unhandled SIGTERM and ``os._exit`` skip this work. After a fork, the
+    child starts without threads and work.
 
-    ``hot_health`` and ``durable_health`` are the health of the two ``stores``.
+    ``slow`` work calls the durable tier. At most ``threads - 2`` threads run such work, so that a slow table does not
+    delay other work.
+
+    ``hot_health`` and ``durable_health`` are the availability of the two ``stores``.
 
     Args:
-        threads: Most threads. Default 8.
+        threads: Maximum number of threads. Default 8.
         clock: Monotonic seconds, for delayed work.
     """
 
@@ -79,9 +85,9 @@ class Writer:
     def submit(
         self, key: Hashable, work: Callable[[], _T], *, slow: bool = False, is_needed: Callable[[], bool] = _always
     ) -> Future[_T]:
-        """Run ``work`` on a thread, after all earlier work of the same key. ``slow`` work has fewer threads.
+        """Run a function on a thread, after all earlier work of the same key.
 
-        :meth:`drain` does not wait for work whose ``is_needed`` returns False.
+        ``slow`` work has fewer threads. :meth:`drain` does not wait for work whose ``is_needed`` returns False.
         """
         future: Future[_T] = Future()
         future.set_running_or_notify_cancel()  # not cancellable, so a cancelled caller does not cancel the work
@@ -91,7 +97,10 @@ class Writer:
         return future
 
     def later(self, key: Hashable, delay: float, work: Callable[[], Any], *, is_needed: Callable[[], bool] = _always) -> None:
-        """Submit ``work`` after ``delay`` seconds, replacing delayed work of the same key."""
+        """Submit a function after ``delay`` seconds.
+
+        The function replaces delayed work of the same key.
+        """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
             number = next(self._count)
@@ -106,10 +115,12 @@ class Writer:
             self._timer_of.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run pending and delayed work, also in the calling thread, until no needed work is left.
+        """Run pending and delayed work until no needed work is left.
+
+        The calling thread also runs work.
 
         Returns:
-            False if ``timeout`` seconds pass first.
+            Whether all needed work ended within ``timeout`` seconds.
         """
         end, due = self._clock() + timeout, math.inf
         while self._is_needed():
@@ -131,7 +142,6 @@ class Writer:
         return True
 
     def _is_needed(self) -> bool:
-        """Return whether any pending or running work is needed."""
         with self._changed:  # released before ``is_needed`` is called, because the owners take other locks
             jobs = [*self._active.values(), *(job for queue in self._queues.values() for job in queue)]
             jobs += [job for _, number, key, job in self._timers if self._timer_of.get(key) == number]
@@ -139,7 +149,7 @@ class Writer:
 
     @property
     def backlog(self) -> int:
-        """Number of pending and running pieces of work."""
+        """Number of background tasks that wait or run."""
         with self._changed:
             return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timer_of)
 
@@ -157,7 +167,6 @@ class Writer:
 
     @property
     def _takeable(self) -> int:
-        """Number of keys whose work may start now."""
         return len(self._ready) + min(len(self._slow_ready), self._most_slow - self._slow)
 
     def _wake(self) -> None:
@@ -236,9 +245,9 @@ _shared_lock = threading.Lock()
 
 
 def shared_writer(hot: object, durable: object) -> Writer:
-    """Return the process's shared writer for a pair of stores (either may be None).
+    """Return the writer that all conversations of a pair of stores share.
 
-    A wrapper of a store, such as that of telemetry, counts as the wrapped store.
+    Either store may be None. A wrapper of a store, such as the wrapper for telemetry, counts as the wrapped store.
     """
     global _shared_lock
     hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)

@@ -1,12 +1,15 @@
-"""Telemetry: OpenTelemetry spans and metrics, and statistics of this process (``MangaMemory.stats()``).
+"""Telemetry of the memory layer, with OpenTelemetry spans and metrics.
 
-The package uses the OpenTelemetry API only, as Strands does: set up an SDK (``strands.telemetry.StrandsTelemetry`` or
-your own) to receive the data. Events are queued and exported by a thread every second, so that no turn waits for an
-exporter. ``flush()`` exports at once; ``MangaMemory.close()`` does too.
+The package uses only the OpenTelemetry API, as Strands does. To receive the data, set up an SDK, for example
+``strands.telemetry.StrandsTelemetry``. Statistics of the process are available without an SDK, by
+``MangaMemory.stats()``.
 
-Names follow the semantic conventions: ``db.client.operation.duration`` with ``db.system.name``, ``db.operation.name``
-and ``error.type`` for stores. Texts and ids are never included; spans carry a hash of the conversation's name.
-``metrics()`` lists all metrics.
+Events are queued. A thread exports them every second, so that no turn waits for an exporter. ``flush()`` exports at
+once, and so does ``MangaMemory.close()``.
+
+Names follow the semantic conventions of OpenTelemetry. Stores report ``db.client.operation.duration`` with
+``db.system.name``, ``db.operation.name`` and ``error.type``. Texts and ids are never included. Spans carry a hash of
+the conversation's name. ``metrics()`` lists all metrics.
 """
 
 from __future__ import annotations

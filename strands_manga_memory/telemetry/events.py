@@ -1,4 +1,4 @@
-"""Kinds of events, with the metrics and spans each produces. Pure."""
+"""Kinds of telemetry events, with the metrics and spans of each kind."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ CONVERSATION = "manga_memory.conversation.hash"
 
 @dataclass(frozen=True)
 class Metric:
-    """Metric: a histogram if it has ``buckets``, a gauge if ``is_gauge``, otherwise a counter.
+    """Description of an OpenTelemetry metric.
+
+    A metric with ``buckets`` is a histogram. A metric with ``is_gauge`` is a gauge. Any other metric is a counter.
 
     Args:
-        name: Name by the semantic conventions, or with the prefix ``manga_memory.``.
+        name: Name from the semantic conventions of OpenTelemetry, or with the prefix ``manga_memory.``.
         unit: ``s``, ``{message}``, ``{token}``, ...
-        description: One sentence.
-        buckets: Upper bounds in the unit. They include the deadlines and percentile targets of the memory layer.
+        description: Description in one sentence.
+        buckets: Upper bounds of the histogram, in ``unit``. They include the memory layer's deadlines and percentile targets.
         is_gauge: Whether the value is read at each export.
     """
 
@@ -37,13 +39,13 @@ class Metric:
 
 @dataclass(frozen=True)
 class Event:
-    """Kind of event.
+    """Kind of telemetry event, with its metrics and its span.
 
     Args:
         name: Name in the statistics and, except for store calls, of the span.
         duration: Histogram of the duration in seconds; None for events without a duration.
-        counts: Counters and further histograms, by the name of the number they record.
-        labels: Attributes that metrics carry; each has few values. Spans carry all attributes.
+        counts: Counters and further histograms, keyed by the name of the recorded value, such as ``tokens``.
+        labels: Names of the attributes in metrics. Each has few values. Spans contain all attributes.
         has_span: Whether the event creates a span.
         in_a_row: Whether consecutive events are aggregated into one, with the sum of their durations.
     """

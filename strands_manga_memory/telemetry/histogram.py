@@ -1,4 +1,7 @@
-"""Histogram with logarithmic buckets, in constant memory, and statistics of operations that use it. Pure."""
+"""Histogram of durations, and statistics of operations.
+
+The histogram has logarithmic buckets, and uses constant memory.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from typing import Any
 
 
 class LogHistogram:
-    """Histogram of positive values. Bucket bounds grow by a constant factor, which bounds the error of quantiles.
+    """Histogram of positive values with logarithmic buckets.
+
+    The bounds of the buckets grow by a constant factor. The factor limits the error of quantiles.
 
     Args:
         growth: Factor between the bounds of consecutive buckets, over 1. Default 1.25.
-        counts: Initial counts by bucket number.
+        counts: Initial counts, keyed by bucket index.
 
     Attributes:
-        counts: Number of values by bucket; bucket ``n`` holds values over ``growth ** (n - 1)`` up to ``growth ** n``.
+        counts: Number of values, keyed by bucket index. Bucket ``n`` contains the values over
+            ``growth ** (n - 1)`` up to ``growth ** n``.
 
     Raises:
         ValueError: ``growth`` is not over 1.
@@ -30,12 +36,18 @@ class LogHistogram:
         self.counts: dict[int, int] = dict(counts or {})
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a value. Values below 1e-9 are counted as 1e-9."""
+        """Add a value to the histogram ``count`` times.
+
+        Values below 1e-9 are added as 1e-9.
+        """
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
         self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     def merge(self, counts: Mapping[int, int]) -> None:
-        """Add the counts of another histogram with the same growth."""
+        """Add the counts of another histogram.
+
+        The other histogram must have the same growth factor.
+        """
         for bucket, count in counts.items():
             self.counts[bucket] = self.counts.get(bucket, 0) + count
 
@@ -45,12 +57,16 @@ class LogHistogram:
         return sum(self.counts.values())
 
     def steps(self) -> Iterator[tuple[float, int]]:
-        """Yield upper bound and count of each non-empty bucket, in ascending order."""
+        """Yield the upper bound and the count of each non-empty bucket, in ascending order."""
         for bucket in sorted(self.counts):
             yield self.growth**bucket, self.counts[bucket]
 
     def quantile(self, share: float) -> float:
-        """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1); 0 without values."""
+        """Return an upper bound of a quantile.
+
+        ``share`` is the quantile from 0 to 1, such as 0.95. The result is the upper bound of the bucket that contains
+        the quantile. The result is 0 without values.
+        """
         left = share * self.total
         found = 0.0
         for bound, count in self.steps():
@@ -72,7 +88,7 @@ class OperationStats:
         p95: 95th percentile in seconds.
         p99: 99th percentile in seconds.
         longest: Longest duration in seconds.
-        sums: Sums of the operation's numbers, such as ``tokens`` of trims.
+        sums: Sums of the values that the operations recorded, keyed by name, such as ``tokens`` of trims.
     """
 
     count: int
@@ -86,7 +102,7 @@ class OperationStats:
 
 
 class OperationTotals:
-    """Accumulator for the statistics of one kind of operation."""
+    """Collects the statistics of one kind of operation."""
 
     def __init__(self) -> None:
         self.count = self.errors = 0
@@ -95,12 +111,12 @@ class OperationTotals:
         self.durations = LogHistogram(1.12)
 
     def add(self, seconds: float | None, attributes: Mapping[str, Any], counts: Mapping[str, float]) -> None:
-        """Add an operation.
+        """Add one operation to the totals.
 
         Args:
-            seconds: Its duration; None if the operation has none.
-            attributes: Its attributes; ``error.type`` marks a failure.
-            counts: Its numbers.
+            seconds: Duration of the operation; None for an operation without a duration.
+            attributes: Attributes of the operation; ``error.type`` marks a failure.
+            counts: Values that the operation recorded, keyed by name.
         """
         self.count += 1
         self.errors += "error.type" in attributes

@@ -1,4 +1,7 @@
-"""EventRecorder: queues events and exports them to OpenTelemetry and to the statistics from a thread."""
+"""Recorder of telemetry events.
+
+The recorder queues events. A thread exports the events to OpenTelemetry and adds them to the statistics.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +36,17 @@ _IDLE_ROUNDS = 60
 _AT_ONCE = 32  # entries exported before the thread yields the interpreter lock
 _TOGETHER_NS = 2_000_000  # longest time between two events that are aggregated
 _Entry = tuple[Event, int, float | None, Mapping[str, Any], Mapping[str, float], Context | None]
-"""Event, its end in nanoseconds since 1970, its duration in seconds, attributes, numbers, and the context of its span."""
+"""Event, its end in nanoseconds since 1970, duration in seconds, attributes, values by name, and context of its span."""
 
 _Reading = Callable[[], Iterator[tuple[float, Mapping[str, str]]]]
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class EventRecorder:
-    """Queue of events with a thread that exports them. A process has one, ``recorder``.
+    """Queues telemetry events, and exports them from a thread.
 
-    If more than 20,000 events wait, further ones are dropped and counted in ``lost``.
+    A process has one recorder, named ``recorder``. If more than 20,000 events wait, further events are dropped.
+    ``lost`` counts the dropped events.
 
     Attributes:
         enabled: Whether events are recorded.
@@ -56,7 +60,10 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Start without events and totals: those of the parent are recorded there."""
+        """Reset events and totals in the child process of a fork.
+
+        The parent process exports its own events.
+        """
         self._entries: deque[_Entry] = deque()
         self._wanted = threading.Event()
         self._draining = threading.Lock()
@@ -74,10 +81,10 @@ class EventRecorder:
         """Record an event that has just ended.
 
         Args:
-            event: Its kind.
-            seconds: Its duration.
-            attributes: Its attributes; ``error.type`` marks an error, ``conversation`` is hashed.
-            counts: Its numbers, by the names in ``event.counts``.
+            event: Kind of the event.
+            seconds: Duration of the event; None without a duration.
+            attributes: Attributes of the event; ``error.type`` marks an error, ``conversation`` is hashed.
+            counts: Values of the event, keyed by the names in ``event.counts``.
         """
         if not self.enabled:
             return
@@ -105,7 +112,10 @@ class EventRecorder:
                     time.sleep(0)
 
     def stats(self) -> dict[str, OperationStats]:
-        """Return statistics by operation, such as ``hot.write``, ``durable.put``, ``turn``, ``trim`` and ``recall``."""
+        """Return the statistics of this process, keyed by operation.
+
+        Operations are ``hot.write``, ``durable.put``, ``turn``, ``trim``, ``recall`` and others.
+        """
         self.flush()
         return {name: self._totals[name].stats() for name in sorted(self._totals)}
 
@@ -122,7 +132,9 @@ class EventRecorder:
                 self._has_thread = True
 
     def _pop(self) -> _Entry:
-        """Remove and return the oldest entry. Consecutive events of an ``in_a_row`` kind are aggregated into one entry.
+        """Remove and return the oldest entry of the queue.
+
+        Consecutive events of an ``in_a_row`` kind are combined into one entry.
 
         Raises:
             IndexError: The queue is empty.
@@ -206,15 +218,17 @@ class EventRecorder:
 
 
 class measured:  # noqa: N801 - used as ``with measured(RECALL) as noted:``
-    """Context manager that records an event for its block: duration, and the type of an exception.
+    """Context manager that records an event for its block.
+
+    The event contains the duration of the block, and the type of an exception.
 
     Args:
         event: Kind of the event.
         attributes: Attributes of the event.
 
     Attributes:
-        attributes: Attributes, to which the block may add.
-        counts: Numbers of the event, set by the block.
+        attributes: Attributes of the event; the block may add attributes.
+        counts: Values of the event, keyed by name. The block sets them.
     """
 
     __slots__ = ("_event", "_start", "attributes", "counts")
@@ -235,13 +249,19 @@ class measured:  # noqa: N801 - used as ``with measured(RECALL) as noted:``
 
 
 def missed(tier: str) -> None:
-    """Count a wait for a tier that reached its deadline."""
+    """Count a wait for a tier that reached its deadline.
+
+    A tier is the hot or the durable store.
+    """
     note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
 
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline if the block takes longer than ``deadline`` seconds. The block is not interrupted."""
+    """Count a missed deadline of a storage tier.
+
+    The deadline is missed if the block takes longer than ``deadline`` seconds. The block is not interrupted.
+    """
     start = time.perf_counter()
     try:
         yield
@@ -251,12 +271,18 @@ def within(tier: str, deadline: float) -> Iterator[None]:
 
 
 def backlog() -> Iterator[tuple[float, Mapping[str, str]]]:
-    """Yield the number of pending and running background tasks, for a gauge."""
+    """Yield the number of background tasks that wait or run.
+
+    OpenTelemetry reads the number for a gauge.
+    """
     yield sum(writer.backlog for writer in writers()), {}
 
 
 def tiers() -> Iterator[tuple[float, Mapping[str, str]]]:
-    """Yield for each tier in use whether all its stores are available, for a gauge."""
+    """Yield the availability of each storage tier in use.
+
+    The value is 1 if all stores of the tier are available, otherwise 0. OpenTelemetry reads the value for a gauge.
+    """
     for number, tier in enumerate(("hot", "durable")):
         known = [
             (writer.hot_health, writer.durable_health)[number] for writer in writers() if writer.stores[number] is not None
@@ -266,7 +292,10 @@ def tiers() -> Iterator[tuple[float, Mapping[str, str]]]:
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Return ``work`` bound to the current span, so that spans it creates in another thread become its children."""
+    """Bind a function to the current span.
+
+    Spans that the function creates in another thread become children of this span.
+    """
     context = _active()
     if context is None:
         return work
@@ -282,13 +311,12 @@ def carried(work: Callable[[], _T]) -> Callable[[], _T]:
 
 
 def _active() -> Context | None:
-    """Return the current context if its span is recording, otherwise None."""
     context = otel_context.get_current()
     return context if context and trace.get_current_span(context).is_recording() else None
 
 
 def hash_id(name: str) -> str:
-    """Return a hash of an id, 16 hexadecimal digits."""
+    """Return a hash of an id as 16 hexadecimal digits."""
     return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
 
 
@@ -302,7 +330,7 @@ def note(
     attributes: Mapping[str, Any] = _NONE,
     counts: Mapping[str, float] = _NONE,
 ) -> None:
-    """Record an event that has just ended; see ``EventRecorder.note``."""
+    """Record an event that has just ended. See ``EventRecorder.note``."""
     recorder.note(event, seconds, attributes, counts)
 
 

@@ -1,4 +1,4 @@
-"""Wrappers that record every call of a hot store, a table or a codec."""
+"""Wrappers of hot stores, tables and codecs that record every call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _OF_NO_CONVERSATION = ("batch_get", "get_value", "put_value", "transact")
 
 
 class ObservedStore:
-    """``HotStore`` or ``Table`` that delegates to another one and records every call except ``close``.
+    """Wrapper of a hot store or a table that records its calls.
+
+    Every call except ``close`` is recorded.
 
     Args:
         store: The wrapped store.
@@ -42,7 +44,10 @@ class ObservedStore:
         self._about = {"db.system.name": system, "db.collection.name": collection, "manga_memory.tier": tier}
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the store; a method records its calls."""
+        """Return an attribute of the wrapped store.
+
+        Calls of a returned method are recorded.
+        """
         if name.startswith("_"):
             raise AttributeError(name)
         attribute = getattr(self.observes, name)
@@ -61,7 +66,7 @@ class ObservedStore:
         return answer
 
     def _iterate(self, operation: str, call: Callable[..., Iterator[_T]], *args: Any, **kwargs: Any) -> Iterator[_T]:
-        """Call an iterator function. The recorded duration excludes the time that the consumer takes per value."""
+        # the duration excludes the time that the consumer takes for each value
         start = time.perf_counter()
         try:
             found = iter(call(*args, **kwargs))
@@ -101,7 +106,7 @@ class ObservedStore:
 
 
 class ObservedCodec(Codec):
-    """``Codec`` that delegates to another one and records durations.
+    """Wrapper of a codec that records the durations of its calls.
 
     Args:
         codec: The wrapped codec.
@@ -149,14 +154,20 @@ def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
 
 
 def observed_hot_store(store: HotStore) -> HotStore:
-    """Wrap a hot store in an ``ObservedStore``, unless it is one."""
+    """Wrap a hot store so that its calls are recorded.
+
+    A hot store that is wrapped already is returned unchanged.
+    """
     if isinstance(store, ObservedStore):
         return store
     return cast("HotStore", ObservedStore(store, tier="hot", collection="conversations"))
 
 
 def observed_table(table: Table, *, tier: str = "durable") -> Table:
-    """Wrap a table in an ``ObservedStore``, unless it is one."""
+    """Wrap a table so that its calls are recorded.
+
+    A table that is wrapped already is returned unchanged.
+    """
     if isinstance(table, ObservedStore):
         return table
     return cast("Table", ObservedStore(table, tier=tier, collection=table.schema.name))

@@ -1,4 +1,4 @@
-"""Time that the layer's hooks take in each turn."""
+"""Measures the time that the memory layer's hooks take in each turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _clocks: weakref.WeakKeyDictionary[HookRegistry, _TurnClock] = weakref.WeakKeyDi
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Return a registry that measures its callbacks, or ``registry`` itself while telemetry is off.
+    """Wrap a hook registry so that the duration of its callbacks is measured.
 
-    The managers of one agent that register through it form the memory layer. At the end of a turn one event records the
-    duration of the turn and the layer's part of it.
+    While telemetry is off, ``registry`` is returned unchanged. The managers of an agent register their hooks through
+    the wrapper. At the end of each turn, one event records the duration of the turn and the time that these hooks took.
     """
     if not recorder.enabled:
         return registry
@@ -33,7 +33,10 @@ def timed(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Duration of a turn and of the layer in it. The callbacks of one agent never run concurrently."""
+    """Measures the duration of a turn, and the time of the memory layer's hooks.
+
+    The callbacks of one agent never run at the same time.
+    """
 
     __slots__ = ("_start", "layer")
 
@@ -51,7 +54,10 @@ class _TurnClock:
 
 
 class _TimedRegistry:
-    """Registry that wraps callbacks in a ``_TimedCallback`` and delegates the rest."""
+    """Hook registry that measures the duration of its callbacks.
+
+    Each callback is wrapped in a ``_TimedCallback``. The rest goes to the wrapped registry.
+    """
 
     def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
         self._registry = registry
@@ -67,7 +73,10 @@ class _TimedRegistry:
 
 
 class _TimedCallback:
-    """Callback that adds its duration to the turn's clock. It has slots, because a process may have many thousands."""
+    """Callback that adds its duration to the time of the turn.
+
+    The class has slots, because a process may have thousands of callbacks.
+    """
 
     __slots__ = ("_callback", "_clock")
 

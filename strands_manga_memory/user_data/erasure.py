@@ -1,4 +1,4 @@
-"""Erasure of all data of a user."""
+"""Deletes all data of a user."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ _SETTLED_WITHIN = 2.0
 
 @dataclass(frozen=True)
 class ErasureReport:
-    """Result of an erasure.
+    """Result of the deletion of a user's data.
 
     Attributes:
-        counts: Number of deleted items by kind: ``sessions``, ``conversations``, ``durable_records``, ``hot_conversations``,
-            ``memories`` (and each type), ``stored_values``, ``ledger``, ``pending_preferences``, ``cache``, ``directory``, ...
-        tombstones: Number of tombstones written, so that late writes restore nothing. They expire by themselves.
-        left: Names of remaining records with content; empty if everything was deleted.
-        not_looked_at: Stores that may have data of the user and were not read, each with the reason.
+        counts: Number of deleted items, keyed by kind. Some kinds are ``sessions``, ``conversations``, ``memories``,
+            ``stored_values`` and ``pending_preferences``.
+        tombstones: Number of written tombstones. A tombstone is a record that prevents late writes from restoring deleted
+            data. Tombstones expire.
+        left: Names of records that still contain data; empty if everything was deleted.
+        not_looked_at: Stores that were not read but may contain data of the user, each with the reason.
     """
 
     counts: dict[str, int]
@@ -62,7 +63,7 @@ class ErasureReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every store was read and no data remain."""
+        """Whether every store was read and no data of the user remain."""
         return not self.left and not self.not_looked_at
 
 
@@ -78,30 +79,35 @@ def forget_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ErasureReport:
-    """Delete all sessions, logs, memories, pending signals, stored values and caches of a user, and verify the deletion.
+    """Delete all data of a user, and check for remaining data.
 
-    The call may be repeated, and then deletes data that an earlier call did not reach. A live agent discovers the deletion at
-    its next save, which is discarded, and starts its next turn with an empty history. Memories of a session that is being
-    finalized are discarded too. Sessions are found in the user's directory in the durable tier; sessions that were never
-    flushed are not in it.
+    The data are sessions, logs, memories, preferences that wait for processing, stored values and caches. A repeated call
+    deletes data that an earlier call did not reach.
+
+    A live agent discovers the deletion at its next save. This save is discarded, and the agent starts the next turn with an
+    empty history. If a session ends during the deletion, memories of the session are discarded.
+
+    A directory in the durable store lists the sessions of the user. Sessions that were never flushed to the durable store are
+    not in the directory.
 
     Args:
         user_id: Id of the user.
-        tenant: Tenant of the user; None is a tenant of its own.
-        hot: Hot tier, or None.
-        durable: Durable tier.
-        memories: Memory table. False for none; None for the default table of the durable tier, if it exists.
+        tenant: Tenant of the user; None for a user without a tenant.
+        hot: Hot store; None if there is none.
+        durable: Durable store.
+        memories: Memory table. False for no memory table. None for the default table of the durable store, if this table
+            exists.
         ttl: TTL policy of the session managers.
         codec: Codec of the session managers.
         clock: Function that returns seconds since 1970.
         progress: Callback that gets the storage id of each session before its deletion.
 
     Returns:
-        Counts of deleted items, and the names of remaining ones.
+        Numbers of deleted items, and the names of remaining records.
 
     Raises:
         ValueError: An id is not allowed.
-        StoreUnavailableError: A tier is unavailable; repeat the call.
+        StoreUnavailableError: A store is unavailable. Repeat the call.
     """
     owner, policy = Owner(user_id, tenant), ttl or TtlPolicy()
     memories, not_looked_at = memory_table(memories, durable)
@@ -147,7 +153,10 @@ def forget_user(
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield the scopes of a user's sessions from the directory in the durable tier."""
+    """Yield the scopes of a user's sessions.
+
+    A directory in the durable store lists the sessions.
+    """
     yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
 
 
@@ -224,7 +233,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]) -> Iterator[str]:
-    """Yield the names of remaining records with content."""
+    """Yield the names of a user's records that still contain data."""
     listed, unreadable = listings(durable, owner.user_id, owner.tenant)
     yield from (f"directory {one.scope.storage_session_id}" for one in listed if not one.waits)
     yield from unreadable

@@ -1,4 +1,4 @@
-"""Lists of users and of a user's sessions, page by page."""
+"""Lists users, and the sessions of a user, page by page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _ANY_TIME = 10.0**12
 
 @dataclass(frozen=True)
 class SessionSummaryLine:
-    """Entry of a session in a list.
+    """Entry in a list of sessions.
 
     Attributes:
         session_id: Id of the session.
-        agents: Ids of its agents.
-        title: First question of the user, at most 80 characters, with card and account numbers redacted; empty without one.
-        turns: Number of turns of all agents.
-        last_used: Time of the last message, in seconds since 1970; None without messages.
+        agents: Ids of the session's agents.
+        title: First message of the user, at most 80 characters. Small talk is skipped if another message exists. Card and
+            account numbers are redacted. Empty if there are no messages.
+        turns: Number of turns of all agents together.
+        last_used: Time of the last activity, in seconds since 1970; None if there was no activity.
     """
 
     session_id: str
@@ -42,7 +43,12 @@ class SessionSummaryLine:
 
 @dataclass(frozen=True)
 class SessionPage:
-    """Page of a user's sessions, most recently used first. ``next`` continues the list; None at its end."""
+    """Page in a list of a user's sessions.
+
+    Attributes:
+        sessions: Entries of the page, most recently used session first.
+        next: Value of the argument ``after`` for the next page; None on the last page.
+    """
 
     sessions: tuple[SessionSummaryLine, ...]
     next: str | None = None
@@ -50,7 +56,13 @@ class SessionPage:
 
 @dataclass(frozen=True)
 class UserLine:
-    """Entry of a user in a list, with the number of their sessions."""
+    """Entry in a list of users.
+
+    Attributes:
+        user_id: Id of the user.
+        tenant: Tenant of the user, or None.
+        sessions: Number of the user's sessions.
+    """
 
     user_id: str
     tenant: str | None
@@ -59,7 +71,12 @@ class UserLine:
 
 @dataclass(frozen=True)
 class UserPage:
-    """Page of users, ordered by tenant and id. ``next`` continues the list; None at its end."""
+    """Page in a list of users.
+
+    Attributes:
+        users: Entries of the page, ordered by tenant and user id.
+        next: Value of the argument ``after`` for the next page; None on the last page.
+    """
 
     users: tuple[UserLine, ...]
     next: str | None = None
@@ -73,18 +90,20 @@ def list_sessions(
     limit: int,
     after: str | None,
 ) -> SessionPage:
-    """Return a page of a user's sessions. Pages are in the order of the session ids.
+    """Return a page in the list of a user's sessions.
+
+    The pages follow the order of session ids. Within a page, the most recently used session is first.
 
     Args:
-        durable: Durable tier, whose directory lists the sessions.
+        durable: Durable store, which has a directory of the sessions.
         owner: User and tenant.
         open_session: Function that opens the session of a scope for reading.
-        limit: Size of the page.
-        after: ``next`` of the previous page; None for the first page.
+        limit: Largest number of sessions in the page.
+        after: Value of ``next`` in the previous page; None for the first page.
 
     Raises:
         ValueError: ``limit`` is below 1.
-        StoreUnavailableError: A tier does not answer.
+        StoreUnavailableError: A store does not answer.
     """
     whole("limit", limit, least=1)
     scopes = sorted(sessions_of(durable, owner), key=lambda scope: scope.session_id)
@@ -118,16 +137,18 @@ def _title(manager: TieredSessionManager, agent_id: str) -> str:
 
 
 def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
-    """Return a page of the users with sessions. Sessions without a user are not counted.
+    """Return a page in the list of users who have sessions.
+
+    Sessions without a user are ignored.
 
     Args:
-        durable: Durable tier.
-        limit: Size of the page.
-        after: ``next`` of the previous page; None for the first page.
+        durable: Durable store.
+        limit: Largest number of users in the page.
+        after: Value of ``next`` in the previous page; None for the first page.
 
     Raises:
         ValueError: ``limit`` is below 1.
-        StoreUnavailableError: The durable tier does not answer.
+        StoreUnavailableError: The durable store does not answer.
     """
     whole("limit", limit, least=1)
     sessions: dict[Owner, set[str]] = {}

@@ -1,4 +1,4 @@
-"""Export of all data of a user as JSON."""
+"""Exports all data of a user as JSON."""
 
 from __future__ import annotations
 
@@ -42,28 +42,30 @@ def export_user(
     memory_codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> dict[str, Any]:
-    """Export sessions, environments, stored values, memories, signals and overrides of a user as JSON values.
+    """Export all data of a user as JSON values.
 
-    The export does not extend any TTL. Bytes have the format of Strands' own session managers.
+    The data are sessions, environments, stored values, memories, preference signals that wait for processing, and overrides
+    of preferences. The export does not extend any TTL. Bytes are encoded as Strands' session managers encode bytes.
 
     Args:
         user_id: Id of the user.
-        tenant: Tenant of the user; None is a tenant of its own.
-        hot: Hot tier, or None.
-        durable: Durable tier.
-        memories: Memory table. False for none; None for the default table of the durable tier, if it exists.
+        tenant: Tenant of the user; None for a user without a tenant.
+        hot: Hot store; None if there is none.
+        durable: Durable store.
+        memories: Memory table. False for no memory table. None for the default table of the durable store, if this table
+            exists.
         codec: Codec of the session managers.
         memory_codec: Codec of memories and published environments.
         clock: Function that returns seconds since 1970.
 
     Returns:
-        Data by kind. ``not_looked_at`` lists stores that were not read, ``unreadable`` the records that are damaged or of a
-        later version.
+        Data of the user, keyed by kind. ``not_looked_at`` lists stores that were not read. ``unreadable`` lists records that
+        are damaged or were written by a later version.
 
     Raises:
         ValueError: An id is not allowed.
         KeyMissingError: A record is encrypted, and its key is missing.
-        StoreUnavailableError: A tier is unavailable; repeat the call.
+        StoreUnavailableError: A store is unavailable. Repeat the call.
     """
     owner = Owner(user_id, tenant)
     memories, not_looked_at = memory_table(memories, durable)
@@ -127,7 +129,10 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
 
 @contextmanager
 def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
-    """Add a damaged record to ``unreadable`` and continue. A missing key is raised, because it is not damage."""
+    """Skip a damaged record and add the name of the record to ``unreadable``.
+
+    An error for a missing encryption key is raised, because the record is not damaged.
+    """
     try:
         yield
     except KeyMissingError:
@@ -138,7 +143,11 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 
 
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
-    """Return a conversation as JSON values, with the window as positions in the log where possible."""
+    """Return a conversation as JSON values.
+
+    The result has the agent's history as ``window``. If a message of the history is in the log, ``window`` has the index of
+    the message in the log.
+    """
     records = list(manager.records(agent_id))
     found = manager.transferred(agent_id)
     places = {dump(record["message"]): place for place, record in enumerate(records)}
@@ -155,7 +164,11 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON: bytes in the format of Strands, deeply nested values and other types as ``nodes``."""
+    """Convert a value to a JSON value.
+
+    Bytes are encoded as Strands' session managers encode bytes. Deeply nested values and other types become a list of
+    ``nodes``.
+    """
     if is_json(value):
         return value
     if isinstance(value, str):  # a string enumeration

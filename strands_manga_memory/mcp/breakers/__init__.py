@@ -1,1 +1,1 @@
-"""Breaker policies, classification of calls, and health of tools."""
+"""Decides from the results of tool calls whether a tool may be called."""

@@ -1,7 +1,10 @@
-"""Classification of the end of a tool call as evidence for or against the tool or its server. Pure.
+"""Classifies ended tool calls as success, failure of the tool, or failure of its server.
 
-An exception and its JSON-RPC code decide if there is one. Strands converts exceptions of MCP calls into results, and
-servers on the 1.x SDK report every error as ``isError``, so the remaining rules read texts.
+The rules apply in this order:
+
+1. The text of an MCP result with ``isError`` decides, because servers on the 1.x SDK report every error by such a result.
+2. An exception decides, together with its JSON-RPC code.
+3. The text of a Strands result with the status ``error`` decides, because Strands turns exceptions of MCP calls into results.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from strands.types.exceptions import (
 
 
 class Outcome(StrEnum):
-    """Meaning of a call for the health of tool and server."""
+    """Effect of a call on the health of the tool and its server."""
 
     SUCCESS = "success"
     """The tool works."""
@@ -41,12 +44,15 @@ class Outcome(StrEnum):
     SERVER_FAILURE = "server_failure"
     """The connection to the server is lost. Counts against no tool; the server must be reconnected."""
     IGNORED = "ignored"
-    """No meaning: the call was cancelled, interrupted or invalid."""
+    """No effect, for example because the call was cancelled, interrupted or invalid."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome with a code for the model and the statistics; ``ok`` for a success."""
+    """Classification of a tool call, with a code for the model and the statistics.
+
+    The code of a successful call is ``ok``.
+    """
 
     outcome: Outcome
     code: str
@@ -54,7 +60,9 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class CallOutcome:
-    """End of a call.
+    """End of a tool call.
+
+    A call ends with a result, an exception, or a timeout.
 
     Args:
         tool: Name of the tool at its server.
@@ -72,7 +80,7 @@ class CallOutcome:
 
 
 Classify = Callable[[CallOutcome], Verdict | None]
-"""Custom classifier; None leaves the decision to the built-in rules."""
+"""Custom classifier. If it returns None, the built-in rules classify the call."""
 
 OK = Verdict(Outcome.SUCCESS, "ok")
 CANCELLED = Verdict(Outcome.IGNORED, "cancelled")
@@ -122,7 +130,7 @@ _CONNECTION_LOST = (
     ConnectionResetError,
     MCPClientInitializationError,
 )
-"""Exceptions of calls to a server whose connection is lost, from the 1.x client; the 2.x client raises a code and a text."""
+"""Exceptions of the 1.x client for a lost connection. The 2.x client raises an error with a code and a text instead."""
 
 _CONTROL_FLOW = (InterruptException, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
@@ -142,7 +150,9 @@ _FAILED_PREFIX = "Tool execution failed: "
 
 
 def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
-    """Classify a call by the built-in rules. Never raises.
+    """Classify an ended tool call by the built-in rules.
+
+    This function never raises an exception.
 
     Args:
         call: The end of the call.
@@ -170,7 +180,7 @@ def _classified(call: CallOutcome, *, tool_errors: str) -> Verdict:
 
 
 def error_text(result: Mapping[str, Any]) -> str:
-    """Return the texts of a result, at most 10,000 characters."""
+    """Return the text of a tool result, truncated to 10,000 characters."""
     content = result.get("content")
     texts: list[str] = []
     left = MOST_CHARACTERS
@@ -184,7 +194,10 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return an object as text, at most 10,000 characters; the name of its type if conversion fails."""
+    """Convert an object to text, truncated to 10,000 characters.
+
+    If the conversion fails, return the name of the object's type.
+    """
     try:
         return str(value)[:MOST_CHARACTERS]
     except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code
@@ -192,14 +205,17 @@ def text_of(value: object) -> str:
 
 
 def is_control_flow(exception: BaseException) -> bool:
-    """Return whether an exception controls the flow (cancellation, interrupt, exit) and is no failure."""
+    """Return whether an exception only controls the program flow.
+
+    Examples are a cancellation, an interrupt and a program exit. Such an exception is no failure of a tool.
+    """
     if isinstance(exception, BaseExceptionGroup):
         return exception.subgroup(_CONTROL_FLOW) is not None
     return isinstance(exception, _CONTROL_FLOW)
 
 
 def rpc_code(exception: BaseException | None) -> int | None:
-    """Return the JSON-RPC code of an MCP error of either SDK line, otherwise None."""
+    """Return the JSON-RPC code of an MCP error, or None for other exceptions."""
     try:
         code = getattr(getattr(exception, "error", None), "code", None)
         return code if isinstance(code, int) else None
@@ -208,7 +224,10 @@ def rpc_code(exception: BaseException | None) -> int | None:
 
 
 def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
-    """Classify an ``isError`` report. The server and the connection work."""
+    """Classify a result that the server marked with ``isError``.
+
+    The server answered, so the server and the connection work.
+    """
     text = error_text(result).removeprefix(f"Error executing tool {call.tool}: ")
     if _UNKNOWN_TOOL_TEXT.match(text):
         return UNKNOWN_TOOL
@@ -239,7 +258,6 @@ def _raised(exception: BaseException) -> Verdict:
 
 
 def _untyped(text: str) -> Verdict:
-    """Classify an error result by its text alone."""
     if text.startswith("MCP Elicitation required: "):
         return ELICITATION
     if not text.startswith(_FAILED_PREFIX):

@@ -1,4 +1,4 @@
-"""Statistics of the calls of one tool."""
+"""Counts the calls of a tool and measures their durations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from strands_manga_memory.mcp.breakers.classify import Outcome, Verdict
 
 
 class Latency(TypedDict):
-    """Durations of the last completed calls in milliseconds; None before the first.
+    """Durations of a tool's last completed calls, in milliseconds.
+
+    All values are None before the first call.
 
     Attributes:
         mean: Mean duration.
@@ -34,12 +36,12 @@ class CallFacts(TypedDict):
     Attributes:
         calls: Number of calls that reached the tool.
         failures: Number of failed calls by code, including ignored failures.
-        rejected: Number of calls that did not reach the tool: breaker open, server unavailable, invalid arguments.
-        fallbacks: Number of rejected calls that a fallback tool answered.
-        stale: Number of rejected calls that an earlier result answered.
+        rejected: Number of calls that were rejected, for example because the breaker was open.
+        fallbacks: Number of calls that a fallback tool answered instead.
+        stale: Number of calls that an earlier result answered instead.
         latency_ms: Durations of the last 512 calls.
         last_error: Code, redacted text and age in seconds of the last failure, or None.
-        in_flight: Seconds since the start of running calls, by request id.
+        in_flight: Seconds since the start of each running call, keyed by request id.
     """
 
     calls: int
@@ -53,10 +55,10 @@ class CallFacts(TypedDict):
 
 
 class ToolStatus(CallFacts):
-    """Status of one tool.
+    """Health, breaker state and call statistics of one tool.
 
     Attributes:
-        server: Name of its server, or None.
+        server: Name of the tool's server, or None.
         server_state: ``up``, ``down`` or ``reconnecting``; None without a server.
         health: ``healthy``, ``degraded`` or ``unavailable``; ``unavailable`` also while the server is not up.
         state: State of the breaker: ``closed``, ``open`` or ``half_open``.
@@ -75,7 +77,7 @@ class ToolStatus(CallFacts):
 
 
 class CallLog:
-    """Counters of one tool's calls, with the durations of the last ones.
+    """Counts the calls of one tool and remembers the durations of the last calls.
 
     Args:
         size: Number of remembered durations.
@@ -95,7 +97,7 @@ class CallLog:
         self._in_flight: dict[tuple[str, int], float] = {}
 
     def begin(self, request_id: str) -> tuple[str, int]:
-        """Record the start of a call; return the key for ``end``."""
+        """Record the start of a call. Return the key to pass to ``end``."""
         with self._lock:
             self._calls += 1
             key = (request_id, self._calls)  # a retried request has the same id
@@ -103,7 +105,10 @@ class CallLog:
         return key
 
     def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
-        """Record the end of a call with its redacted error text; return its duration in seconds."""
+        """Record the end of a call and return the duration of the call in seconds.
+
+        ``text`` is the error text without secrets.
+        """
         now = self._clock()
         with self._lock:
             began = self._in_flight.pop(key, now)
@@ -116,7 +121,7 @@ class CallLog:
         return now - began
 
     def rejected(self, code: str, text: str = "") -> None:
-        """Record a rejected call."""
+        """Record a call that was rejected before it reached the tool."""
         with self._lock:
             self._rejected += 1
             self._failures[code] += 1
@@ -124,7 +129,10 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Record that an earlier result or a fallback tool answered a rejected call."""
+        """Record a call that was answered without the tool.
+
+        ``stale`` is True if an earlier result answered the call, and False if a fallback tool answered.
+        """
         with self._lock:
             if stale:
                 self._stale += 1
@@ -132,7 +140,7 @@ class CallLog:
                 self._fallbacks += 1
 
     def facts(self) -> CallFacts:
-        """Return the statistics."""
+        """Return the statistics of the tool's calls."""
         with self._lock:
             now, seconds = self._clock(), sorted(self._seconds)
             last = self._last_error
@@ -149,7 +157,7 @@ class CallLog:
 
 
 def latency(seconds: list[float]) -> Latency:
-    """Return mean and nearest-rank percentiles of sorted durations, in milliseconds."""
+    """Return the mean and the percentiles of sorted durations, in milliseconds."""
 
     def rank(share: float) -> float | None:
         return round(1000 * seconds[math.ceil(share * len(seconds)) - 1], 3) if seconds else None

@@ -1,1 +1,1 @@
-"""Single calls of tools, from the arguments to the result."""
+"""Runs single tool calls, from the arguments to the result."""

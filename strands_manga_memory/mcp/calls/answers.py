@@ -1,4 +1,7 @@
-"""Results for the model when a tool gives no fresh one: a text without secrets that it can act on, or the last good result."""
+"""Creates the results that the model gets after a failed tool call.
+
+Such a result is an error text with advice, or an earlier result of the same call. Secrets are removed from error texts.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +37,14 @@ Key = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True)
 class GoodResult:
-    """Cached result and its age in seconds."""
+    """Content of a cached tool result, and the age of the result in seconds."""
 
     content: list[dict[str, Any]]
     age: float
 
 
 class ResultCache:
-    """Cache of the most recent results by key.
+    """Cache of the most recent good results of a tool.
 
     Args:
         ttl: Seconds a result may be used.
@@ -66,7 +69,11 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store a result. A result that is too large or has other content than text and JSON removes the previous one."""
+        """Store a result in the cache.
+
+        A result that is too large, or has content other than text and JSON, is not stored. The previous result of the
+        key is removed in any case.
+        """
         try:
             content = self._kept_of(result)
         except Exception:  # noqa: BLE001 - a tool may return anything
@@ -85,7 +92,7 @@ class ResultCache:
         return copy.deepcopy(content) if fits else None
 
     def find(self, key: Key) -> GoodResult | None:
-        """Return the cached result within its TTL, or None."""
+        """Return the cached result of a key, or None if there is none within the TTL."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -126,7 +133,7 @@ class ToolFailure:
         failures: Consecutive failures of the tool.
         retry_after: Seconds until a retry may succeed; infinite if an operator must act first.
         retryable: Whether the same call may succeed later.
-        side_effects_unknown: Whether the tool may have had effects.
+        side_effects_unknown: Whether the call may have had side effects, although it failed.
         partial: Progress that the tool reported before the failure.
         alternatives: Names of other tools that may help.
     """
@@ -147,9 +154,10 @@ class ToolFailure:
     alternatives: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data that helps a model: the code, ``retry_after_s``, and what is known of effects and alternatives.
+        """Return the data of the failure that help a model to decide the next step.
 
-        ``retry_after_s`` is None if an operator must act first.
+        These are the code, ``retry_after_s``, possible side effects, and alternatives. ``retry_after_s`` is None if an
+        operator must act first.
         """
         return {
             "code": self.code,
@@ -159,7 +167,7 @@ class ToolFailure:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return all data as JSON, for callers and hooks."""
+        """Return all data of the failure as JSON, for callers and hooks."""
         return {
             **asdict(self),
             "duration": round(self.duration, 3),
@@ -169,7 +177,7 @@ class ToolFailure:
         }
 
     def as_text(self) -> str:
-        """Return the failure as text: cause, consequences, advice."""
+        """Return a text for the model with the cause of the failure, its consequences, and advice."""
         parts = [self.reason]
         if self.side_effects_unknown:
             parts.append("It may have taken effect all the same: check before you repeat it.")
@@ -195,7 +203,7 @@ class ToolFailure:
 
 
 def error_result(problem: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = "") -> dict[str, Any]:
-    """Return an error result.
+    """Return an error result that describes a failure to the model.
 
     Args:
         problem: The failure.
@@ -209,7 +217,7 @@ def error_result(problem: ToolFailure, *, original: Mapping[str, Any] | None = N
 
 
 def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
-    """Return the last good result, marked as stale with its age in seconds."""
+    """Return the last good result, marked as stale and with its age in seconds."""
     note = (
         f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)} old; it may be out of date. "
         "Say so if it matters."
@@ -219,32 +227,38 @@ def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
 
 
 def fallback_result(result: Mapping[str, Any], problem: ToolFailure, *, used: str) -> dict[str, Any]:
-    """Return the result of a fallback tool, marked as such."""
+    """Return the result of a fallback tool for the model. A note in the result says that the fallback tool answered."""
     note = f"Note: {problem.reason} {used} answered instead."
     return _with_details(result, problem, [{"text": note}, *content_of(result)], fallback=used)
 
 
 def _with_details(result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any) -> dict[str, Any]:
-    """Return a result with a short JSON for the model, and all data in its metadata, which is not sent to a model."""
+    """Add the data of a failure to a tool result.
+
+    The model gets a short JSON text. The metadata contains all data, and models never get the metadata.
+    """
     given = result.get("metadata")
     metadata = {**(given if isinstance(given, Mapping) else {}), DETAILS: {**problem.details(), **marks}}
     return {**result, "content": [*content, {"json": {**problem.as_json(), **marks}}], "metadata": metadata}
 
 
 def cancelled_result(request_id: str) -> dict[str, Any]:
-    """Return the result of a cancelled call."""
+    """Return the result of a cancelled tool call."""
     text = "Tool execution cancelled; what it had begun may have gone on"
     return {"toolUseId": request_id, "status": "error", "content": [{"text": text}], "cancelled": True}
 
 
 def content_of(result: Mapping[str, Any]) -> list[Any]:
-    """Return the content of a tool result; empty if it is not a list."""
+    """Return the content of a tool result. The content is empty if it is not a list."""
     content = result.get("content")
     return content if isinstance(content, list) else []
 
 
 def partial_of(event: Any) -> Any:
-    """Return an event of a tool as JSON, truncated to a few hundred characters; the name of its type if conversion fails."""
+    """Convert a progress event of a tool to JSON, truncated to 500 characters.
+
+    If the conversion fails, return the name of the event's type.
+    """
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
@@ -260,7 +274,7 @@ def partial_of(event: Any) -> Any:
 
 
 def _json_head(value: Any) -> str:
-    """Return the beginning of a value's JSON text, without encoding the rest."""
+    """Return the beginning of a value's JSON text without encoding the whole value."""
     parts: list[str] = []
     left = _PARTIAL_CHARACTERS
     for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
@@ -314,10 +328,10 @@ _RULES = (
 
 
 def redact_secrets(text: str) -> str:
-    """Return ``text`` without passwords, keys, tokens and tracebacks, truncated to 1,000 characters.
+    """Remove passwords, keys, tokens and tracebacks from a text, and truncate the text to 1,000 characters.
 
-    The rules recognize names such as ``password=``, credentials in URLs, keys of known forms, and long runs of
-    hexadecimal or base64. A secret that looks like a word is not found.
+    The rules recognize names such as ``password=``, credentials in URLs, known formats of keys, and long runs of
+    hexadecimal or base64. They do not find a secret that looks like a word.
     """
     text = _PRIVATE_KEY.sub(CUT, _TRACEBACK.sub(CUT, text[: 10 * MAX_TEXT]))
     for pattern, replacement in _RULES:

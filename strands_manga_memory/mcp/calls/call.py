@@ -1,4 +1,7 @@
-"""Execution of one call of a guarded tool, from its user and the check of its arguments to its result."""
+"""Runs one call of a guarded tool.
+
+Checks the arguments, asks the breaker for permission, calls the tool within the deadline, and classifies the result.
+"""
 
 from __future__ import annotations
 
@@ -54,42 +57,45 @@ _PASSED_ON = (OK, CANCELLED, ELICITATION)
 
 
 class Progress(NamedTuple):
-    """Progress that a server reported."""
+    """Progress of a tool call, as the server reported it."""
 
     progress: float
     total: float | None
     message: str | None
 
     def as_json(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return the progress as JSON, with its message redacted."""
+        """Return the progress as JSON. ``redact`` removes secrets from the message of the progress."""
         text = redact(self.message) if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
 
 class Events(Protocol):
-    """Event stream with a deadline: ``Pump`` or ``Inline``."""
+    """Stream of a tool call's events, with a deadline."""
 
     async def next(self) -> Any:
-        """Return the next event or ``END``; raise ``DeadlineError`` once the deadline has passed."""
+        """Return the next event, or ``END`` after the last event.
+
+        Raise ``DeadlineError`` once the deadline has passed.
+        """
 
     async def close(self) -> None:
         """Stop the stream."""
 
 
 class Call:
-    """One call of one tool, without fallbacks.
+    """One call of one tool, without the fallback tools.
 
     Args:
         guard: State of the tool.
         request_id: The ``toolUseId``.
-        arguments: The input.
-        cancel_signal: Set when the agent is cancelled; None if it cannot be.
+        arguments: The input of the tool.
+        cancel_signal: Event that is set when the agent is cancelled; None if the agent cannot be cancelled.
         user: User of the call, or None if unknown.
 
     Attributes:
-        result: Final event of the ended call; None if the tool requested an interrupt.
-        verdict: Classification of the call; None if it was rejected or interrupted.
-        unavailable: Failure that a fallback may replace, or None.
+        result: Final event of the ended call, or None if the tool requested an interrupt.
+        verdict: Classification of the call, or None if the call was rejected or interrupted.
+        unavailable: Failure that a fallback tool or an earlier result may hide, or None.
     """
 
     __slots__ = ("_guard", "_partial", "_user", "arguments", "cancel_signal", "request_id", "result", "unavailable", "verdict")
@@ -107,21 +113,23 @@ class Call:
         self.unavailable: ToolFailure | None = None
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Record progress, which becomes the partial result of a failed call."""
+        """Record the progress of the call. If the call fails, the last progress becomes its partial result."""
         if self._guard.server is not None:
             self._guard.server.answered()
         # Redacted later: a server may send thousands of messages, and only the last few reach the model.
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     def _check(self) -> bool:
-        """Return whether the arguments match the tool's schema; otherwise set ``result`` to an error."""
         wrong = self._guard.schema.problem(self.arguments)
         if wrong is not None:
             self._reject(BAD_ARGUMENTS.code, f"The arguments of {self._guard.tool_name} are wrong: {wrong}.", retryable=False)
         return wrong is None
 
     async def _permit(self) -> Permit | None:
-        """Return a permit to call the tool; None if the call is rejected, with ``result`` and ``unavailable`` set."""
+        """Return the breaker's permit to call the tool, or None if the call is rejected.
+
+        A rejection sets ``result`` and ``unavailable``.
+        """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         # Only a probe needs a connection, an open breaker does not.
         if (
@@ -142,13 +150,16 @@ class Call:
     async def events(
         self, start: Callable[[], Events], *, check: bool = True, to_the_end: bool = False
     ) -> AsyncGenerator[Any, None]:
-        """Call the tool if it is permitted. Yield all events except the result, which becomes ``result``.
+        """Call the tool and yield its events.
+
+        The tool is only called if its breaker permits the call. The final result is not yielded. It is stored in
+        ``result``.
 
         Args:
-            start: Starts the call and returns its events.
+            start: Function that starts the call and returns its events.
             check: Whether to check the arguments first.
-            to_the_end: Whether to read events after a result, as middleware needs: the last result counts. A result is
-                kept if the deadline passes after it.
+            to_the_end: Whether to continue reading after a result, as middleware needs; the last result counts. If the
+                deadline passes after a result, the result is kept.
         """
         if check and not self._check():
             return
@@ -282,7 +293,10 @@ class Call:
 
 
 def result_event(result: Mapping[str, Any], exception: BaseException | None = None) -> ToolResultEvent:
-    """Return the final event of a call."""
+    """Wrap a tool result in the final event of a call.
+
+    ``exception`` is the exception that caused the result, if any.
+    """
     return ToolResultEvent(cast("ToolResult", result), exception=exception if isinstance(exception, Exception) else None)
 
 
@@ -302,7 +316,7 @@ def _error_text(outcome: CallOutcome) -> str:
 def _must_be_raised(error: BaseException) -> bool:
     """Return whether an exception must reach the agent's caller.
 
-    A cancellation must, unless no one requested it: then a task of the tool itself was cancelled.
+    A cancellation must reach the caller if it was requested. Otherwise, a task of the tool itself was cancelled.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -311,7 +325,7 @@ def _must_be_raised(error: BaseException) -> bool:
 
 
 UserOf = Callable[[Mapping[str, Any]], tuple[str, str] | None]
-"""Maps the invocation state of a call to (tenant, user), or to None if its results must not be cached."""
+"""Function from the invocation state of a call to the tenant and the user, or to None if results must not be cached."""
 
 _NOBODY = ("", "")
 _AGENT = "agent:"
@@ -319,10 +333,11 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return (tenant, user) of a call: ``tenant`` and ``user_id`` of the invocation state, else those of the agent's session.
+    """Return the tenant and the user for whom a tool is called.
 
-    An agent without a session manager counts as a user of its own, as do a session without a user and a call outside
-    any agent.
+    They come from the keys ``tenant`` and ``user_id`` of the invocation state, or else from the agent's session. Each
+    agent without a session manager counts as a separate user. Each session without a user also counts as a separate
+    user. All calls outside agents count as calls of one more user.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):
@@ -340,7 +355,7 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Return a user of ``user_of_call`` if it identifies a real user, otherwise None."""
+    """Return the user of a call, or None if the user is unknown. ``user`` is a result of ``user_of_call``."""
     return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user
 
 

@@ -1,6 +1,6 @@
-"""All uses of private names of Strands' ``MCPClient``.
+"""Accesses private attributes of Strands' ``MCPClient``. No other module uses these attributes.
 
-Each function works without the name if Strands removes it; a test detects the removal.
+If Strands removes an attribute, the functions still work without it. A test detects the removal.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ _PROGRESS_CALLBACK = "_progress_callback"
 
 
 class FailedResult(dict[str, Any]):
-    """Error result of a call without an answer from the server, with its exception."""
+    """Error result of a tool call that the server did not answer. It carries the exception that caused the error."""
 
     exception: Exception | None = None
 
 
 def restart(client: MCPClient) -> None:
-    """Restart a client and restore the attributes that ``stop()`` resets.
+    """Restart a client that has lost its connection.
 
-    Blocks; call it off the event loop, and not on the client's own thread.
+    Attributes that ``stop()`` resets are restored. This function blocks, so call it off the event loop. Do not call it
+    on the client's own thread.
 
     Raises:
         MCPClientInitializationError: The server cannot be reached.
@@ -47,13 +48,16 @@ def restart(client: MCPClient) -> None:
 
 
 def stop(client: MCPClient) -> None:
-    """Stop a client in any state. Blocks."""
+    """Stop a client in any state. This function blocks."""
     with suppress(RuntimeError):  # raised for a lost connection; the client is reset nevertheless
         _tidy_stop(client, client.stop, None, None, None)
 
 
 def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: Any) -> None:
-    """Stop a client. If its thread has ended, create no coroutine for its loop, which would cause a warning."""
+    """Stop a client without warnings about unfinished coroutines.
+
+    If the thread of the client has ended, the event loop of the client is closed first.
+    """
     thread, loop, started = (getattr(client, name, None) for name in (_THREAD, _LOOP, _STARTED))
     if thread is not None and started is not None and started.done() and started.exception() is not None:
         thread.join(timeout=1)
@@ -64,9 +68,10 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
 
 def keep_exceptions(client: MCPClient) -> None:
-    """Make error results of a client carry their exception (``FailedResult``).
+    """Make a client keep the exception in each error result.
 
-    Strands keeps only the text of the exception, without the code of a JSON-RPC error.
+    Strands keeps only the text of the exception, without the JSON-RPC code. The error results become ``FailedResult``
+    objects.
     """
     handle = getattr(client, _ERROR_HANDLER, None)
     if handle is None or getattr(handle, "keeps_exceptions", False):
@@ -82,5 +87,8 @@ def keep_exceptions(client: MCPClient) -> None:
 
 
 def progress_callback_of(client: MCPClient) -> Any:
-    """Return the progress callback of a client, or None. A callback given to a call replaces it."""
+    """Return the progress callback of a client, or None.
+
+    A callback that is passed to a single call replaces the client's callback.
+    """
     return getattr(client, _PROGRESS_CALLBACK, None)

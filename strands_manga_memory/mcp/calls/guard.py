@@ -1,4 +1,4 @@
-"""State of one tool between its calls: breaker, schema of its arguments, statistics, server."""
+"""Keeps the state of a guarded tool between its calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 def observer(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
-    """Return a callback that records each change of a breaker in telemetry and then calls ``on_event``."""
+    """Return a callback that records the state changes of a breaker in telemetry.
+
+    The callback then calls ``on_event``.
+    """
 
     def observe(event: BreakerEvent) -> None:
         change = {"tool": event.name, "from": str(event.before), "to": str(event.after), "reason": event.reason}
@@ -43,10 +46,10 @@ logger = logging.getLogger(__name__)
 
 
 class ArgumentSchema:
-    """Input schema of a tool.
+    """Checks the arguments of tool calls against the tool's input schema.
 
-    An unusable schema (invalid, or with a reference to another document) accepts all arguments, because the server
-    checks them too. References to other documents are never followed.
+    An invalid schema accepts all arguments, because the server checks them too. A schema that refers to another
+    document also accepts all arguments. References to other documents are never followed.
 
     Args:
         schema: JSON Schema of the arguments. Default draft: 2020-12, as in MCP.
@@ -66,7 +69,7 @@ class ArgumentSchema:
             logger.debug("tool=<%s>, error=<%s> | the input schema is not valid, arguments are not checked", name, error)
 
     def problem(self, arguments: Any) -> str | None:
-        """Return a description of an error in ``arguments``, or None."""
+        """Return a description of an error in the arguments, or None if the arguments are valid."""
         if self._validator is None:
             return None
         try:
@@ -84,7 +87,7 @@ class ArgumentSchema:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the canonical JSON text of a value, with sorted keys.
+    """Return the JSON text of a value, with sorted keys and without optional spaces.
 
     Raises:
         TypeError: The value is not JSON.
@@ -96,12 +99,14 @@ def canonical_json(value: Any) -> str:
 class Guard:
     """State of one guarded tool.
 
+    It consists of the circuit breaker, the argument schema, the call statistics, and the server.
+
     Args:
         spec: Specification of the tool.
-        policy: Policy of its breaker.
-        remote_name: Name of the tool at its server. Default: its name.
-        server: Supervisor of its server, or None.
-        redact: Removes secrets from error texts.
+        policy: Policy of the tool's breaker.
+        remote_name: Name of the tool at its server. Default: the name in ``spec``.
+        server: Supervisor of the tool's server, or None.
+        redact: Function that removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
     """
@@ -134,7 +139,7 @@ class Guard:
         self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
 
     def judge(self, call: CallOutcome) -> Verdict:
-        """Classify a call, by the policy's classifier or the built-in rules."""
+        """Classify a call with the policy's classifier, or else by the built-in rules."""
         if self.policy.classify is not None:
             try:
                 verdict = self.policy.classify(call)
@@ -150,11 +155,10 @@ class Guard:
         return classify(call, tool_errors=self.policy.tool_errors)
 
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
-        """Report the verdict on a user's call to the breaker.
+        """Report the outcome of a user's call to the breaker.
 
-        Errors that the tool returned or raised in time, for example for order ids that do not exist, open the breaker
-        only when enough users got one. Until then the count stays one failure below the limit. Errors of unknown users
-        always count.
+        Errors of one user may be caused by wrong arguments, for example by order ids that do not exist. Such errors
+        open the breaker only after ``policy.users`` users got one. Timeouts and errors of unknown users always count.
         """
         if verdict.outcome is Outcome.SUCCESS:
             self._reporters.clear()
@@ -175,7 +179,7 @@ class Guard:
         return len(self._reporters) >= self.policy.users
 
     def redact(self, text: str) -> str:
-        """Return an error text without secrets; ``[cut]`` if the rules fail."""
+        """Return an error text without secrets, or ``[cut]`` if the redaction fails."""
         try:
             return self._redact(text) if text else ""
         except Exception as error:
@@ -188,7 +192,10 @@ class Guard:
             return CUT
 
     def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
-        """Return a failure with the current state of breaker and server."""
+        """Return a description of a failed call for the model.
+
+        It contains the current state of the breaker and the server.
+        """
         return ToolFailure(
             code=code,
             reason=reason,

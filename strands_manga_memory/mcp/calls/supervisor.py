@@ -1,4 +1,4 @@
-"""Supervision of a server's connection, and the only place that reconnects to it."""
+"""Watches the connection to an MCP server and reconnects after a loss."""
 
 from __future__ import annotations
 
@@ -36,24 +36,23 @@ class ServerState(StrEnum):
 
 
 class ServerSupervisor:
-    """Reconnects to a server after a lost connection: one attempt at a time, with backoff, off the event loop.
+    """Reconnects to an MCP server after a lost connection.
 
-    Strands does not reconnect. A call that meets a lost connection reports it (``lost``). The first call after the
-    backoff makes the attempt and waits for it; other calls are rejected meanwhile. A timeout of a call causes no
-    reconnection, because that would end the calls of all other tools.
-
-    Use ``of`` to share one supervisor per client.
+    Strands does not reconnect. A call that meets a lost connection reports the loss with ``lost``. The first call after
+    the backoff reconnects and waits for the new connection. Other calls are rejected during this attempt. The attempt
+    runs off the event loop. A timeout of a call causes no reconnection, because a reconnection would end the calls of
+    all other tools. Use ``of`` to share one supervisor per client.
 
     Args:
-        client: The connection.
+        client: Client whose connection is supervised.
         backoff: Seconds before the first attempt, doubled after each failure and reduced at random by up to half.
         max_backoff: Most seconds between two attempts.
         clock: Monotonic seconds.
-        connect: Restarts the client; blocking.
+        connect: Function that restarts the client; it blocks.
 
     Attributes:
-        client: The connection.
-        name: Name of the server: the client's name, or a number by order of appearance.
+        client: Client whose connection is supervised.
+        name: Name of the server: the client's name, or ``mcp-1``, ``mcp-2``, ... in the order of creation.
     """
 
     def __init__(
@@ -89,7 +88,10 @@ class ServerSupervisor:
 
     @classmethod
     def of(cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic) -> ServerSupervisor:
-        """Return the shared supervisor of a client. It is dropped after its last use."""
+        """Return the supervisor of a client.
+
+        All users of the client share this supervisor. It is garbage-collected after the last use.
+        """
         with _shared_lock:
             # By identity: the supervisor holds the client, so the id cannot be reused.
             found = _shared.get(id(client))
@@ -101,17 +103,21 @@ class ServerSupervisor:
 
     @property
     def generation(self) -> int:
-        """Number of the connection. Read it before a call, and pass it to ``lost`` after the call."""
+        """Number of the current connection.
+
+        Each reconnection increments the number. Read the number before a call, and pass it to ``lost`` if the call
+        fails.
+        """
         return self._generation
 
     @property
     def reconnects(self) -> int:
-        """Number of reconnections."""
+        """Number of reconnections so far."""
         return self._reconnects
 
     @property
     def is_up(self) -> bool:
-        """Whether the connection is not known to be lost."""
+        """Whether the connection works, according to the last report."""
         return self._next_attempt is None
 
     @property
@@ -123,14 +129,20 @@ class ServerSupervisor:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may make the next attempt; during an attempt, the first backoff."""
+        """Seconds until a call may try to reconnect.
+
+        The value is 0 while the server is connected. During an attempt, the value is the initial backoff.
+        """
         with self._lock:
             if self._next_attempt is None:
                 return 0.0
             return self._backoff if self._attempt is not None else max(0.0, self._next_attempt - self._clock())
 
     def lost(self, generation: int) -> None:
-        """Report that a call found the connection of this generation lost. Reports about replaced connections are ignored."""
+        """Report that a call found the connection lost.
+
+        A report is ignored if its ``generation`` has been replaced already.
+        """
         with self._lock:
             if generation != self._generation or self._next_attempt is not None:
                 return
@@ -139,7 +151,9 @@ class ServerSupervisor:
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
     async def ready(self, within: float) -> bool:
-        """Return whether a call can be made; reconnect first if the backoff has passed.
+        """Return whether calls can be made.
+
+        If the connection is lost and the backoff has passed, this method reconnects first.
 
         Args:
             within: Seconds to wait for the attempt. A longer attempt continues in its own thread.
@@ -157,7 +171,9 @@ class ServerSupervisor:
         return self._next_attempt is None
 
     def connect(self) -> None:
-        """Connect immediately, regardless of the backoff; wait for a running attempt. Blocks.
+        """Connect to the server immediately, regardless of the backoff.
+
+        If an attempt is running, wait for the end of this attempt. This method blocks.
 
         Raises:
             MCPClientInitializationError: The server cannot be reached.
@@ -172,7 +188,6 @@ class ServerSupervisor:
             raise error
 
     def _begin(self) -> Future[Exception | None] | None:
-        """Start an attempt if the backoff has passed and none is running; otherwise return None."""
         with self._lock:
             if self._next_attempt is None or self._attempt is not None or self._clock() < self._next_attempt:
                 return None
@@ -183,7 +198,7 @@ class ServerSupervisor:
         return attempt
 
     def _run(self, attempt: Future[Exception | None]) -> None:
-        """Make an attempt; its result is the error, or None."""
+        """Try to connect, and set the result of ``attempt`` to the error or None."""
         failed: Exception | None = None
         try:
             self._connect(self.client)
@@ -212,7 +227,11 @@ class ServerSupervisor:
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
     def listen(self, listener: Any) -> None:
-        """Call ``listener.reconnected()`` after each reconnection, on the thread that made it. The listener is held weakly."""
+        """Register a listener that is called after each reconnection.
+
+        ``listener.reconnected()`` runs on the thread that reconnected. The supervisor has only a weak reference to the
+        listener.
+        """
         self._listeners.add(listener)
 
     def _tell(self) -> None:
@@ -230,7 +249,7 @@ class ServerSupervisor:
     # --- causes of missing answers -------------------------------------------------------------------------------------
 
     def asked(self, tool: str) -> int:
-        """Record the start of a call; return its number."""
+        """Record the start of a call. Return the number that identifies the call."""
         with self._lock:
             behind = any(call.tool != tool for call in self._unanswered.values())
             self._asked += 1
@@ -238,15 +257,16 @@ class ServerSupervisor:
             return self._asked
 
     def answered(self) -> None:
-        """Record an answer of the server, which proves that it is not blocked."""
+        """Record that the server answered a call. An answer proves that the server is not blocked."""
         with self._lock:
             self._unanswered = {}
 
     def dropped(self) -> bool:
-        """Record a stream that ended without an answer; return whether several did, which is no evidence against tools.
+        """Record a response stream that ended without an answer.
 
-        A server on the 1.x SDK that dies ends all its streams like this. A proxy that closes a slow stream ends only
-        that one.
+        Return whether another stream ended in the same way within half a second. In this case the server has failed,
+        not the tools: a dying server on the 1.x SDK ends all its streams. A proxy that closes a slow stream ends only
+        this stream.
         """
         with self._lock:
             now = self._clock()
@@ -255,14 +275,15 @@ class ServerSupervisor:
             return one_of_several
 
     def withdrawn(self, number: int) -> None:
-        """Remove a call that is no longer waited for, for reasons unrelated to the server."""
+        """Remove a call from the unanswered calls because its caller has stopped waiting."""
         with self._lock:
             self._unanswered.pop(number, None)
 
     def blocked_by_another(self, number: int) -> bool:
-        """Return whether another tool, which blocks the whole server, caused the timeout of a call.
+        """Return whether another tool caused the timeout of a call by blocking the whole server.
 
-        True if a call of another tool was unanswered when this call began, and the server has answered no call since.
+        The answer is True if a call of another tool was unanswered when this call began, and the server has answered no
+        call since.
         """
         with self._lock:
             call = self._unanswered.pop(number, None)
@@ -270,7 +291,7 @@ class ServerSupervisor:
 
 
 def _attempt() -> Future[Exception | None]:
-    """Return the future of an attempt, which waiting callers cannot cancel."""
+    """Return a new future for an attempt to connect. Callers that wait for this future cannot cancel it."""
     attempt: Future[Exception | None] = Future()
     attempt.set_running_or_notify_cancel()
     return attempt
@@ -278,7 +299,10 @@ def _attempt() -> Future[Exception | None]:
 
 @dataclass(frozen=True)
 class _Unanswered:
-    """Unanswered call, and whether a call of another tool was unanswered when it began."""
+    """Call without an answer.
+
+    The flag records whether a call of another tool was also unanswered when this call began.
+    """
 
     tool: str
     behind: bool

@@ -1,1 +1,1 @@
-"""Preferences of users: statements, their log, and their way to the table and to sinks."""
+"""Stores the preferences that users state, caches them, and sends them to other services."""

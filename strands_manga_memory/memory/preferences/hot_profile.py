@@ -1,4 +1,7 @@
-"""Record of a user in the hot tier: memories, agent context, recent statements and removals."""
+"""Reads and writes the record of a user in the hot tier.
+
+The record has cached memories, the context for agents, recent statements of preferences, and recent removals.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,35 @@ from strands_manga_memory.stores.writer import shared_writer
 logger = logging.getLogger(__name__)
 
 MEMORIES = "memories"
-"""Field of the cached memories."""
+"""Name of the field with the cached memories."""
 MOST_BYTES = 524_288
-"""Largest compressed size of cached memories. Larger ones are read from the table."""
+"""Most bytes of cached memories after compression. Larger content is not cached."""
 
 
 def cache_name(owner: Owner) -> str:
-    """Return the key of a user's cache in the hot tier. It has two slashes; the key of a conversation has one."""
+    """Return the key of a user's record in the hot tier."""
     return f"profile/{owner.partition}/cache"
 
 
 @dataclass(frozen=True)
 class CacheLookup:
-    """Result of a look-up in the hot tier: the memories, or None, and epoch and version of the record."""
+    """Result of looking up cached memories in the hot tier.
+
+    Attributes:
+        memories: Cached memories, or None.
+        seen: Epoch and version of the user's record. None if there is no active record or the hot tier is unavailable.
+    """
 
     memories: PartitionContent | None = None
     seen: tuple[int, int] | None = None
 
 
 class MemoryCache:
-    """Cached memories of a user, a field of the user's record in the hot tier, which expires after 1,800 seconds by default.
+    """Cache of a user's memories in the hot tier.
 
-    ``HotProfile.publish`` drops the field after each change of a memory. A reader of the table stores the memories only if
-    the field was not dropped since the look-up. An unreadable field counts as missing.
+    The memories are one field of the user's record. By default, they expire after 1,800 seconds. Each change of a memory drops
+    the cached memories. A process that reads the table then caches the memories again, but only if the record has not changed
+    since. Unreadable data counts as missing.
     """
 
     def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = 1800.0) -> None:
@@ -55,7 +64,10 @@ class MemoryCache:
         self._name = cache_name(owner)
 
     def look(self) -> CacheLookup:
-        """Return the content of the hot tier, in one round trip; empty if the tier is down."""
+        """Return the cached memories, in one round trip.
+
+        The result is empty if the hot tier is unavailable.
+        """
         try:
             record = self._hot.load(self._name, [MEMORIES], touch=False)
             if record is None or record.state != ACTIVE or record.expires_in <= 0:
@@ -66,7 +78,10 @@ class MemoryCache:
             return CacheLookup()
 
     def rules_out_erasure(self) -> bool:
-        """Return whether the hot tier shows, in one round trip, that no process has erased the user recently."""
+        """Return whether the hot tier proves that the user was not erased recently.
+
+        The call needs one round trip.
+        """
         if not self._hot.survives_process:
             return False
         try:
@@ -76,7 +91,10 @@ class MemoryCache:
         return record is not None and record.state == ACTIVE and record.epoch == 1
 
     def keep(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories that were read from the table after ``look`` returned ``seen``; return whether they were stored."""
+        """Cache memories and return whether they were stored.
+
+        They are stored only if the record has not changed since ``look`` returned ``seen``.
+        """
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
         content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "read_at": time.time()}
@@ -98,7 +116,7 @@ class MemoryCache:
         data = self._codec.decode(record.fields[MEMORIES], self._place)
         with trusted(self._place):
             if time.time() - float(data["read_at"]) >= self._ttl:
-                return None  # bounds the effect of a removal that could not be published
+                return None  # limits how long a removal that could not be published has no effect
             records = [record_of(row, self._owner, None) for row in data["rows"]]
             uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
         return PartitionContent({each.memory_id: each for each in records}, uses, is_partial=bool(data["is_partial"]))
@@ -109,7 +127,7 @@ class MemoryCache:
 
 
 TTL = 1800.0
-"""Seconds that the record exists after its last use, and that an agent context is used after it was read from the table."""
+"""Seconds that the record exists after its last use. A cached context is used at most as long."""
 
 _CONTEXT, _STATEMENTS, _REMOVALS, _REVISION = "context", "statements", "removals", "revision"
 FIELDS = (_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION)
@@ -118,18 +136,18 @@ _RETRY_SECONDS = (0.5, 60.0)
 
 @dataclass(frozen=True)
 class ProfileState:
-    """Content of the record.
+    """Content of a user's record in the hot tier.
 
     Attributes:
-        epoch: Incremented by each erasure.
-        version: Changed by each write.
-        exists: Whether there is an active record; False also for the tombstone of an erasure.
-        is_erased: Whether there is the tombstone of an erasure.
-        context: Agent context of the last session start, or None.
+        epoch: Number that each erasure of the user increments.
+        version: Version of the record. Each write changes the version.
+        exists: Whether there is an active record. A tombstone is not an active record.
+        is_erased: Whether the tombstone of an erasure replaces the record.
+        context: Context for agents, read at the last session start, or None.
         statements: Recent statements of all devices, in the order of their times.
         removals: Recent removals.
-        revision: Last known revision of the table's ``~changes``.
-        removed: Changed by each removal. A context that was read before must not be used.
+        revision: Last known revision of the user's preference log in the table.
+        removed: Token that each removal changes. A context that was read under an earlier token must not be used.
     """
 
     epoch: int = 0
@@ -144,12 +162,14 @@ class ProfileState:
 
 
 class HotProfile:
-    """Reads and changes the record of a user in the hot tier, by compare-and-set.
+    """Reads and changes the record of a user in the hot tier.
+
+    Changes use compare-and-set.
 
     Args:
-        hot: The hot tier.
-        owner: The user.
-        codec: Codec of the fields.
+        hot: Hot tier of the record.
+        owner: User to whom the record belongs.
+        codec: Codec of the data in the record.
         ttl: Seconds that the record exists after its last use. Default 1,800.
     """
 
@@ -160,7 +180,9 @@ class HotProfile:
         self.name = cache_name(owner)
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
-        """Return the stored record, in one round trip.
+        """Return the stored record, or None, in one round trip.
+
+        ``touch`` renews the expiry of the record.
 
         Raises:
             StoreError: The hot tier is unavailable.
@@ -168,10 +190,12 @@ class HotProfile:
         return self._hot.load(self.name, FIELDS, touch=touch)
 
     def update(self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False) -> ProfileState | None:
-        """Change the record by compare-and-set; return its new state, or None if ``change`` returns None.
+        """Change the record by compare-and-set and return its new state.
+
+        The result is None if ``change`` returns None.
 
         Args:
-            change: Returns the next state for the current one.
+            change: Function that gets the current state and returns the next state. None means that nothing changes.
             drops: Whether to drop the cached memories, too.
 
         Raises:
@@ -185,7 +209,7 @@ class HotProfile:
             after = change(before)
             if after is None:
                 return (None,)
-            # A new record gets a new token: an agent that has read an earlier one may have missed removals.
+            # A new record gets a new token: an agent that has read an earlier record may have missed removals.
             after = replace(after, removed=after.removed or uuid.uuid4().hex)
             write = self._write(kept, before, after, drops=drops)
             if self._hot.write(self.name, write) is not WriteStatus.OK:
@@ -197,14 +221,14 @@ class HotProfile:
     def publish(
         self, committed: CommittedChange | None = None, *, is_removal: bool = False, drops_context: bool = False
     ) -> None:
-        """Publish a change of the table to new sessions and live agents, and drop cached memories.
+        """Publish a change of the table to new sessions and live agents.
 
-        If the hot tier is unavailable, the change is published later, in the background.
+        Cached memories are dropped. If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
-            committed: Change of the table. Live agents add its statements to their context; its removals also void
-                statements that other devices have not written yet.
-            is_removal: Whether data was removed, so that no agent may use its earlier context.
+            committed: Change of the table. Live agents add the new statements to their context. The removals also apply to
+                earlier statements that other devices write later.
+            is_removal: Whether data was removed. Agents then must not use contexts that were read before.
             drops_context: Whether the next session start must read the table.
         """
         new = committed or CommittedChange()
@@ -226,7 +250,10 @@ class HotProfile:
         self._published(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
 
     def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the record by a tombstone that exists for ``ttl`` seconds; return its epoch."""
+        """Replace the record by a tombstone and return the epoch of the tombstone.
+
+        The tombstone exists for ``ttl`` seconds.
+        """
         return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
 
     # Inside
@@ -248,7 +275,11 @@ class HotProfile:
             )
 
     def state_of(self, record: HotRecord | None) -> ProfileState:
-        """Return the content of a stored record; raise ``CorruptRecordError`` if the record is damaged."""
+        """Decode a stored record.
+
+        Raises:
+            CorruptRecordError: The record is damaged.
+        """
         if record is None:
             return ProfileState()
         if record.state != ACTIVE or record.expires_in <= 0:

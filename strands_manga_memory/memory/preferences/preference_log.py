@@ -1,4 +1,7 @@
-"""Log of a user's statements in the memory table, and the preference records derived from it."""
+"""Stores a user's statements of preferences in the memory table.
+
+The statements form a log. Preference records are derived from the log.
+"""
 
 from __future__ import annotations
 
@@ -45,19 +48,21 @@ logger = logging.getLogger(__name__)
 _MOST_AT_ONCE = 15
 _MOST_WRITES = 90
 _NOTE_SECONDS = 90 * DAY
-"""Seconds that a retraction or deletion is stored; longer than the time until any session is finalized."""
+"""Seconds that a retraction or deletion is stored. All earlier sessions are finalized within this time."""
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
 _SOURCES, _SET = "sources", "set"
 
 
 @dataclass(frozen=True)
 class StoredRemovals:
-    """Deletions that earlier messages must not undo.
+    """Stored deletions of a user's memories.
+
+    Messages from before a deletion must not restore the deleted memory.
 
     Attributes:
         preferences: Deleted preferences.
-        retracted: Times of the retractions of messages, by ``note_id``.
-        forgotten: Deletion times of derived memories, by ``forgotten_id``.
+        retracted: Retraction times of messages, keyed by ``note_id``.
+        forgotten: Deletion times of memories derived from sessions, keyed by ``forgotten_id``.
     """
 
     preferences: tuple[Removal, ...] = ()
@@ -66,14 +71,17 @@ class StoredRemovals:
 
     @property
     def all(self) -> tuple[Removal, ...]:
-        """Removals of preferences and messages."""
+        """Removals of all deleted preferences and retracted messages."""
         notes = [Removal(at, message=id_.removeprefix(RETRACTED)) for id_, at in self.retracted.items()]
         return latest_removals([*self.preferences, *notes])
 
 
 @dataclass(frozen=True)
 class _StoredPreferences:
-    """Preference records with the stored value of their version attribute, and ids of unreadable ones."""
+    """Preference records that were read from the table.
+
+    Records and their stored versions are keyed by id. ``unreadable`` has the ids of unreadable records.
+    """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +90,10 @@ class _StoredPreferences:
 
 @dataclass(frozen=True)
 class _State:
-    """Values that one attempt of a change has read."""
+    """Stored values that were read before a change.
+
+    ``item`` is the stored log, and ``logged`` is its decoded content. ``erased`` is the marker of the user's last erasure.
+    """
 
     item: Item | None
     logged: LoggedChanges
@@ -92,12 +103,14 @@ class _State:
 
 @dataclass(frozen=True)
 class CommittedChange:
-    """Result of a change, for the copies of the preferences.
+    """Result of a change of preferences.
+
+    Other copies of the preferences are updated from this result.
 
     Attributes:
-        records: Preference records that changed, by id; None for a record that was deleted.
-        revision: Revision of the log after the change; empty if nothing was written.
-        statements: Preferences that were set.
+        records: Changed preference records, keyed by id. None means that the record was deleted.
+        revision: Revision of the log after the change. It is empty if nothing was written.
+        statements: Preferences that ``prefer`` set.
         removals: Deleted preferences, or retracted messages.
     """
 
@@ -108,11 +121,11 @@ class CommittedChange:
 
 
 class PreferenceLog:
-    """Changes the preferences of a user, one transaction per change.
+    """Stores the preferences of a user, with one transaction for each change.
 
-    The log of statements is authoritative: the record of a slot has the value that results from all statements of the
-    slot in the order of their times, regardless of the order of writes. A value set by ``prefer`` is stored in the
-    record itself.
+    The log contains all statements of the user. The record of a subject such as ``genre`` has the value that results from all
+    its statements in the order of their times. The order of writes makes no difference. A value set by ``prefer`` is stored in
+    the record, not in the log.
     """
 
     def __init__(self, partition: UserPartition, *, importance: float = RETENTION[MemoryType.PREFERENCE].importance) -> None:
@@ -121,20 +134,26 @@ class PreferenceLog:
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Seconds since 1970."""
+        """Function that returns seconds since 1970."""
         return self._partition.clock
 
     def erased_at(self) -> float:
-        """Return the time of the user's last erasure, in seconds since 1970; before all times if there was none."""
+        """Return the time of the user's last erasure, in seconds since 1970.
+
+        The result is minus infinity if the user was never erased.
+        """
         return erased_at(self._partition.erased())
 
     def revision(self) -> str:
-        """Return the current revision, which an erasure changes, too; empty before the first change."""
+        """Return a token that changes whenever the user's memories change.
+
+        The token is empty before the first change.
+        """
         item, erased = self._marks()
         return _revision("" if item is None else str(item.get("revision") or ""), erased)
 
     def removals(self) -> StoredRemovals:
-        """Return deletions and retractions, in one query."""
+        """Read the deletions and retractions of the user, in one query."""
         deleted: tuple[Removal, ...] = ()
         retracted: dict[str, float] = {}
         forgotten: dict[str, float] = {}
@@ -147,36 +166,47 @@ class PreferenceLog:
         return StoredRemovals(deleted, retracted, forgotten)
 
     def learn(self, statements: Sequence[Statement], *, guard: Item | str | None = "") -> None:
-        """Add statements of messages, except those that were deleted, retracted, or made before the user was erased.
+        """Store the preferences that messages state.
+
+        Statements that were deleted or retracted are left out. Statements from before an erasure are left out, too.
 
         Args:
-            statements: The statements.
-            guard: Erasure guard, as in ``UserPartition.update``.
+            statements: Statements to store.
+            guard: Marker of the user's last erasure, as in ``UserPartition.update``.
         """
         for first in range(0, len(statements), _MOST_AT_ONCE):
             self._commit(PreferenceChange(statements=statements[first : first + _MOST_AT_ONCE]), guard=guard)
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
-        """Return the statements that may be stored, and the current erasure marker."""
+        """Return the statements that may be stored, and the marker of the last erasure.
+
+        Statements that were deleted or retracted are left out. Statements from before an erasure are left out, too.
+        """
         state = self._state(statements)
         return state.logged.admit(statements, state.voided), state.erased
 
     def set(self, record: MemoryRecord) -> CommittedChange:
-        """Set the value of a slot, overriding earlier statements."""
+        """Set a preference to the value of ``record``.
+
+        The value overrides earlier statements.
+        """
         given = {"value": record.metadata["value"], "at": record.updated_at}
         return self._commit(PreferenceChange(record=replace(record, metadata={**record.metadata, _SET: given})))
 
     def forget(self, record: MemoryRecord, at: float) -> CommittedChange:
-        """Delete a preference and all its statements up to a time."""
+        """Delete a preference and its statements up to the time ``at``."""
         removal = Removal.of_preference(*_slot_and_value(record), at)
         return self._commit(PreferenceChange(removals=[removal], dropped=record.memory_id))
 
     def retract(self, message_id: str, at: float) -> CommittedChange:
-        """Remove the statements of a message up to a time."""
+        """Delete the statements of a message up to the time ``at``."""
         return self._commit(PreferenceChange(removals=[Removal(at, message=message_digest(message_id))]))
 
     def renew(self) -> CommittedChange:
-        """Change only the revision, after a change of another record. Needs no key of an encrypted log."""
+        """Replace the revision after a change of another memory.
+
+        The statements do not change. The call works on an encrypted log without its key.
+        """
         revision = uuid.uuid4().hex
 
         def attempt() -> CommittedChange | None:
@@ -188,20 +218,22 @@ class PreferenceLog:
         return repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
-        """Record the deletion of a derived memory, so that earlier sessions do not create it again."""
+        """Record that a memory was deleted at the time ``at``.
+
+        Finalizing an earlier session then does not create the memory again.
+        """
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             self._partition.table.put(self._note(forgotten_id(memory_id), at))
 
     # Inside
 
     def _marks(self) -> tuple[Item | None, Item | None]:
-        """Return the item ``~changes`` and the erasure marker, in one request."""
         keys = (self._partition.owner.changes_partition, CHANGES), (self._partition.owner.partition, ERASED)
         found = self._partition.table.batch_get(keys)
         return found.get(keys[0]), found.get(keys[1])
 
     def _commit(self, change: PreferenceChange, *, guard: Item | str | None = "") -> CommittedChange:
-        """Apply a change by compare-and-set on ``~changes``: a batch read, a query and a transaction."""
+        """Store a change by compare-and-set on the log."""
         table, owner = self._partition.table, self._partition.owner
         notes = [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
 
@@ -238,7 +270,10 @@ class PreferenceLog:
     def _changed_records(
         self, stored: _StoredPreferences, statements: Sequence[Statement], change: PreferenceChange
     ) -> dict[str, MemoryRecord | None]:
-        """Return the records that differ from the state of the log, by id; None for those to delete."""
+        """Return the preference records that must be written to agree with the log.
+
+        The records are keyed by id. None means that the record must be deleted.
+        """
         records = {id_: record for id_, record in stored.records.items() if id_ != change.dropped}
         if (new := change.record) is not None:
             records[new.memory_id] = _replaced(records.get(new.memory_id), new)
@@ -265,7 +300,10 @@ class PreferenceLog:
     def _record(
         self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
     ) -> MemoryRecord:
-        """Return the record of a slot; the known one if it is equal."""
+        """Return the preference record for the value of a subject.
+
+        ``known`` is returned if it already has the value. Otherwise, the result is a new or changed record.
+        """
         has_slot = not slot.startswith("~")
         if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
             return known
@@ -290,7 +328,10 @@ class PreferenceLog:
         return known.changed(content=content, metadata={**known.metadata, **metadata}, updated_at=state.by.at)
 
     def _base(self, record: MemoryRecord) -> Statement | None:
-        """Return the value of a record that was set directly and not stated in a message, or None."""
+        """Return the value that ``prefer`` set in a record, as a statement.
+
+        The result is None if the values of the record come from messages only.
+        """
         slot, value = _slot_and_value(record)
         given = record.metadata.get(_SET)
         if isinstance(given, dict):
@@ -323,7 +364,10 @@ class PreferenceLog:
         return replace(stored, unreadable=frozenset(unreadable))
 
     def _logged(self, item: Item | None) -> LoggedChanges:
-        """Return the content of ``~changes``; empty if the item is damaged."""
+        """Decode the stored log.
+
+        The result is empty if the log is missing or damaged.
+        """
         if item is None:
             return LoggedChanges()
         place = place_of(self._partition.owner, CHANGES)
@@ -347,29 +391,31 @@ class PreferenceLog:
 
 
 def _revision(logged: str, erased: Item | None) -> str:
-    """Return the revision of a user's memories, composed of the log's revision and the last erasure."""
     return f"{logged}{'' if erased is None else erased.get('mark') or ''}"
 
 
 def erased_at(marker: Item | None) -> float:
-    """Return the time of an erasure in seconds since 1970; without a marker, before all times."""
+    """Return the time of an erasure, in seconds since 1970.
+
+    The result is minus infinity without an erasure marker.
+    """
     return -math.inf if marker is None else float(marker.get("at") or 0.0)
 
 
 def note_id(message_id: str) -> str:
-    """Return the id of the note on a retracted message."""
+    """Return the id of the item that records the retraction of a message."""
     return f"{RETRACTED}{message_digest(message_id)}"
 
 
 def forgotten_id(memory_id: str) -> str:
-    """Return the id of the note on a forgotten memory."""
+    """Return the id of the item that records the deletion of a memory."""
     return f"{FORGOTTEN}{message_digest(memory_id)}"
 
 
 def preference_record(
     key: str, value: str, *, memory_id: str, now: float, importance: float, metadata: Mapping[str, Any]
 ) -> MemoryRecord:
-    """Return the record of a set preference."""
+    """Create the record of a preference that ``prefer`` sets."""
     shown = " ".join(key.split())
     return MemoryRecord(
         memory_id=memory_id,
@@ -383,7 +429,10 @@ def preference_record(
 
 
 def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    """Return the record of a value that was just set, based on the known one."""
+    """Return the record of a preference after ``prefer`` set its value.
+
+    A known record gets the new value. Without a known record, ``new`` is returned.
+    """
     if known is None:
         return new
     metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
@@ -403,7 +452,10 @@ def _slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Return the id of the latest message that stated each value."""
+    """Return a mapping from each value to the message that last stated it.
+
+    ``value`` is a text that may list several values. Messages are given by their ids.
+    """
     ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
     return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}
 

@@ -1,4 +1,8 @@
-"""Preference signals, their sinks, and the outbox that stores them until a sink has accepted them."""
+"""Sends the preferences that users state to another service.
+
+A signal is the notification of one preference. A sink receives signals. The outbox stores signals until a sink has accepted
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +36,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceSignal:
-    """Preference of a user, or the retraction of a message.
+    """Notification that a user stated a preference, or that a message was retracted.
 
     Attributes:
-        id: Unique id, equal in repeated deliveries.
-        number: Sequence number of the user's signals. A receiver that has a higher one of the same key ignores the
-            signal.
-        user_id: The user.
-        tenant: The tenant, or None.
-        key: Slot of the preference, such as ``genre``; empty for a statement without a slot.
+        id: Unique id of the signal. Repeated deliveries have the same id.
+        number: Sequence number of the signal among the user's signals. A receiver that already has a signal of the same
+            key with a higher number ignores the signal.
+        user_id: User id, unique within the tenant.
+        tenant: Tenant of the user, or None.
+        key: Subject of the preference, such as ``genre``. It is empty for a statement without a subject.
         value: Preferred value.
         at: Time of the message, in seconds since 1970.
         session_id: Session of the message, or None.
-        liked: False: the user rejects the value; None: an earlier value no longer applies.
-        adds: Whether the value is added to earlier values of the slot; otherwise it replaces them.
-        message_id: Id of the message, or None.
+        liked: Whether the user wants the value. None means that a value wanted earlier no longer applies.
+        adds: Whether the value is added to earlier values of the subject. Otherwise, it replaces the earlier values.
+        message_id: ``tracking_id`` of the message, or None.
         retracted: Whether the message was redacted and its preferences must be deleted. Key and value are then empty.
     """
 
@@ -65,45 +69,59 @@ class PreferenceSignal:
 
     @property
     def owner(self) -> Owner:
-        """User of the signal."""
+        """User to whom the signal belongs."""
         return Owner(self.user_id, self.tenant)
 
     @property
     def statement(self) -> Statement:
-        """Preference with the time of its message, and the id of the message or else of the signal."""
+        """Signal as a statement of a preference.
+
+        If the message id is unknown, the id of the signal is used.
+        """
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
 
 _OF_ENTRY = ("number", "user_id", "tenant")
-"""Attributes of signals that an entry does not repeat, because its key has them."""
+"""Attributes of signals that are stored in the key of an entry, not in its content."""
 
 
 class PreferenceSink(Protocol):
-    """Receiver of preference signals. It gets the signals of a user in order, each at least once."""
+    """Protocol of a receiver of preference signals.
+
+    The outbox sends the signals of a user in order. Each signal is sent at least once.
+    """
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Accept a signal. An exception means that it is sent again later."""
+        """Accept a signal.
+
+        If the method raises an exception, the outbox sends the signal again later.
+        """
 
 
 class CallablePreferenceSink:
-    """Sink that calls a function. If the function raises, the signal is sent again later."""
+    """Sink that calls a function with each signal.
+
+    If the function raises an exception, the signal is sent again later.
+    """
 
     def __init__(self, function: Callable[[PreferenceSignal], object]) -> None:
         self._function = function
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Call the function."""
+        """Call the function with the signal."""
         self._function(signal)
 
 
 class TablePreferenceSink:
-    """Sink that stores signals as the user's preferences, one record per slot. Older messages never override newer ones.
+    """Sink that stores signals as preferences of the user.
+
+    There is one record for each subject such as ``genre``. An older message never overrides a newer message.
 
     Args:
-        table: A table of the schema ``USER_MEMORY``. In the table of a ``UserMemoryStore`` they become its preferences.
-        codec: Codec of the store.
-        clock: Seconds since 1970. Default: the time of each signal.
+        table: Table of the schema ``USER_MEMORY``. In the table of a ``UserMemoryStore``, signals become its preferences.
+        codec: Codec of content and metadata in the table.
+        clock: Function that returns the time to store, in seconds since 1970. By default, the time of the message is stored.
     """
 
     def __init__(self, table: Table, *, codec: Codec | None = None, clock: Callable[[], float] | None = None) -> None:
@@ -112,11 +130,17 @@ class TablePreferenceSink:
         self._clock = clock
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store a preference, or delete the preferences of a message. The time of the message decides, not the arrival."""
+        """Store the preference of a signal, or delete the preferences of a retracted message.
+
+        The latest message wins. The order in which signals arrive makes no difference.
+        """
         self.send_together([signal])
 
     def send_together(self, signals: Sequence[PreferenceSignal]) -> None:
-        """Store the signals of one message in three requests, more for a retraction."""
+        """Store several signals of one message.
+
+        The call needs three requests. A retraction needs more.
+        """
         at = signals[0].at if self._clock is None else self._clock()
         log = PreferenceLog(UserPartition(self.table, signals[0].owner, codec=self._codec, clock=lambda: at))
         for signal in signals:
@@ -126,13 +150,14 @@ class TablePreferenceSink:
 
 
 class KinesisPreferenceSink:
-    """Sink that writes signals to an Amazon Kinesis data stream, as JSON, with the user as partition key.
+    """Sink that writes signals to an Amazon Kinesis data stream.
 
-    One request per signal, because a batch that fails in part would change the order.
+    Signals are written as JSON, with the user as partition key. Each signal is one request, because a batch that fails in part
+    would change the order.
 
     Args:
-        client: ``boto3.client("kinesis")`` without retries; the outbox retries.
-        stream_name: The stream.
+        client: Client ``boto3.client("kinesis")`` without retries, because the outbox retries.
+        stream_name: Name of the data stream.
 
     Raises:
         ValueError: ``stream_name`` is empty.
@@ -172,27 +197,28 @@ class KinesisPreferenceSink:
 
 HEAD, ENTRY, LEASE = f"{INTERNAL}spool", f"{INTERNAL}spool#", f"{INTERNAL}spool.lease"
 BUCKETS = 16
-"""Number of partitions that list users with pending signals. Encoded user ids contain no slash, so they differ from users'."""
+"""Number of partitions that list the users with pending signals."""
 
 _LEASE_SECONDS = 30.0
 _LONGEST_WAIT = 60.0
 
 
 class PreferenceOutbox:
-    """Stores each user's signals in the memory table, numbered, until the sink has accepted them in that order.
+    """Stores each user's preference signals until the sink has accepted them.
 
-    A signal is stored before it is sent and deleted afterwards, so it is sent at least once. If the sink fails, it
-    waits. Numbers come from the table, not from clocks, so workers agree on the order. A lease lets one worker at a
-    time send a user's signals. For a ``TablePreferenceSink`` of the same table, signals become preferences at once.
+    A signal is stored in the memory table before it is sent, and deleted afterwards. So each signal is sent at least once. If
+    the sink fails, the signal stays stored. The table numbers the signals of a user, and the sink gets them in this order. A
+    lease lets only one worker at a time send the signals of a user. A ``TablePreferenceSink`` of the same table needs no
+    pending signals, so its preferences are stored at once.
 
     Args:
-        table: A table of the schema ``USER_MEMORY``.
+        table: Table of the schema ``USER_MEMORY``.
         sink: Receiver of the signals.
         pii: Policy for personal data in signals. Default ``PiiPolicy()``.
         codec: Codec of pending signals.
-        clock: Seconds since 1970.
-        drained: Called with a user whose signals were sent, and whether one was a retraction; once per run, even if the
-            sink failed at the last one.
+        clock: Function that returns seconds since 1970.
+        drained: Function that is called after signals of a user were sent. The arguments are the user and whether a
+            retraction was sent. It is called once per run, even if the sink failed after some signals.
     """
 
     def __init__(
@@ -218,7 +244,10 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Reset the state, also in the child of a fork: unsaved signals belong to the parent."""
+        """Reset the state at the start and in a forked child.
+
+        Signals that are not stored yet belong to the parent process.
+        """
         self._unstored: dict[Owner, deque[Sequence[PreferenceSignal]]] = {}
         self._waits: dict[tuple[Owner, str], float] = {}
         self._put_off: set[tuple[Owner, str]] = set()
@@ -232,7 +261,9 @@ class PreferenceOutbox:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store and send the preferences of a message in the background, in the order of the calls.
+        """Store and send the preferences of a message, in the background.
+
+        Messages are processed in the order of the calls.
 
         Args:
             owner: The user.
@@ -245,17 +276,19 @@ class PreferenceOutbox:
         self._submit(owner, [_signal(owner, each, at, message_id, session_id) for each in preferences])
 
     def drop(self, owner: Owner, removal: Removal) -> None:
-        """Drop pending signals that a removal voids, in the background."""
+        """Delete the pending signals of removed preferences, in the background."""
         self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
 
     def retract(self, owner: Owner, message_id: str, *, at: float | None = None, is_stored: bool = False) -> None:
-        """Drop the pending signals of a message and send a retraction to the sink, in the background.
+        """Send a retraction of a message to the sink, in the background.
+
+        The pending signals of the message are deleted.
 
         Args:
             owner: The user.
             message_id: ``tracking_id`` of the message.
             at: Time of the retraction, in seconds since 1970. Default: now.
-            is_stored: Whether the table of the outbox has the retraction already. Default False.
+            is_stored: Whether the retraction is already stored in the table of the outbox. Default False.
         """
         if is_stored and self._is_direct:
             return
@@ -263,7 +296,7 @@ class PreferenceOutbox:
         signal = _signal(owner, Preference("", ""), at, message_id, None)
         self._submit(owner, [replace(signal, retracted=True)])
 
-    # On the writer, one user's work in order
+    # Methods that the background writer runs, for each user in order
 
     def _submit(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
         def enqueue() -> None:
@@ -277,7 +310,10 @@ class PreferenceOutbox:
             self._is_done(owner, "send", self.drain)
 
     def _is_done(self, owner: Owner, what: str, work: Callable[[Owner], object]) -> bool:
-        """Return whether ``work`` succeeded. After a failure it waits for its retry, each time twice as long."""
+        """Run ``work`` and return whether it succeeded.
+
+        After a failure, a retry is scheduled. The wait doubles with each failure.
+        """
         task = (owner, what)
         if task in self._put_off:
             return False
@@ -306,13 +342,16 @@ class PreferenceOutbox:
             except StoreError:
                 raise
             except BaseException:
-                unstored.popleft()  # otherwise it would block the following ones
+                unstored.popleft()  # otherwise it would block the following signals
                 raise
             unstored.popleft()
         self._unstored.pop(owner, None)
 
     def _accept(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
-        """Store the signals of a message, in the table of the sink itself if that is the table of the outbox."""
+        """Store the signals of a message.
+
+        If the sink writes to the same table, they are stored as preferences. Otherwise, they are stored as pending signals.
+        """
         cleaned = []
         for signal in signals:
             try:
@@ -338,7 +377,9 @@ class PreferenceOutbox:
         message_id: str | None = None,
         session_id: str | None = None,
     ) -> PreferenceSignal:
-        """Store a signal under the user's next number; ``drain`` sends it.
+        """Store a signal under the user's next sequence number and return it.
+
+        ``drain`` sends the signal later.
 
         Raises:
             PersonalDataError: The policy refuses the signal.
@@ -348,9 +389,9 @@ class PreferenceOutbox:
         return self._store(owner, [self._cleaned(_signal(owner, preference, at, message_id, session_id))])[0]
 
     def _store(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> list[PreferenceSignal]:
-        """Store the signals of a message as one entry, in one write.
+        """Store the signals of a message in one transaction and return them.
 
-        Preferences that were deleted since, or stated before the user was erased, are left out.
+        Preferences that were deleted or retracted meanwhile are left out. Preferences from before an erasure are left out, too.
         """
         log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
         valid, erased = log.admitted([signal.statement for signal in signals if not signal.retracted])
@@ -384,7 +425,7 @@ class PreferenceOutbox:
         return {"user_id": owner.partition, "memory_id": id_, "data": self._codec.encode(bodies, place_of(owner, id_))}
 
     def _drop(self, owner: Owner, removal: Removal) -> None:
-        """Remove pending signals that a removal voids. A signal that another worker is sending is retracted by the next one."""
+        # A signal that another worker is sending at the same time is still sent.
         for number, signals in list(self._entries(owner)):
             kept = [each for each in signals if each.retracted or not removal.voids(each.statement)]
             if not kept:
@@ -409,11 +450,13 @@ class PreferenceOutbox:
             yield from signals
 
     def drain(self, owner: Owner) -> int:
-        """Send pending signals in order; return the number of accepted ones.
+        """Send a user's pending signals in order.
+
+        Return the number of signals that the sink accepted.
 
         Raises:
             StoreUnavailableError: Another worker sends the user's signals.
-            Exception: Any error of the sink; the remaining signals stay.
+            Exception: The sink failed. The remaining signals stay stored.
         """
         sent, is_removal = 0, False
         if self._table.get(owner.partition, HEAD) is None:  # nothing was ever stored, or the user was erased
@@ -451,7 +494,10 @@ class PreferenceOutbox:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
     def drain_all(self) -> int:
-        """Send pending signals of all users, including those who do not return; return the number of accepted ones."""
+        """Send the pending signals of all users.
+
+        Users without a running agent are included. Return the number of signals that the sink accepted.
+        """
         sent = 0
         for bucket in range(BUCKETS):
             for item in list(self._table.query(f"spool/{bucket:02d}")):
@@ -468,7 +514,7 @@ class PreferenceOutbox:
 def _signal(
     owner: Owner, preference: Preference, at: float, message_id: str | None, session_id: str | None
 ) -> PreferenceSignal:
-    """Return a signal that is not numbered yet."""
+    """Create a signal that has no sequence number yet."""
     return PreferenceSignal(
         id=uuid.uuid4().hex,
         number=0,
@@ -485,5 +531,5 @@ def _signal(
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition that lists a user while signals are pending."""
+    """Return the partition that lists a user while the user has pending signals."""
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"

@@ -1,4 +1,7 @@
-"""Cache of a user's context in the hot tier, and of later statements, for one agent."""
+"""Caches the text about a user and the preferences that the user states later.
+
+The cache belongs to one agent. Its data is kept in the hot tier.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CachedContext:
-    """Text about the user for an agent.
+    """Text about a user for an agent.
 
     Attributes:
-        context: Context at the session's start.
-        overrides: Later preferences by slot, the latest last. They take precedence over ``context``.
+        context: Text about the user at session start.
+        overrides: Preferences that were stated later and replace those in ``context``. The keys are subjects such as
+            ``genre``. The latest preference comes last.
     """
 
     context: AgentContext = field(default_factory=AgentContext)
@@ -48,28 +52,29 @@ class CachedContext:
 
 
 class ProfileCache:
-    """Context of one user in the hot tier, shared by all devices and workers.
+    """Cache of the text about one user, called the context.
 
-    The context is loaded once per session and does not change within it, so that a prompt's prefix stays equal. Later
-    preferences are overrides, which other devices load before their next model call. After a removal by any process,
-    ``refresh`` drops the context and reads a new one. While the hot tier is down, this process uses its last values.
+    The hot tier shares the context with all devices and workers. The context is loaded once per session. It does not change
+    within the session, so the prefix of the prompt stays the same. Preferences that the user states later are overrides. Other
+    devices load the overrides before their next model call. After a removal by any process, ``refresh`` reads a new context.
+    While the hot tier is unavailable, the process uses the values that it read last.
 
     Args:
-        hot: The hot tier.
-        user_id: The user, unique within the tenant.
-        tenant: The tenant; None is a tenant of its own.
-        outbox: Outbox for statements; None: they are not sent to a sink.
-        ttl: Seconds that the cache exists after its last use. Default 1,800.
+        hot: Hot tier of the cache.
+        user_id: User id, unique within the tenant.
+        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
+        outbox: Outbox that sends statements to another service. None means that statements are not sent.
+        ttl: Seconds that the user's record in the hot tier exists after its last use. Default 1,800.
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
-        codec: Codec of the fields in the hot tier.
-        clock: Monotonic seconds, for the health of the tier.
-        log: Log of the user's statements in the memory table; None: there is none.
-        reads_revision: Whether to compare the log's revision at each refresh, because other processes that change the table
-            use another hot tier. Default False.
+        codec: Codec of the data in the hot tier.
+        clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
+        log: Log of the user's statements in the memory table. None means that there is no log.
+        reads_revision: Whether each refresh checks if the table changed. This is needed if processes with another hot
+            tier change the table. Default False.
 
     Attributes:
-        writer: Runs the background work of the cache under the key ``lane``. All caches of the user in the process share the
-            key, so a refresh follows pending statements of other agents.
+        writer: Writer that runs the background work of the cache.
+        lane: Key of the background work. All caches of the user in the process share the key, so their work runs in order.
 
     Raises:
         ValueError: An id is invalid, or ``ttl`` is not above 0.
@@ -111,22 +116,31 @@ class ProfileCache:
 
     @property
     def cached(self) -> CachedContext:
-        """Context and overrides as last read or written, including statements that wait for the hot tier. No I/O."""
+        """Context and overrides that this process knows.
+
+        Statements that are not yet written to the hot tier are included. The property does no I/O.
+        """
         with self._lock:
             return self._cached
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences since the session's start, by slot, each with its statement."""
+        """Preferences that were stated since session start, with their latest statements.
+
+        The keys are subjects such as ``genre``.
+        """
         with self._lock:
             return fold(self._statements_since())
 
     def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> CachedContext:
-        """Return the user's context from the hot tier. If it is missing, call ``read`` and store the result there.
+        """Return the user's context from the hot tier.
+
+        If the context is missing or too old, ``read`` is called and the result is stored in the hot tier.
 
         Args:
-            read: Reads the user's memories; called again after removals.
-            changed: Called after changes by other processes, with ``is_removal=True`` if memories were removed.
+            read: Function that reads the user's context from the memories. It is called again after removals.
+            changed: Function that is called after changes by other processes. ``is_removal=True`` means that memories were
+                removed.
         """
         self._read_context, self._memories_changed = read, changed
         state = self._look(touch=True)
@@ -145,9 +159,10 @@ class ProfileCache:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store the preferences of a message, here and in the hot tier at once, then send them to the sink in one batch.
+        """Store the preferences of a message in this cache and the hot tier.
 
-        Preferences that the policy for personal data refuses, and those from before an erasure, are left out.
+        The preferences are then passed to the outbox. A preference is left out if the policy for personal data refuses it, or
+        if it is from before an erasure.
 
         Args:
             preferences: The preferences.
@@ -175,15 +190,19 @@ class ProfileCache:
             self._outbox.emit(self._owner, preferences, message_id=message_id, session_id=session_id, at=at)
 
     def remove(self, removal: Removal) -> None:
-        """Exclude a removed preference or message from now on. The next ``refresh`` reads a new context."""
+        """Stop showing removed preferences.
+
+        ``refresh`` then reads a new context.
+        """
         with self._lock:
             self._unsaved = list(valid(self._unsaved, [removal]))
             self._take(replace(self._state, statements=valid(self._state.statements, [removal]), removed=""), AgentContext())
 
     def refresh(self) -> bool:
-        """Load the changes of other devices and processes; return whether overrides or context changed.
+        """Load the changes that other devices and processes made.
 
-        One round trip, plus a read of the memories after a removal.
+        Return whether the overrides or the context changed. The call needs one round trip. After a removal, it also reads the
+        memories.
         """
         before = self.cached
         if self._unsaved:
@@ -204,7 +223,7 @@ class ProfileCache:
         return self.cached != before
 
     def peek(self) -> CachedContext:
-        """Return the content of the hot tier without renewing its TTL."""
+        """Return the context and preferences in the hot tier without renewing their expiry."""
         state = self._read() or ProfileState()
         return CachedContext(state.context or AgentContext(), _values(recent(state.statements, state.removals)))
 
@@ -217,23 +236,25 @@ class ProfileCache:
         return self._health.tried(work)
 
     def _read(self, *, touch: bool = False) -> ProfileState | None:
-        """Return the record of the hot tier; None if the tier is unavailable."""
         loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
         return None if loaded is None else self._profile.state_of(loaded[0])
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Return the record with the changes of other processes; None if the tier is unavailable."""
+        """Return the user's record with the changes of other processes, or None if the hot tier is unavailable."""
         state = self._read(touch=touch)
         return None if state is None else self._tried(lambda: self._followed(state))
 
     def _is_usable(self, context: AgentContext | None) -> bool:
-        """Return whether a context of the hot tier may be used. Its age bounds the effect of an unpublished removal."""
         if context is None:
             return False
+        # The limit matters if a removal could not be published.
         return context.read_at is None or self._clock() - context.read_at < self._ttl
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Return the record after changes that other processes made only in the table, because they share no hot tier."""
+        """Return the user's record with changes that are only in the table.
+
+        Processes with another hot tier made these changes.
+        """
         log = self._log if self._reads_revision and state.exists else None
         if log is None or (revision := log.revision()) == state.revision:
             return state
@@ -249,7 +270,10 @@ class ProfileCache:
         return self._profile.update(changed, drops=True) or ProfileState()
 
     def _reload(self, state: ProfileState) -> None:
-        """Drop the context and read a new one. After an erasure, drop earlier statements, too."""
+        """Discard the context and read a new one.
+
+        After an erasure, earlier statements are discarded, too.
+        """
         is_erased = self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
         with self._lock:
             self._take(replace(state, removed=""), AgentContext())
@@ -266,7 +290,10 @@ class ProfileCache:
                 self._take(state, AgentContext())
 
     def _load(self, state: ProfileState | None) -> None:
-        """Read the context from the table, and store it in the hot tier unless the record changed meanwhile."""
+        """Read the context from the table and store it in the hot tier.
+
+        The context is not stored if the record in the hot tier changed meanwhile.
+        """
         assert self._read_context is not None  # noqa: S101 - load has set it
         revision = self._log.revision() if self._log is not None and self._reads_revision else ""
         context = self._read_context()
@@ -295,7 +322,7 @@ class ProfileCache:
                 self._take(stored, context)
 
     def _save(self) -> None:
-        """Write pending statements to the hot tier."""
+        """Write statements to the hot tier that are not stored there yet."""
         mine: list[Statement] = []
 
         def added(state: ProfileState) -> ProfileState | None:

@@ -1,4 +1,7 @@
-"""Statements of preferences with the times of their messages, removals that void them, and changes of the log. Pure."""
+"""Values and pure functions for the preferences that a user states.
+
+A statement is a preference from a message. A removal makes earlier statements void, so that they no longer count.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +23,23 @@ from strands_manga_memory.language.preferences import (
 from strands_manga_memory.memory.records import MemoryRecord, content_key
 
 MOST_RECENT = 30
-"""Most recent statements that the hot tier stores."""
+"""Number of the latest statements that the hot tier stores."""
 MOST_SLOTS = 100
-"""Most slots of stated preferences per user; the oldest are dropped. Slots set by ``prefer`` do not count."""
+"""Most subjects, such as ``genre``, with statements of one user. The oldest are dropped. ``prefer`` has no such limit."""
 _MOST_OF_A_SLOT = 8
 _MOST_REMOVALS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Preference with the time and id of its message.
+    """Preference that a user stated in a message.
 
     Attributes:
-        preference: The preference.
+        preference: Preference that was stated.
         at: Time of the message, in seconds since 1970.
-        message_id: ``tracking_id`` of the message; None if it is unknown or ``prefer`` set the value.
-        session_id: Session of the message.
-        is_set: Whether ``prefer`` set the value, which replaces all values of its slot.
+        message_id: ``tracking_id`` of the message. None if the id is unknown or ``prefer`` set the value.
+        session_id: Session of the message, or None.
+        is_set: Whether ``prefer`` set the value. Such a value replaces all earlier values of the subject.
     """
 
     preference: Preference
@@ -47,14 +50,17 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Slot of the statement; a statement without a slot has a unique key."""
+        """Subject of the statement, such as ``genre``.
+
+        Without a subject, the value is a key derived from the text.
+        """
         if self.preference.liked is False:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
 
     @property
     def row(self) -> list[Any]:
-        """Stored form."""
+        """Statement as a list that can be stored."""
         preference = self.preference
         return [
             preference.slot,
@@ -69,13 +75,18 @@ class Statement:
 
     @classmethod
     def of(cls, row: Any) -> Statement:
-        """Return the statement of a row; raise ``TypeError`` or ``ValueError`` if the row is invalid."""
+        """Convert a stored list to a statement.
+
+        Raises:
+            TypeError: A value has a wrong type.
+            ValueError: A value is invalid.
+        """
         slot, value, liked, adds, message_id, at, session_id, is_set = row
         preference = Preference(text_of(slot), text_of(value), liked, bool(adds))
         return cls(preference, float(at), _optional(message_id), _optional(session_id), bool(is_set))
 
     def repeats(self, other: Statement) -> bool:
-        """Return whether another statement is the same one from the same message."""
+        """Return whether two statements state the same preference in the same message."""
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
@@ -88,13 +99,15 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletion of a preference or retraction of a message. It voids statements up to its time.
+    """Deletion of a preference, or retraction of a message.
+
+    A removal makes statements void up to its time. Void statements no longer count.
 
     Attributes:
         at: Time of the removal, in seconds since 1970.
-        slot: Slot of the deleted preference, or empty.
-        values: Digests of the deleted values, which are void in every slot.
-        message: Digest of the ``tracking_id`` of the retracted message; empty for a deleted preference.
+        slot: Subject of the deleted preference, such as ``genre``. It may be empty.
+        values: Digests of the deleted values. The values are void for every subject.
+        message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted preference.
     """
 
     at: float
@@ -104,29 +117,40 @@ class Removal:
 
     @property
     def row(self) -> list[Any]:
-        """Stored form, without the removed content."""
+        """Removal as a list that can be stored.
+
+        The list does not contain the removed content.
+        """
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
     def of(cls, row: Any) -> Removal:
-        """Return the removal of a row; raise ``TypeError`` or ``ValueError`` if the row is invalid."""
+        """Convert a stored list to a removal.
+
+        Raises:
+            TypeError: A value has a wrong type.
+            ValueError: A value is invalid.
+        """
         at, slot, values, message = row
         return cls(float(at), text_of(slot), tuple(map(text_of, values)), text_of(message))
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Return the removal of a preference. Without a slot, ``value`` is the whole statement."""
+        """Create a removal that deletes a preference.
+
+        If ``slot`` is empty, ``value`` is the text of the whole statement.
+        """
         values = split_values(value) if slot else [value]
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether the removal voids a statement."""
+        """Return whether the removal makes a statement void."""
         if statement.at > self.at:
             return False
         if self.message:
             return statement.message_id is not None and message_digest(statement.message_id) == self.message
         if statement.preference.liked is None:
-            return False  # the end of a preference is not voided
+            return False  # a statement that only ends a preference stays
         if self.slot and statement.slot == self.slot:
             return True
         if (self.slot == DISLIKES) != (statement.preference.liked is False):
@@ -136,20 +160,30 @@ class Removal:
 
 
 def message_digest(message_id: str) -> str:
-    """Return a digest of a message id of any length."""
+    """Return a digest of a message id.
+
+    All digests have the same length.
+    """
     return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Value of a slot, and the last statement that changed or repeated the value."""
+    """Current value of a subject such as ``genre``, with its latest statement.
+
+    The latest statement is the last that changed or repeated the value.
+    """
 
     value: str
     by: Statement
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Return the value of each slot after all statements in the order of their times. The last stated slot comes last."""
+    """Return the current value of each subject after all statements.
+
+    The statements are applied in the order of their times. The keys of the result are subjects such as ``genre``. The subject
+    of the latest statement is the last key.
+    """
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=lambda each: (each.at, each.is_set)):
         preference = each.preference
@@ -180,17 +214,23 @@ def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
 
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
-    """Return the statements that no removal voids."""
+    """Return the statements that no removal makes void."""
     return tuple(each for each in statements if not any(removal.voids(each) for removal in removals))
 
 
 def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
-    """Return the latest statements that no removal voids, in the order of their times."""
+    """Return the latest 30 statements that no removal makes void.
+
+    The statements are in the order of their times.
+    """
     return tuple(sorted(valid(statements, removals), key=lambda each: each.at)[-MOST_RECENT:])
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Return all statements in the order of their times, without repetitions, within the limits per slot and user."""
+    """Merge new statements into known statements, without repetitions.
+
+    The result has the latest 8 statements of each of the latest 100 subjects. The statements are in the order of their times.
+    """
     rows = list(known)
     for each in new:
         earlier = next((row for row in rows if each.repeats(row)), None)
@@ -214,8 +254,8 @@ class PreferenceChange:
     Attributes:
         statements: New statements of messages.
         removals: Deleted preferences, or retracted messages.
-        record: Preference that was set directly, or None.
-        dropped: Id of the deleted record, or None.
+        record: Record of the preference that ``prefer`` set, or None.
+        dropped: Id of the preference record to delete, or None.
     """
 
     statements: Sequence[Statement] = ()
@@ -226,29 +266,36 @@ class PreferenceChange:
 
 @dataclass(frozen=True)
 class VoidedTimes:
-    """Times, in seconds since 1970, up to which statements do not count.
+    """Times up to which a user's statements no longer count.
+
+    Times are in seconds since 1970.
 
     Attributes:
-        erased_at: Time of the user's last erasure; before all times if there was none.
-        retracted_at: Times of retractions, by message id.
+        erased_at: Time of the user's last erasure. It is minus infinity if there was none.
+        retracted_at: Retraction time of each retracted message, keyed by message id.
     """
 
     erased_at: float = -math.inf
     retracted_at: Mapping[str, float] = field(default_factory=dict)
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether a statement does not count."""
+        """Return whether a statement no longer counts.
+
+        The statement is from before the user's erasure, or from before the retraction of its message.
+        """
         return statement.at <= max(self.erased_at, self.retracted_at.get(statement.message_id or "", -math.inf))
 
 
 @dataclass(frozen=True)
 class LoggedChanges:
-    """Statements and deletions of a user. The order in which changes arrive does not matter, only the times of messages.
+    """Stored statements and deletions of a user.
+
+    Only the times of messages matter. The order in which changes arrive makes no difference.
 
     Attributes:
         statements: Statements of messages, in the order of their times.
         removals: Deleted preferences.
-        revision: Changed by each change that live agents must read.
+        revision: Token that changes whenever live agents must read the preferences again.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -256,11 +303,17 @@ class LoggedChanges:
     revision: str = ""
 
     def admit(self, statements: Iterable[Statement], voided: VoidedTimes) -> tuple[Statement, ...]:
-        """Return the statements that were not deleted, retracted or made before an erasure."""
+        """Return the statements that may be stored.
+
+        Statements that were deleted or retracted are left out. Statements from before an erasure are left out, too.
+        """
         return tuple(each for each in valid(statements, self.removals) if not voided.voids(each))
 
     def after(self, change: PreferenceChange, voided: VoidedTimes) -> LoggedChanges | None:
-        """Return the log after a change; None if nothing changes."""
+        """Return the stored statements and deletions after a change.
+
+        The result is None if the change has no effect.
+        """
         removals = [each for each in change.removals if each.at > voided.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements, voided))
         is_changed = statements != self.statements
@@ -273,12 +326,16 @@ class LoggedChanges:
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the most recent removals, up to the limit."""
+    """Return the latest 200 removals in the order of their times."""
     return tuple(sorted(removals, key=lambda each: each.at)[-_MOST_REMOVALS:])
 
 
 def text_of(value: object) -> str:
-    """Return ``value`` if it is a text; otherwise raise ``TypeError``."""
+    """Return a value after checking that it is a text.
+
+    Raises:
+        TypeError: The value is no text.
+    """
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.80} is no text")
     return value

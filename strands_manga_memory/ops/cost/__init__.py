@@ -1,8 +1,9 @@
-"""Cost of a deployment per month, its capacity, and their sensitivity to inputs.
+"""Estimates the monthly cost and the capacity of a deployment.
 
-``CostModel.paper()`` reproduces a published design from its own inputs. ``CostModel.measured(workload)`` uses
-measurements of this package and current prices. Prices are dated data in ``prices.json``, or in a file of the same
-format. ``differences()`` compares the two. ``strands-manga-memory cost`` prints all results.
+``CostModel.measured(workload)`` uses measurements of this package and current prices. ``CostModel.paper()`` uses the
+figures of a published design. ``differences()`` compares the two models. ``sensitivity()`` shows how the cost changes with
+each input. ``prices.json`` contains the prices, each with a date. The command ``strands-manga-memory cost`` prints all
+results.
 """
 
 from __future__ import annotations

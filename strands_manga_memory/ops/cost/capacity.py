@@ -1,4 +1,4 @@
-"""Capacity plan of a deployment, calculated from measured units, with its assumptions."""
+"""Calculates the capacity that a deployment needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASSUMPTIONS = (
     f"{1000 * _LAYER_SECONDS:g} ms of one core per turn",
     "the plan is calculated from measured units; no deployment of this size was run",
 )
-"""Assumptions of the plan."""
+"""Assumptions of the capacity plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +39,18 @@ class CapacityPlan:
     Attributes:
         messages_per_second: User messages per second at the peak.
         live_sessions: Conversations in the hot tier at the peak.
-        hot_gb: Their size in GB, without replicas.
-        node: Type of the hot tier's nodes.
-        shards: Shards of the hot tier, by memory and by calls.
-        nodes: Nodes of the hot tier, including replicas.
-        write_units_per_second: Write units of the tables at the peak.
-        read_units_per_second: Read units of the tables at the peak.
-        stored_gb: GB in the tables, including indexes.
+        hot_gb: Size of the conversations in the hot tier, in GB without replicas.
+        node: Node type of the hot tier.
+        shards: Number of shards of the hot tier, enough for the memory and for the calls.
+        nodes: Number of nodes of the hot tier, including replicas.
+        write_units_per_second: DynamoDB write units per second at the peak.
+        read_units_per_second: DynamoDB read units per second at the peak.
+        stored_gb: Size of the tables in GB, including indexes.
         partitions: Least number of DynamoDB partitions.
-        expiry_writes_per_key: Write units per second of each partition key of the expiry index.
-        workers: Processes that run turns.
-        cores: Cores that the layer uses.
-        limits: Limits that this size exceeds, with remedies; may be empty.
+        expiry_writes_per_key: Write units per second for each partition key of the expiry index.
+        workers: Number of processes that run turns.
+        cores: Number of CPU cores that this package uses.
+        limits: Limits that a deployment of this size exceeds, with remedies; may be empty.
     """
 
     messages_per_second: float
@@ -70,7 +70,10 @@ class CapacityPlan:
 
 
 def capacity_plan(model: CostModel) -> CapacityPlan:
-    """Return the capacity a workload needs, up to 1 billion messages per day; see ``ASSUMPTIONS``."""
+    """Return the capacity that a workload needs.
+
+    ``ASSUMPTIONS`` lists the assumptions of the plan. The plan covers up to 1 billion messages per day.
+    """
     workload, use = model.workload, model.use()
     cost = model.cost()
     a_second = workload.peak / _SECONDS_A_DAY

@@ -1,4 +1,7 @@
-"""Monthly cost of a deployment, from its use and from dated list prices of cloud and model providers."""
+"""Calculates the monthly cost of a deployment.
+
+The cost is the used resources times the list prices of cloud and model providers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from strands_manga_memory.ops.cost.use import DAYS_A_MONTH, MonthlyUse, Workload
 Preset = Literal["measured", "paper"]
 
 USABLE_MEMORY = 0.75
-"""Share of a node's memory that ElastiCache leaves for data."""
+"""Share of a node's memory that ElastiCache makes available for data."""
 
 _HOURS_A_MONTH = 730.0
 _PAPER_PRICES = "2024-10-31"
@@ -30,7 +33,7 @@ class NodePrice:
 
     Attributes:
         usd_hour: US dollars per hour.
-        memory_gib: Memory in GiB, of which ElastiCache reserves a quarter.
+        memory_gib: Memory of the node in GiB. ElastiCache reserves a quarter of this memory.
     """
 
     usd_hour: float
@@ -39,13 +42,13 @@ class NodePrice:
 
 @dataclass(frozen=True)
 class TokenPrice:
-    """Prices of a model in US dollars per million tokens.
+    """Prices of a language model in US dollars per million tokens.
 
     Attributes:
-        input: Input tokens that are not cached.
-        output: Output tokens.
-        cache_read: Tokens read from the prompt cache.
-        cache_write: Tokens written to the prompt cache.
+        input: Price of input tokens that are not cached.
+        output: Price of output tokens.
+        cache_read: Price of tokens read from the prompt cache.
+        cache_write: Price of tokens written to the prompt cache.
     """
 
     input: float
@@ -59,14 +62,14 @@ class Prices:
     """List prices of one day, in US dollars.
 
     Attributes:
-        date: The day, as YYYY-MM-DD.
+        date: Day from which the prices are valid, as YYYY-MM-DD.
         region: AWS region.
         source: Source of the prices.
-        write_units_per_million: On-demand write request units of DynamoDB.
-        read_units_per_million: On-demand read request units.
-        storage_gb_month: Storage of a GB (1e9 bytes) per month.
-        nodes: Nodes of the hot tier, by type.
-        models: Models, by name.
+        write_units_per_million: Price of a million on-demand write units of DynamoDB.
+        read_units_per_million: Price of a million on-demand read units of DynamoDB.
+        storage_gb_month: Price of storing a GB of 1e9 bytes in DynamoDB for a month.
+        nodes: Prices of the hot tier's nodes, keyed by node type.
+        models: Prices of language models, keyed by model name.
     """
 
     date: str
@@ -80,14 +83,14 @@ class Prices:
 
 
 def prices(date: str | None = None, *, file: Path | None = None) -> Prices:
-    """Return the prices in force on a day.
+    """Return the prices that are valid on a day.
 
     Args:
-        date: The day, as YYYY-MM-DD. Default: the latest available.
-        file: Prices in the format of ``prices.json``. Default: those of the package.
+        date: Day of the prices, as YYYY-MM-DD. Default: the day of the latest prices.
+        file: File with prices in the format of ``prices.json``. Default: the file of the package.
 
     Raises:
-        ValueError: There are no prices for that day, or the file has another format.
+        ValueError: There are no prices for the day, or the file has another format.
     """
     text = (files(__package__) / "prices.json" if file is None else file).read_text(encoding="utf-8")
     try:
@@ -121,14 +124,14 @@ class Cost:
     """Monthly cost of a deployment in US dollars.
 
     Attributes:
-        redis_usd_month: Nodes of the hot tier.
-        dynamodb_usd_month: Requests and storage of the tables.
-        model_usd_month: Tokens.
+        redis_usd_month: Cost of the hot tier's nodes.
+        dynamodb_usd_month: Cost of requests to the tables and of storage.
+        model_usd_month: Cost of the models' tokens.
         usd_per_message: Total cost per user message.
-        parts: Cost by billed item.
+        parts: Cost per month of each billed item, keyed by the name of the item.
         nodes: Number of nodes of the hot tier.
-        node: Type of the nodes.
-        use: Billed quantities.
+        node: Node type of the hot tier.
+        use: Resources that the deployment uses per month.
         prices_of: Date of the prices.
     """
 
@@ -144,22 +147,22 @@ class Cost:
 
     @property
     def total_usd_month(self) -> float:
-        """Total cost per month."""
+        """Total cost per month in US dollars."""
         return self.redis_usd_month + self.dynamodb_usd_month + self.model_usd_month
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostModel:
-    """Use and cost of a workload.
+    """Model of the resources and the cost of a workload.
 
     Args:
         workload: Load of the deployment.
         prices: List prices.
-        preset: Source of the use: ``measured`` or ``paper``.
-        node: Node type of the hot tier; None: the cheapest that holds the data.
+        preset: Figures for the calculation: ``measured`` for this package, ``paper`` for a published design.
+        node: Node type of the hot tier. None: the cheapest type that has enough memory.
 
     Raises:
-        ValueError: The price list lacks ``node`` or a model of the workload.
+        ValueError: The list has no price for ``node`` or for a model of the workload.
     """
 
     workload: Workload
@@ -174,17 +177,28 @@ class CostModel:
 
     @classmethod
     def measured(cls, workload: Workload | None = None, *, at: Prices | None = None, node: str | None = None) -> CostModel:
-        """Return a model with the measured use of this package and the latest prices."""
+        """Return a cost model with the measurements of this package.
+
+        Args:
+            workload: Load of the deployment. Default: ``Workload()``.
+            at: List prices. Default: the latest prices.
+            node: Node type of the hot tier. None: the cheapest type that has enough memory.
+        """
         return cls(workload=workload or Workload(), prices=at or prices(), node=node)
 
     @classmethod
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
-        """Return a model of the published design, with the prices of its time.
+        """Return a cost model of the published design.
 
-        Its inputs for 1 million messages per day: 400,000 writes and 1 million reads of one unit per day, 200,000 users
-        of 250 KB, two indexes of 30 GB that receive every write, 10,000 live sessions of 2 KB on one cache.r6g.large
-        without a replica. Its price of that node, 188 US dollars per month, is above the list price of us-east-1;
-        ``at`` overrides it if it contains the node.
+        For 1 million messages per day, the design assumes 400,000 writes and 1 million reads of one unit per day. The design
+        assumes 200,000 users of 250 KB, and two indexes of 30 GB that receive every write. The hot tier has 10,000 sessions
+        of 2 KB on one ``cache.r6g.large`` without a replica. The design states 188 US dollars per month for this node, which
+        is above the list price of us-east-1.
+
+        Args:
+            workload: Load of the deployment. Default: ``Workload()``.
+            at: List prices. A price of ``cache.r6g.large`` in this list overrides the price of the design. Default: the
+                prices at the time of the design.
         """
         asked = at or prices(_PAPER_PRICES)
         asked = replace(asked, nodes={_PAPER_NODE: _PAPER_NODE_PRICE, **asked.nodes})
@@ -192,11 +206,14 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Replicas of each shard of the hot tier; the published design has none."""
+        """Number of replicas of each shard of the hot tier.
+
+        The published design has no replicas.
+        """
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
-        """Return the monthly use of the workload."""
+        """Return the resources that the workload uses per month."""
         return _paper_use(self.workload) if self.preset == "paper" else measured_use(self.workload)
 
     def cost(self) -> Cost:
@@ -229,7 +246,10 @@ class CostModel:
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the type and number of nodes that hold the data at the peak, including replicas."""
+        """Return the cheapest node type and the number of nodes.
+
+        The nodes have enough memory for the data at the peak. The number of nodes includes replicas.
+        """
         a_shard = 1 + self.replicas
         peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = {
@@ -262,9 +282,9 @@ class Difference:
     """Difference between the published design and this package.
 
     Attributes:
-        what: Name of the quantity.
-        paper: Its value in the published design.
-        measured: Its value in this package.
+        what: Name of the compared quantity.
+        paper: Value of the quantity in the published design.
+        measured: Value of the quantity in this package.
         why: Reason of the difference.
     """
 
@@ -275,7 +295,7 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Compare the two presets for a workload, with reasons."""
+    """Compare the published design with this package for a workload."""
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (
@@ -334,7 +354,11 @@ _VARIED: dict[str, tuple[float, float]] = {
 
 
 def sensitivity(model: CostModel) -> dict[str, tuple[float, float]]:
-    """Return the monthly cost with each input halved and doubled; for the cache-hit rate, with 0.5 and 0.9."""
+    """Return how the monthly cost changes with each input, keyed by input.
+
+    Each pair has the cost at a low value and at a high value of the input. Most inputs are halved
+    and doubled. The rate of cache hits is set to 0.5 and 0.9.
+    """
     found = {}
     for name, factors in _VARIED.items():
         value = getattr(model.workload, name)

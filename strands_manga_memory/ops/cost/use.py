@@ -1,4 +1,7 @@
-"""Monthly use of a deployment: request units, storage, memory, tokens. Pure."""
+"""Calculates the resources that a deployment uses per month.
+
+The resources are DynamoDB request units, storage, memory of the hot tier, and model tokens.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +23,31 @@ class Workload:
     """Load of a deployment.
 
     Args:
-        messages_per_day: User messages per day; each is a turn with an answer.
-        users: Users with memories.
-        turns_per_session: Turns per session.
-        bytes_per_message: Bytes per message, for users and assistants alike.
+        messages_per_day: Number of user messages per day. Each user message is a turn with an answer.
+        users: Number of users with memories.
+        turns_per_session: Number of turns per session.
+        bytes_per_message: Bytes per message of a user or assistant.
         seconds_per_turn: Seconds between two turns of a session.
-        ttl_seconds: Seconds that a conversation stays hot after its last turn.
-        session_hours: Hours that the log of a session is stored after its last turn, including the wait for the
-            sweeper.
-        memory_days: Mean days that memories of a session are stored.
-        earlier_sessions: Earlier sessions of a user with stored memories; None: derived from the other numbers.
+        ttl_seconds: Seconds that a conversation stays in the hot tier after its last turn.
+        session_hours: Hours that the log of a session is stored after the last turn, including the wait for a sweeper.
+        memory_days: Mean number of days that memories of a session are stored.
+        earlier_sessions: Number of a user's earlier sessions with stored memories. None: calculated from the other values.
         bytes_per_user: Bytes of a user's preferences and profile, including indexes.
-        peak: Load of the busiest second, as a multiple of the mean.
-        replicas: Replicas of each shard of the hot tier.
-        models: Share of messages that each model answers; the sum is 1.
-        prefix_tokens: Constant tokens of a request: system prompt, tools, memories of the user.
-        history_tokens: Most tokens of the history.
-        other_tokens: Other tokens of a request: the message, tool results, state.
-        output_tokens: Tokens of an answer.
-        calls_per_message: Model calls per user message; more than 1 with tools.
-        cache_hit_rate: Share of the prefix that is read from the prompt cache, on the worst day; 0.70 if unknown.
-        keeps_agents: Whether a worker keeps the agent of a session in memory; otherwise it is restored for each
+        peak: Load of the busiest second, as a multiple of the mean load.
+        replicas: Number of replicas of each shard of the hot tier.
+        models: Share of messages that each model answers, keyed by model. The sum of the shares is 1.
+        prefix_tokens: Number of constant tokens in a request: system prompt, tools and memories of the user.
+        history_tokens: Largest size of the history in tokens.
+        other_tokens: Number of other tokens in a request: the message, tool results and state.
+        output_tokens: Number of tokens in an answer.
+        calls_per_message: Number of model calls per user message. More than 1 if the model calls tools.
+        cache_hit_rate: Share of the constant tokens that is read from the prompt cache. Use the share of the worst day, or
+            0.70 if unknown.
+        keeps_agents: Whether a worker keeps the agent of a session in memory. Otherwise the agent is restored for each
             message.
 
     Raises:
-        ValueError: A number is out of range. The message names it.
+        ValueError: A value is out of range. The message names the argument.
     """
 
     messages_per_day: float = 1e6
@@ -85,7 +88,7 @@ class Workload:
 
     @property
     def sessions_per_day(self) -> float:
-        """Sessions that begin per day."""
+        """Number of sessions that begin per day."""
         return self.messages_per_day / self.turns_per_session
 
     @property
@@ -97,20 +100,26 @@ class Workload:
 
     @property
     def live_sessions(self) -> float:
-        """Mean number of conversations in the hot tier: active ones, and idle ones until their TTL ends."""
+        """Mean number of conversations in the hot tier.
+
+        An idle conversation stays in the hot tier until its TTL ends.
+        """
         return self.sessions_per_day * (self.turns_per_session * self.seconds_per_turn + self.ttl_seconds) / _SECONDS_A_DAY
 
 
 @dataclass(frozen=True)
 class SessionUse:
-    """Use of one session, from its first turn to the deletion of its log, including its memories.
+    """Resources that one session uses until its log is deleted.
+
+    The resources include the memories of the session.
 
     Attributes:
-        write_units: Write request units, including indexes.
-        read_units: Read request units.
-        session_bytes: Bytes of log and head in the sessions table.
-        memory_bytes: Bytes of its memories in the memory table, including both indexes.
-        hot_bytes: Bytes of its hot record at the end, plus the user's memories if agents are not kept.
+        write_units: Number of DynamoDB write units, including indexes.
+        read_units: Number of DynamoDB read units.
+        session_bytes: Bytes of the session in the sessions table.
+        memory_bytes: Bytes of the session's memories in the memory table, including both indexes.
+        hot_bytes: Bytes of the session in the hot tier after the last turn. Includes the user's memories if workers do not
+            keep agents in memory.
     """
 
     write_units: float
@@ -122,30 +131,39 @@ class SessionUse:
 
 @dataclass(frozen=True)
 class MeasuredUse:
-    """Measured use of sessions. Triples hold the use per session, per turn and per KB of text.
+    """Measured resources that sessions use.
 
-    Measured with sessions of 4 to 25 turns, messages of 120 to 1,500 bytes of synthetic English, a flush every 5 turns,
-    finalized and swept (``python -m tests.benchmarks cost``). The hot record holds the history and
-    the turns that wait for a flush. For users with earlier sessions, finalizing rewrites patterns and roll-ups, and
-    memories are read at the start and the end; measured with up to 20 earlier sessions, one every two days.
+    The command ``python -m tests.benchmarks cost`` repeats the measurement. The measured sessions had 4 to 25 turns, and
+    messages of 120 to 1,500 bytes of synthetic English. The sessions were flushed every 5 turns, and later finalized and
+    swept. The measured users had up to 20 earlier sessions, one every two days. Earlier sessions add to the cost, because
+    memories are read at the start and end of a session. The end of a session also rewrites patterns and roll-ups, the
+    summaries of several sessions.
+
+    A value that consists of three amounts has the amount per session, per turn and per KB.
 
     Attributes:
         date: Date of the measurement.
-        known_share: Share of ``memory_bytes`` that a query of the user's memories reads (without indexes).
-        full_from: Number of earlier sessions from which patterns and weekly roll-ups have their full cost; below, the
-            cost is proportional.
-        months_from: Range of earlier sessions in which monthly roll-ups begin.
-        writes_by_known: Write units of patterns and weekly roll-ups: the most, and per KB of the session's text; then
-            of months.
-        reads_by_known: Factor and exponent of the read units per KB of the user's memories.
+        write_units: Write units per session, per turn and per KB of text. Storing the text of the turns comes on top.
+        read_units: Read units per session, per turn and per KB of stored turns.
+        session_bytes: Bytes in the sessions table per session, per turn and per KB of stored turns.
+        memory_bytes: Bytes in the memory table per session, per turn and per KB of text.
+        hot_bytes: Bytes of a session in the hot tier without its turns.
+        bytes_in_a_turn: Bytes of a stored turn in addition to the text, before compression.
+        known_share: Share of ``memory_bytes`` that a query of the user's memories reads. The rest are indexes.
+        full_from: Number of earlier sessions from which patterns and weekly roll-ups have their full cost. With fewer
+            sessions, the cost is proportional.
+        months_from: Number of earlier sessions at which monthly roll-ups begin to cost, and number at which monthly roll-ups
+            have their full cost.
+        writes_by_known: Three amounts of write units. The first two are the maximum for patterns and weekly roll-ups, and
+            the amount per KB of text. The third is the maximum for monthly roll-ups.
+        reads_by_known: Factor and exponent. The read units are the factor times the KB of the user's memories raised to the
+            exponent.
         memory_by_known: Bytes that earlier sessions add per KB of the session's text.
         bytes_per_token: Bytes of text per token.
-        tokens_per_message: Tokens of a message in addition to its text.
-        hot_bytes: Bytes of a hot record without turns.
-        bytes_in_a_turn: Bytes of a stored turn in addition to its text, uncompressed.
-        compressed_to: Size of compressed text, as a share of the original.
-        reads_by_restore: Read units of a restore per message; the memories are hot by then.
-        copy_share: Bytes of a user's memories in the hot tier, as a share of the bytes a query reads.
+        tokens_per_message: Number of tokens of a message in addition to the text.
+        compressed_to: Size of a compressed turn, as a share of the original size.
+        reads_by_restore: Read units to restore an agent for a message.
+        copy_share: Bytes of a user's memories in the hot tier, as a share of the bytes that a query of the table reads.
     """
 
     date: str
@@ -188,11 +206,11 @@ MEASURED = MeasuredUse(
     reads_by_restore=4.0,
     copy_share=0.6,
 )
-"""Measurements of this version."""
+"""Measurements of this version of the package."""
 
 
 def session_use(workload: Workload, measured: MeasuredUse = MEASURED) -> SessionUse:
-    """Return the use of one session."""
+    """Return the resources that one session of a workload uses."""
     turns, kilobytes = workload.turns_per_session, 2 * workload.turns_per_session * workload.bytes_per_message / 1000
 
     stored = turns * _turn_bytes(workload, measured) / 1000
@@ -223,13 +241,15 @@ def session_use(workload: Workload, measured: MeasuredUse = MEASURED) -> Session
 
 
 def _turn_bytes(workload: Workload, measured: MeasuredUse) -> float:
-    """Return the bytes of a stored turn."""
     size = 2 * workload.bytes_per_message + measured.bytes_in_a_turn
     return size if size < _COMPRESSED_FROM else size * measured.compressed_to
 
 
 def _hot_bytes(workload: Workload, measured: MeasuredUse) -> float:
-    """Return the bytes of a session's hot copy: the turns of its history, and those that wait for a flush."""
+    """Return the size of a session in the hot tier, in bytes.
+
+    The hot tier has the turns of the agent's history and the turns that wait for a flush.
+    """
     tokens = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
     shown = max(1.0, workload.history_tokens / tokens)
     turns = min(workload.turns_per_session, shown + _WAITING_TURNS)
@@ -238,18 +258,18 @@ def _hot_bytes(workload: Workload, measured: MeasuredUse) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class MonthlyUse:
-    """Use of a deployment in a month of 30 days.
+    """Resources that a deployment uses in a month of 30 days.
 
     Attributes:
-        messages: User messages.
-        write_units: Write request units of the tables.
-        index_write_units: Write request units of the indexes, if counted separately.
-        read_units: Read request units.
-        stored_gb: Mean GB (1e9 bytes) stored in the tables.
-        index_gb: GB in the indexes, if counted separately.
+        messages: Number of user messages.
+        write_units: Number of DynamoDB write units for the tables.
+        index_write_units: Number of DynamoDB write units for the indexes, if counted separately.
+        read_units: Number of DynamoDB read units.
+        stored_gb: Mean size of the tables in GB of 1e9 bytes.
+        index_gb: Size of the indexes in GB, if counted separately.
         live_sessions: Mean number of conversations in the hot tier.
-        hot_gb: GB of the hot tier, without replicas.
-        tokens: Tokens by model and kind: ``input``, ``cache_read``, ``cache_write`` and ``output``.
+        hot_gb: Size of the hot tier in GB, without replicas.
+        tokens: Number of tokens, keyed by model and then by ``input``, ``cache_read``, ``cache_write`` or ``output``.
     """
 
     messages: float
@@ -264,7 +284,10 @@ class MonthlyUse:
 
 
 def measured_use(workload: Workload, measured: MeasuredUse = MEASURED) -> MonthlyUse:
-    """Return the monthly use of a workload, from the measured use of sessions."""
+    """Return the resources that a workload uses per month.
+
+    The result is calculated from the measured resources of single sessions.
+    """
     one, sessions = session_use(workload, measured), workload.sessions_per_day
     stored = (
         sessions * one.session_bytes * workload.session_hours / 24
@@ -283,7 +306,10 @@ def measured_use(workload: Workload, measured: MeasuredUse = MEASURED) -> Monthl
 
 
 def tokens_used(workload: Workload, measured: MeasuredUse = MEASURED) -> dict[str, dict[str, float]]:
-    """Return the monthly tokens of each model. The history grows with the session, up to its budget."""
+    """Return the number of tokens per month, keyed by model and kind of token.
+
+    The history of a session grows with each turn, up to ``history_tokens``.
+    """
     a_turn = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
     turns = max(1, round(workload.turns_per_session))
     history = sum(min(workload.history_tokens, turn * a_turn) for turn in range(turns)) / turns

@@ -1,4 +1,4 @@
-"""All checks of a deployment, in order."""
+"""Runs all checks of a deployment."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def diagnose(
     codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[Finding]:
-    """Run all checks of a deployment, and yield each finding at once.
+    """Run all checks of a deployment and yield the findings.
+
+    A finding is yielded as soon as its check is done.
 
     Args:
         settings: Settings of the deployment.
-        window: Tokens of the model's context window, if known.
-        codec: The application's codec, if it has its own. A few stored records are read with it.
-        clock: Seconds since 1970.
+        window: Size of the model's context window in tokens, if known.
+        codec: Codec of the application, if the application has one. The checks read a few stored records with this codec.
+        clock: Function that returns seconds since 1970.
     """
     yield from check_versions()
     yield check_vocabulary()

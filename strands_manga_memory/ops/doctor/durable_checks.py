@@ -1,4 +1,4 @@
-"""Checks of a durable table."""
+"""Checks of a table in DynamoDB or SQLite."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
     """Check a table and yield the findings.
 
     Args:
-        table: The table.
-        tier: Prefix of the checks' names: ``durable`` or ``users``.
-        clock: Seconds since 1970.
+        table: Table to check.
+        tier: Prefix for the names of the checks, ``durable`` or ``users``.
+        clock: Function that returns seconds since 1970.
     """
     if isinstance(table, DynamoDBTable):
         described = _described(table, tier)
@@ -191,7 +191,7 @@ def _file(table: SQLiteTable, tier: str) -> Iterator[Finding]:
 
 
 def _tried(table: Table, tier: str) -> Finding:
-    """Try every operation of the package on temporary records."""
+    """Try every operation that the package uses, on temporary records."""
     schema = table.schema
     partition, extra = (
         f"doctor/{uuid.uuid4().hex}",

@@ -1,4 +1,4 @@
-"""Result of one check."""
+"""Result of one check of a deployment."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class Level(StrEnum):
     """Severity of a finding."""
 
     OK = "ok"
-    """No problem."""
+    """The check found no problem."""
     WARNING = "warning"
-    """It works, with a risk."""
+    """The checked part works, but there is a risk."""
     PROBLEM = "problem"
-    """A part does not work, or data can be lost."""
+    """The checked part does not work, or data can be lost."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check.
+    """Result of one check of a deployment.
 
     Args:
         check: Name of the check, such as ``hot.eviction``.
@@ -35,22 +35,28 @@ class Finding:
 
 
 def ok(check: str, detail: str) -> Finding:
-    """Return a finding without a problem."""
+    """Return a finding of level ``OK``."""
     return Finding(check, Level.OK, detail)
 
 
 def warning(check: str, detail: str, remedy: str) -> Finding:
-    """Return a finding with a risk."""
+    """Return a finding of level ``WARNING``."""
     return Finding(check, Level.WARNING, detail, remedy)
 
 
 def problem(check: str, detail: str, remedy: str) -> Finding:
-    """Return a finding with a problem."""
+    """Return a finding of level ``PROBLEM``."""
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 
 def clock_finding(check: str, skew: float, where: str) -> Finding:
-    """Return the finding for a clock skew, in seconds; positive if the server's clock is ahead."""
+    """Return the finding about the clock of a server.
+
+    Args:
+        check: Name of the check.
+        skew: Seconds by which the server's clock is ahead of this machine's clock. Negative if the server's clock is behind.
+        where: Name of the server.
+    """
     detail = f"the clock of {where} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
     remedy = "synchronize both clocks (NTP, chrony); sessions expire by them"
     if abs(skew) > 30:

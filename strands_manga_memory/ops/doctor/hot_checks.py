@@ -1,4 +1,7 @@
-"""Checks of the hot tier."""
+"""Checks of the hot tier.
+
+The hot tier is a Redis or Valkey server, or the memory of a process.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
     """Check a hot store and yield the findings.
 
     Args:
-        store: The store.
-        shown: Its URL without the password.
-        clock: Seconds since 1970.
+        store: Store to check.
+        shown: URL of the store without the password.
+        clock: Function that returns seconds since 1970.
     """
     if not isinstance(store, RedisHotStore):
         yield warning(
@@ -50,7 +53,7 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
 
 
 def not_opened(error: ValueError | StoreError) -> Finding:
-    """Return the finding for a hot store that could not be opened. Opening a cluster reads its topology."""
+    """Return the finding for a hot store that could not be opened."""
     if "not covered" in str(error):
         return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
     return problem("hot.reach", str(error), _CONNECT)
@@ -95,12 +98,18 @@ def _refusal(check: str, error: StoreError) -> Finding:
 
 
 def _one_node(client: Any) -> dict[str, Any]:
-    """Return arguments that send a command to one node of a cluster; empty for a single server."""
+    """Return the arguments that send a command to one node of a cluster.
+
+    A single server needs no such arguments.
+    """
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return the server's INFO (of one node of a cluster); None if the user may not run it."""
+    """Return the answer of the server to the command INFO.
+
+    In a cluster, one node answers. None if the Redis user may not run INFO.
+    """
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
@@ -205,7 +214,7 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
 
 
 def _tried(store: HotStore) -> Iterator[Finding]:
-    """Try every operation of the package on a temporary conversation."""
+    """Try every operation that the package uses, on a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: list[tuple[str, Callable[[], object]]] = [

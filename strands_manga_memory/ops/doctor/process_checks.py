@@ -1,4 +1,4 @@
-"""Checks of this process: versions, token vocabulary, context window; and whether a sweeper runs."""
+"""Checks of installed versions, token counting and context window, and of the sweeper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _MOST_COUNTED = 1000
 
 
 def check_versions(installed: Callable[[str], str] = importlib.metadata.version) -> Iterator[Finding]:
-    """Yield for each requirement whether it is installed in a supported version."""
+    """Check that the required packages are installed in supported versions.
+
+    Yields a finding for each required package.
+    """
     for name, least in _needed().items():
         try:
             version = installed(name)
@@ -31,7 +34,10 @@ def check_versions(installed: Callable[[str], str] = importlib.metadata.version)
 
 
 def _needed() -> Mapping[str, str]:
-    """Return the least version of each requirement, from the package's metadata."""
+    """Return the minimum versions of the checked packages, keyed by package name.
+
+    The versions come from the metadata of this package.
+    """
     wanted = {}
     for requirement in importlib.metadata.requires("strands-manga-memory") or ():
         found = re.match(r"([\w.-]+)[^;]*?>=([\d.]+)[^;]*$", requirement)
@@ -45,7 +51,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def check_vocabulary() -> Finding:
-    """Check whether tokens are counted or estimated."""
+    """Check whether a vocabulary for counting tokens is installed.
+
+    Without a vocabulary, the number of tokens is estimated.
+    """
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",
@@ -56,7 +65,12 @@ def check_vocabulary() -> Finding:
 
 
 def check_window(window: int | None, max_tokens: int) -> Finding:
-    """Check that a request with a history of ``max_tokens`` fits into a context window of ``window`` tokens."""
+    """Check that a full request fits into the model's context window.
+
+    Args:
+        window: Size of the context window in tokens; None if unknown.
+        max_tokens: Largest size of the history in tokens.
+    """
     if window is None:
         return ok("process.window", f"a history of {max_tokens:,} tokens; to check it, set the context window with --window")
     plan = budget_plan(history=max_tokens)
@@ -71,7 +85,10 @@ def check_window(window: int | None, max_tokens: int) -> Finding:
 
 
 def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
-    """Check that a sweeper runs: no conversation is more than an hour overdue."""
+    """Check that a sweeper processes expired conversations.
+
+    The finding is a warning if a conversation has waited for a sweeper for more than an hour.
+    """
     overdue = 0
     for _ in ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS):
         overdue += 1

@@ -1,4 +1,4 @@
-"""Checks of stored records: whether conversations and memories can be read with the application's codec."""
+"""Checks that stored conversations and memories can be read with the application's codec."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ _RECORDS, _TURNS, _MEMORIES = "durable.records", "durable.turns", "users.records
 
 
 def check_records(durable: Table, users: Table | None, codec: Codec | None, *, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Check a sample of conversations and of their users' memories; yield a finding for each that cannot be read.
+    """Check that a sample of conversations and memories can be read.
+
+    Yields the findings. The memories are those of the users of these conversations.
 
     Args:
-        durable: The durable tier.
-        users: The memory table, if there is one.
-        codec: The application's codec; None: it has none.
-        clock: Seconds since 1970.
+        durable: Table of the durable tier.
+        users: Memory table, if there is one.
+        codec: Codec of the application; None if the application has none.
+        clock: Function that returns seconds since 1970.
     """
     entries = list(islice(ExpiryIndex(durable).due(clock() + _EVER), _LOOKED_AT))
     yield from check_conversations(durable, entries, codec, clock=clock)
@@ -39,13 +41,15 @@ def check_records(durable: Table, users: Table | None, codec: Codec | None, *, c
 def check_conversations(
     durable: Table, entries: Sequence[ExpiryEntry], codec: Codec | None, *, clock: Callable[[], float]
 ) -> Iterator[Finding]:
-    """Yield whether the heads and turns of some conversations can be read. Nothing is written.
+    """Check that the stored states and turns of some conversations can be read.
+
+    Yields the findings. The check writes nothing.
 
     Args:
-        durable: The durable tier.
-        entries: Entries of the expiry index.
-        codec: The application's codec, if it has one.
-        clock: Seconds since 1970.
+        durable: Table of the durable tier.
+        entries: Entries of the expiry index that name the conversations.
+        codec: Codec of the application; None if the application has none.
+        clock: Function that returns seconds since 1970.
     """
     tiers = Tiers.of(None, durable, codec=codec, clock=clock)
     heads, damaged = 0, 0

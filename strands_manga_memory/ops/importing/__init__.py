@@ -1,4 +1,4 @@
-"""Import of exports of this package, and of sessions of other Strands session managers."""
+"""Imports exported users, and sessions of other Strands session managers."""
 
 from strands_manga_memory.ops.importing.session_import import ImportedSession, SessionsReport, import_sessions
 from strands_manga_memory.ops.importing.user_import import ImportReport, import_user

@@ -1,4 +1,4 @@
-"""Import of sessions of other Strands session managers."""
+"""Imports sessions that other Strands session managers stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from strands_manga_memory.session.conversation_transfer import TransferredConver
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
 
 _UNREADABLE = (SessionException, SnapshotException, CorruptRecordError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of Strands' session managers for damaged records and other formats."""
+"""Errors that Strands' session managers raise for damaged records and other formats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,12 @@ class ImportedSession:
     Attributes:
         session_id: Session id in the source.
         agent_id: Agent id in the source.
-        outcome: ``imported``; ``exists``: the target has the session already; ``ended``: deleted or expired in the target;
-            ``missing``: the source has neither messages nor state of this agent; ``failed``: not stored, see ``error``.
-        messages: Number of messages in the log.
-        window: Number of messages in the restored history.
-        error: Reason of a failure, with session and agent id; otherwise empty.
+        outcome: ``imported`` if the session was stored, ``exists`` if the target already has the session, ``ended`` if the
+            session was deleted or has expired in the target, ``missing`` if the source has neither messages nor state of
+            the agent, ``failed`` if the session could not be read.
+        messages: Number of messages in the log of the conversation.
+        window: Number of messages in the restored history of the agent.
+        error: Reason of a failure, with session id and agent id; empty without a failure.
     """
 
     session_id: str
@@ -56,20 +57,27 @@ class ImportedSession:
 
 @dataclass(frozen=True)
 class SessionsReport:
-    """Results of an import, by session."""
+    """Result of an import of sessions.
+
+    Attributes:
+        sessions: Results of the single sessions, one for each agent.
+    """
 
     sessions: list[ImportedSession] = field(default_factory=list)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of sessions by outcome, and ``messages`` of the imported ones."""
+        """Number of sessions, keyed by outcome.
+
+        The key ``messages`` has the number of messages in imported sessions.
+        """
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
 
     @property
     def complete(self) -> bool:
-        """Whether no session failed."""
+        """Whether all sessions were read without an error."""
         return not any(one.outcome == "failed" for one in self.sessions)
 
 
@@ -81,26 +89,28 @@ def import_sessions(
     scope_of: Callable[[str], str | ConversationScope] = str,
     conversation_manager: Callable[[], ConversationManager] | None = None,
 ) -> SessionsReport:
-    """Store the sessions of another Strands session manager, one agent at a time.
+    """Import sessions that another Strands session manager stored.
 
-    An agent with the same ids then has the messages, ``agent.state``, interrupts and conversation manager's state that
-    the other manager would have restored. The source is only read. An existing session is never changed, so the import
-    can be repeated. A session that cannot be read is reported, and the others are stored.
+    After the import, an agent with the same ids continues the session. The agent has the same messages, ``agent.state``,
+    interrupts and state of the conversation manager. The import does not change the source. The import does not change
+    existing sessions of the target, so the import can be repeated. If a session cannot be read, the report contains the
+    error, and the import continues with the next session.
 
     Args:
-        manager: Any session manager of the source: a ``FileSessionManager``, an ``S3SessionManager`` or another
-            ``RepositorySessionManager`` reads every session of its repository; a ``SnapshotSessionManager`` only its
-            own.
-        ids: Pairs of session id and agent id to import; Strands' session interface lists neither.
-        memory: The target stores.
-        scope_of: Maps a session id of the source to the target session: a ``ConversationScope`` (its ``agent_id`` is
-            ignored) or an id for ``TieredSessionManager``. Default: the same id.
-        conversation_manager: Creates the agents' conversation manager. Needed only for managers of your own that add
-            messages on restore; Strands' managers need none.
+        manager: Session manager of the source. A ``FileSessionManager``, an ``S3SessionManager`` or another
+            ``RepositorySessionManager`` reads every session of its repository. A ``SnapshotSessionManager`` reads only the
+            session it was created for.
+        ids: Pairs of session id and agent id to import. Strands' session interface cannot list these ids.
+        memory: Target of the import.
+        scope_of: Function that returns the target session for a session id of the source. The target session is a
+            ``ConversationScope`` or an id for ``TieredSessionManager``. The ``agent_id`` of the scope is ignored. Default:
+            the same id.
+        conversation_manager: Function that creates the agents' conversation manager. Needed only for custom conversation
+            managers that add messages on restore. The managers of Strands do not need this function.
 
     Raises:
-        ValueError: ``manager`` has another type, or a snapshot manager is asked for a session that is not its own.
-        StoreUnavailableError: A store of ``memory`` is unavailable; the import can be repeated.
+        ValueError: ``manager`` has another type, or ``ids`` names a session that a snapshot manager cannot read.
+        StoreUnavailableError: A store of ``memory`` is unavailable. The import can be repeated.
     """
     if not isinstance(manager, RepositorySessionManager | SnapshotSessionManager):
         raise ValueError(
@@ -140,7 +150,10 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Return an agent's conversation from a repository, with the window that Strands itself restores."""
+    """Return an agent's conversation from a repository, or None if there is none.
+
+    The conversation has the history that Strands restores.
+    """
     if repository.read_session(session_id) is None:
         return None
     session_agent = repository.read_agent(session_id, agent_id)
@@ -168,7 +181,10 @@ def _read_repository(
 
 
 def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> TransferredConversation | None:
-    """Return the conversation of an agent's latest snapshot. Snapshots store no times, so messages get the current time."""
+    """Return the conversation from an agent's latest snapshot.
+
+    Snapshots store no times of messages. Therefore all messages get the current time.
+    """
     history = _RestoredHistory()
     restored = Agent(
         model=StandInModel(),
@@ -191,7 +207,7 @@ def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> Transferre
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return a conversation to store, or None without messages and state."""
+    """Return a conversation to store, or None if there are no messages and no state."""
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
@@ -199,20 +215,34 @@ def _conversation(
 
 
 def _seconds(text: str) -> float:
-    """Return an ISO 8601 time (default zone: UTC) as seconds since 1970. Raises ``ValueError`` or ``TypeError``."""
+    """Convert an ISO 8601 time to seconds since 1970.
+
+    A time without a zone is in UTC.
+    """
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def checked_message(value: object, *, record: str) -> Message:
-    """Return ``value`` if it is a Strands message; otherwise raise ``CorruptRecordError`` for ``record``."""
+    """Check that a value is a Strands message, and return the message.
+
+    Args:
+        value: Value to check.
+        record: Name of the record that contains the value, for the error.
+
+    Raises:
+        CorruptRecordError: The value is not a Strands message.
+    """
     if not is_message(value) or value["role"] not in ("user", "assistant"):  # type: ignore[index]
         raise CorruptRecordError(f"record={record!r} is damaged: it is not a Strands message", record=record)
     return value  # type: ignore[return-value]
 
 
 def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Return messages with distinct times: messages with the same ``tracking_id`` and time get slightly later times."""
+    """Return messages so that no two messages have the same tracking id and time.
+
+    A repeated message gets a slightly later time.
+    """
     seen: set[tuple[Any, float]] = set()
     result = []
     for message, at in log:
@@ -224,9 +254,11 @@ def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]
 
 
 class _ReadOnlyRepository(SessionRepository):
-    """Read-only wrapper of a repository. Every message it returns has a tracking id.
+    """Repository that reads another repository and rejects writes.
 
-    Early releases of Strands stored none. The id is derived, so that log and restored history agree.
+    All returned messages have a tracking id. Early releases of Strands stored no tracking ids. Therefore a missing tracking
+    id is derived from the ids of session, agent and message. The derived id is the same in the log and in the restored
+    history.
     """
 
     def __init__(self, repository: SessionRepository) -> None:
@@ -259,7 +291,10 @@ class _ReadOnlyRepository(SessionRepository):
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that restores the state of any other: the number of removed messages and their summary."""
+    """Conversation manager that restores the state of any other conversation manager.
+
+    The state contains the number of removed messages and the summary of these messages.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +302,7 @@ class _RestoredHistory(ConversationManager):
 
     @property
     def summary(self) -> Message | None:
-        """Summary of the removed messages, if the manager wrote one."""
+        """Summary of the removed messages, or None if there is no summary."""
         return self._state.get("summary_message")
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:

@@ -1,4 +1,4 @@
-"""Import of an export of ``export_user``, into the same or other stores."""
+"""Imports the data of a user that ``export_user`` returned."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _COUNTERS = ("turn_count", "created", "last_activity")
 
 @dataclass(frozen=True)
 class ImportReport:
-    """Result of an import.
+    """Result of an import of a user.
 
     Attributes:
         conversations: Number of stored conversations.
-        messages: Number of their messages.
+        messages: Number of messages in the stored conversations.
         memories: Number of stored memories.
-        skipped: Names of conversations that exist already and were not changed.
-        ended: Names of conversations that were deleted or expired in the target recently, and were not stored.
-        left_out: Number of memories that were not stored: there is no memory table, or the user was deleted in the
-            target.
+        skipped: Names of conversations that already exist in the target. These conversations were not changed.
+        ended: Names of conversations that were recently deleted or expired in the target. These conversations were not
+            stored.
+        left_out: Number of memories that were not stored, because the target has no memory table or the user was deleted.
     """
 
     conversations: int
@@ -51,21 +51,21 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Store an export of a user: conversations, which continue where they were, and memories.
+    """Import the conversations and memories of an exported user.
 
-    Existing conversations and memories are not changed. Conversations that were recently deleted or expired in the
-    target, and expired memories, are not stored.
+    Agents can continue the imported conversations. The import also stores the states of orchestrators. The import does not
+    change existing conversations and memories. The import skips expired memories, and conversations that were recently deleted
+    or expired in the target.
 
     Args:
         exported: Result of ``export_user``.
-        memory: The target stores.
-        clock: Seconds since 1970.
-        progress: Called with the name of each conversation.
+        memory: Target of the import.
+        clock: Function that returns seconds since 1970.
+        progress: Callback that gets the session id of each conversation.
 
     Raises:
-        ValueError: ``exported`` is not an export.
-        CorruptRecordError: The export contains an invalid message.
-        StoreUnavailableError: A store is unavailable; the import can be repeated.
+        ValueError: ``exported`` is not an export, or contains an invalid message.
+        StoreUnavailableError: A store is unavailable. The import can be repeated.
     """
     try:
         load_stored(dump(exported), "export")  # rejects too deep nesting before anything is stored
@@ -104,7 +104,10 @@ def import_user(
 
 
 def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stored", "exists", "left out"]:
-    """Store a memory, unless it exists or its user was deleted; return the outcome."""
+    """Store a memory and return the outcome.
+
+    An existing memory is not changed. A memory of a deleted user is not stored.
+    """
     there: list[MemoryRecord | None] = []
 
     def unless_there(found: MemoryRecord | None) -> MemoryRecord:
@@ -116,7 +119,7 @@ def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stor
 
 
 def _conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Return an exported conversation."""
+    """Convert an exported conversation to a conversation that can be stored."""
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
         (checked_message(decode_bytes_values(record["message"]), record=name), float(record["at"]))

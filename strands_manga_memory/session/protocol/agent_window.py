@@ -1,4 +1,4 @@
-"""The messages of an agent's history as slots of a window, and slots as messages. Pure."""
+"""Converts an agent's history from messages to references to stored messages, and back."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from strands_manga_memory.session.protocol.record import Slot, Turn, TurnKey
 from strands_manga_memory.stores.encoding.codec import dump, load
 
 UNREADABLE_TEXT = "[message could not be read]"
-"""Text in the place of a message that no tier can give back now."""
+"""Text of the placeholder for a message that cannot be read."""
 
 _UNREADABLE_ID = "unreadable-"
 
 Stored = Callable[[Slot], bytes | None]
-"""Returns the dumped message in a slot; None if it cannot be read now."""
+"""Function that returns the serialized message to which a reference points. None: the message cannot be read now."""
 
 
 Returnable = Mapping[str, tuple[Slot, Turn]]
-"""Slots of messages that may return to the history, by ``tracking_id``, with their turns."""
+"""References to evicted messages that may return to the history, and their turns, keyed by ``tracking_id``."""
 
 
 def slots_of(
@@ -31,17 +31,18 @@ def slots_of(
     returnable: Returnable | None = None,
     identities: dict[tuple[Any, int], str] | None = None,
 ) -> tuple[Slot, ...]:
-    """Return the agent's history as slots.
+    """Return the agent's history as references to stored messages.
 
-    A message is known by its ``tracking_id``, and without one by its content. A known message with another content is an edited
-    form of it; an unknown one is a note that the conversation manager synthesized.
+    A message is recognized by its ``tracking_id``. A message without a ``tracking_id`` is recognized by its content. If the
+    content differs from the stored message, the reference contains the edited message. A message that is not stored is taken
+    for a message that the conversation manager wrote.
 
     Args:
         messages: The agent's history.
-        view: The slots of the history as it was, with the messages that were appended since.
-        stored: Returns the message in a slot of the view.
-        returnable: Messages that left the history earlier.
-        identities: Cache of the ``tracking_id`` of messages by key and number, so that not every message is read again.
+        view: References of the previous history, and of the messages that were appended since.
+        stored: Returns the serialized message to which a reference in ``view`` points.
+        returnable: Messages that were evicted earlier, and may be in the history again.
+        identities: Cache of each message's ``tracking_id``, keyed by turn key and index.
     """
     places: dict[Any, list[tuple[Slot, bytes]]] = {}
     for slot in view:
@@ -77,13 +78,15 @@ def _slot_of(
 def messages_of(
     view: Sequence[Slot], stored: Stored, *, before: Sequence[Slot] = (), live: Sequence[Message] = ()
 ) -> list[Message]:
-    """Return the messages in slots.
+    """Return the messages to which references point.
+
+    A message that cannot be read is replaced by a placeholder.
 
     Args:
-        view: The slots.
-        stored: Returns the message in a slot.
-        before: The slots of the history that the agent has.
-        live: That history. Messages of slots that did not change are the same objects.
+        view: The references.
+        stored: Returns the serialized message to which a reference points.
+        before: References of the agent's present history.
+        live: Messages of the agent's present history. They are returned as the same objects if ``view`` refers to them.
     """
     kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
     messages: list[Message] = []
@@ -117,7 +120,10 @@ def _identity_of(message: Any, data: bytes) -> Any:
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
-    """Return a placeholder that ``slots_of`` knows again; its role alternates with the message before."""
+    """Return a placeholder for a message that cannot be read.
+
+    The role of the placeholder differs from the role of the message before it.
+    """
     role = "assistant" if before and before[-1]["role"] == "user" else "user"
     identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
     placeholder: Any = {"role": role, "content": [{"text": UNREADABLE_TEXT}], "tracking_id": identity}
@@ -126,7 +132,7 @@ def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Return the slot of a placeholder; None for any other message."""
+    """Return the reference for which a placeholder was made. None if the message is no placeholder."""
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
         return None

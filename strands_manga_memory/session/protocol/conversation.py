@@ -1,4 +1,4 @@
-"""Conversation: one process's hold of a conversation in a hot and a durable tier."""
+"""Access of one process to a conversation in the hot and the durable tier."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, 
 from strands_manga_memory.telemetry import FLUSH, note
 
 OPEN_SECONDS = 600.0
-"""Seconds after its last message at which a turn that was not ended is moved to the log."""
+"""Seconds without a new message after which an open turn is moved to the log."""
 
 EMPTY_SECONDS = 3600.0
-"""Seconds for which an emptied hot tier refuses writes of a time before."""
+"""Seconds for which an emptied hot tier refuses late writes."""
 
 
 class Conversation:
-    """One process's hold of a conversation: load, save, flush, redact, delete, expire.
+    """Loads, saves, flushes, deletes and expires a conversation in the hot and the durable tier.
 
-    Thread-safe. A save and a flush may run at the same time; no lock of the agent's side is held during I/O. A method that
-    needs a tier raises ``StoreUnavailableError`` if it does not answer; no change is lost by that.
+    The object has this process's copy of the conversation, and is thread-safe. If a tier that a method needs does not answer,
+    the method raises ``StoreUnavailableError``. The changes are then kept.
 
     Args:
         hot: The hot tier; None if there is none.
         durable: The durable tier; None if there is none.
-        clock: Seconds since 1970.
+        clock: Returns the time in seconds since 1970.
         ttl: Returns the time to live of a record in the hot tier, in seconds.
-        session_seconds: Seconds without use after which a session ends. Default a day.
-        flush_every: Unlogged turns of a flush.
-        ids: Original ids of session, user, tenant and member; they are stored with the first change.
-        check_merge: Called before the changes of another writer are joined with unsaved ones; raises if they must not be.
+        session_seconds: Seconds without use after which a session ends. Default: one day.
+        flush_every: Number of ended turns missing in the log at which a flush is due.
+        ids: Original ids of session, user, tenant and member. They are stored with the first change.
+        check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
 
     Attributes:
-        local: State of this process: its record, the agent's history, the changes.
+        local: This process's copy of the conversation.
         hot: The hot tier.
         durable: The durable tier.
 
     Raises:
-        ValueError: There is neither tier.
+        ValueError: There is neither a hot nor a durable tier.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Conversation:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether this writer has to flush: once in ``flush_every`` turns, by one of the conversation's writers."""
+        """Whether a flush is due. Enough turns are missing in the log then, or the durable record is outdated."""
         if self.durable is None:
             return False
         with self.local.lock:
@@ -84,13 +84,13 @@ class Conversation:
     # Reading
 
     def load(self, *, touch: bool = True) -> None:
-        """Read both tiers, or the one that answers, and join them.
+        """Read the conversation from both tiers, and join the two records.
 
         Args:
-            touch: The agent uses the conversation; an inspection does not restart its time to live.
+            touch: Whether the read restarts the time to live. An inspection passes False.
 
         Raises:
-            StoreUnavailableError: The tiers that answer do not say whether there is a conversation.
+            StoreUnavailableError: The tiers that answer are not enough to know whether the conversation exists.
         """
         hot, hot_error = self._attempt(lambda: self.read_hot(touch=touch)) if self.hot else (None, None)
         is_alone = hot is None or not hot.incarnation
@@ -104,14 +104,14 @@ class Conversation:
         self.local.adopt_window()
 
     def refresh(self) -> None:
-        """Read the hot tier before a turn; the durable one only if the hot tier has nothing, or there is none."""
+        """Read other writers' changes before a turn. The durable tier is read only if the hot tier is empty or missing."""
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier and join its record."""
+        """Read the hot tier, and join its record with the local copy."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -124,10 +124,10 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the durable head and join it.
+        """Read the durable record, and join it with the local copy.
 
         Args:
-            is_alone: The hot tier has nothing: look for turns of the log that no head lists, as their flush was cut.
+            is_alone: Whether the hot tier is empty. Then the turns of an interrupted flush are also read from the log.
         """
         durable = self._durable()
         with self._durable_io:
@@ -146,7 +146,7 @@ class Conversation:
             return found
 
     def complete(self) -> None:
-        """Read the messages of the window that no record holds from the log, in one batch."""
+        """Read the messages of the history that are not in memory yet."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(lambda: self._read_turns(base.incarnation, lacking))
@@ -159,11 +159,11 @@ class Conversation:
             return self._hot().read_archive(keys)
 
     def history(self, *, newest: int | None = None, until: TurnKey | None = None) -> list[tuple[TurnKey, Turn]]:
-        """Return the log in order, with the turns that only this process has.
+        """Return all turns of the log in order, including turns that only this process has.
 
         Args:
-            newest: In a durable tier, only the newest turns, as many as hold so many messages. None: all.
-            until: In a durable tier, only turns up to this one. None: all.
+            newest: Read only the newest turns from a durable tier, until they have this many messages. None: all turns.
+            until: Read only turns up to this key from a durable tier. None: all turns.
         """
         with self.local.lock:
             base, own = self.local.base, dict(self.local.own)
@@ -182,15 +182,15 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Store the changes: in the hot tier, or in the durable one if the hot tier is empty or away."""
+        """Store the changes in the hot tier. If the hot tier is empty or does not answer, store them in the durable tier."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True) -> None:
-        """Put the unlogged turns into the log, then the head, and tell the hot tier which turns are logged.
+        """Write the turns that the log lacks to the durable tier, and update the durable record.
 
         Args:
-            writes_hot: A sweeper passes False, because a write would restart the time to live.
+            writes_hot: Whether to update the hot tier, too. A sweeper passes False: a write restarts the time to live.
         """
         if self.durable is None:
             self.save()
@@ -204,10 +204,10 @@ class Conversation:
                 self.durable.purge(self.local.base.carries_from)
 
     def save_hot(self) -> bool:
-        """Store the changes with one compare-and-set in the hot tier.
+        """Store the changes in the hot tier with one compare-and-set.
 
         Returns:
-            False if that tier has no record that it could replace; the durable one comes first then.
+            False if the hot tier has no record yet. The durable tier must then be written first.
 
         Raises:
             StoreUnavailableError: The hot tier does not answer.
@@ -228,7 +228,7 @@ class Conversation:
                 attempt = next_attempt(attempt, "hot")
 
     def catch_up_hot(self) -> None:
-        """Bring the hot tier up to date after an outage, also if there is no change to save."""
+        """Write the present record to the hot tier after an outage, even without unsaved changes."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
@@ -239,7 +239,6 @@ class Conversation:
         return self.durable is not None and (record is None or record.is_empty)
 
     def _try_hot(self) -> bool:
-        """Save in the hot tier; return False if that is away, or has no record that it could replace."""
         try:
             return self.save_hot()
         except StoreUnavailableError as error:
@@ -248,7 +247,7 @@ class Conversation:
             return False
 
     def save_durably(self) -> None:
-        """Store the changes with one conditional write of the durable head, and begin an empty hot tier with them.
+        """Store the changes in the durable tier, and then fill an empty hot tier.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer, or there is none.
@@ -267,7 +266,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush, and note in the durable head that it has everything, until the next change."""
+        """Flush the conversation, and mark the durable copy as complete. The next change removes the mark."""
         if self.hot is not None and self.durable is not None:
             self.local.close()
         self.flush(writes_hot=writes_hot)
@@ -285,7 +284,7 @@ class Conversation:
         return False
 
     def _save_head(self) -> None:
-        """Save with one conditional write; the head holds the turns that the log lacks until a flush moves them."""
+        """Save the changes with one conditional write of the durable record."""
         durable = self._durable()
         with self._durable_io:
             draft, known = self.local.draft(), durable.record
@@ -329,10 +328,9 @@ class Conversation:
         return True
 
     def _begin_in_hot(self) -> bool:
-        """Begin a conversation in the hot tier; return whether that was possible.
+        """Begin a new conversation in the hot tier, because the durable tier stopped answering.
 
-        It is where the durable tier went away after it was found to have nothing, and the hot tier never had anything. A flush
-        puts the head later. If others have begun or deleted the conversation meanwhile, the join settles it.
+        Return whether the conversation was begun. A later flush writes the durable record.
         """
         if self.hot is None or not self.local.is_new or not self.hot.is_untouched:
             return False
@@ -340,7 +338,7 @@ class Conversation:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
 
     def _fill_hot(self) -> None:
-        """Begin an empty hot tier. Only the writer of the head may, so that no deletion or redaction is undone there."""
+        """Write the record to an empty hot tier, if it equals the durable record. An older record could undo a deletion."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -380,7 +378,7 @@ class Conversation:
         return True
 
     def _note_logged_in_hot(self) -> None:
-        """Tell other writers at once which turns the log has. A process alone does so with its next save."""
+        """Update the hot tier's list of logged turns at once, for the other writers."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -393,9 +391,9 @@ class Conversation:
             self._attempt(lambda: self._write_hot(record))
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Put the ended turns into the log; return the turns that it lacks then.
+        """Write the ended turns to the log, and return the turns that the log still lacks.
 
-        Only turns that a stored record lists: after a crash an unlisted one would be shown by the durable tier alone.
+        A turn is written only if a stored record lists the turn. After a crash, the two tiers would otherwise differ.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {
@@ -410,7 +408,7 @@ class Conversation:
         return {key: length for key, length in missing.items() if key not in loggable}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Redact the turns in the log whose redactions the head does not have yet."""
+        """Apply new redactions to the turns in the log."""
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -424,10 +422,10 @@ class Conversation:
     # Ending
 
     def delete(self) -> None:
-        """Put an empty record of the next incarnation into both tiers, the durable one first, and remove the log.
+        """Delete the conversation from both tiers, and leave a tombstone in each.
 
         Raises:
-            StoreUnavailableError: A tier does not know of the deletion yet; call again.
+            StoreUnavailableError: A tier does not answer; call ``delete`` again.
         """
         hot, found = self.hot, None
         if hot is not None:
@@ -474,15 +472,16 @@ class Conversation:
                 attempt = next_attempt(attempt, "hot")
 
     def expire(self, *, unused_since: float) -> bool:
-        """End the incarnation by age, if nobody has used it since; unlogged turns continue in the next one.
+        """End the conversation because of its age, unless it was used in the meantime.
 
-        It is one compare-and-set on the durable head, without one on the hot record: a writer that continued there wins.
+        The next use begins a new incarnation, in which turns that are not in the log yet continue. If another writer changes
+        the stored record at the same time, the conversation is not ended.
 
         Args:
-            unused_since: Seconds since 1970 of the last use at the latest.
+            unused_since: Latest time of the last use at which the conversation may end, in seconds since 1970.
 
         Returns:
-            False if the conversation was not ended: somebody used it, or a tier does not answer.
+            False if the conversation was not ended, because it was used, has changes, or has no content.
         """
         if self.hot is not None:
             self.read_hot(touch=False)
@@ -527,10 +526,11 @@ class Conversation:
         return True
 
     def empty_hot(self) -> bool:
-        """Replace the flushed hot record by an empty one, which refuses late writes for an hour.
+        """Empty the hot tier after a flush. An empty record stays for an hour, and refuses late writes.
 
         Returns:
-            False if there was no record, or somebody has written since it was read.
+            False if there is no content, if the durable record lacks some of it, or if another process has written since the
+            read.
         """
         hot, durable = self._hot(), self._durable()
         with self._hot_io:
@@ -549,7 +549,6 @@ class Conversation:
     # Inside
 
     def _take_in(self, found: Record | None) -> None:
-        """Join the record of a tier."""
         forgotten = set() if found is None or self.durable is None else self.local.forgotten_keys(found)
         logged = {}
         if found is not None and forgotten:
@@ -558,9 +557,9 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers first if no tier has answered for so long that a tombstone may have expired.
+        """Read both tiers before a write, if no tier has answered for a long time.
 
-        A conversation that was stored and is in no tier any more was deleted: nothing of it is written again.
+        A tombstone may have expired in this time. If a stored conversation is now in neither tier, it was deleted.
         """
         with self.local.lock:
             if self.local.answered_at is None or self._clock() - self.local.answered_at < self._silence:
@@ -591,7 +590,6 @@ class Conversation:
 
     @staticmethod
     def _attempt(call: Callable[[], Any]) -> tuple[Any, StoreUnavailableError | None]:
-        """Return the result of a call, or the error of a store that does not answer."""
         try:
             return call(), None
         except StoreUnavailableError as error:

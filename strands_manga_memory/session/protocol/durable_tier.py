@@ -1,8 +1,10 @@
-"""Durable tier of a conversation: one head, and one item for each turn of the log.
+"""Reads and writes one conversation in the durable tier.
 
-``<member>#HEAD`` is the record without the turns that the log has. ``<member>#TURN#<incarnation>#<time>.<tag>`` is a turn.
-Unless it is encrypted or large, its attribute ``turn`` is the JSON text of its messages with role, content, tool calls and
-results, and ``intent``, ``tool_calls``, ``latency_ms`` and ``cache_hit`` are attributes of their own.
+The item ``<member>#HEAD`` is the head: the record without the turns that are in the log. Each item
+``<member>#TURN#<incarnation>#<time>.<tag>`` is a turn of the log.
+
+The attribute ``turn`` is JSON text with the turn's messages, unless the turn is encrypted or large. The attributes ``intent``,
+``tool_calls``, ``latency_ms`` and ``cache_hit`` describe a turn that is not encrypted.
 """
 
 from __future__ import annotations
@@ -42,26 +44,26 @@ from strands_manga_memory.telemetry import COLLISION, note
 logger = logging.getLogger(__name__)
 
 TRIES = 8
-"""Attempts of a compare-and-set before a save gives up. The changes are kept for the next save."""
+"""Number of attempts of a compare-and-set before a save fails. The changes are kept for the next save."""
 
 _MOST_CALLS = 20  # names of tools in a readable attribute
 
 
 HOT = "hot"
-"""Attribute of a head that a process with a hot tier has written: that tier may have a copy."""
+"""Attribute of a head that was written by a process with a hot tier."""
 
 ENDED_BELOW = "incarnation"
-"""Attribute of the tombstone of a session or user: all conversations of lower incarnations are deleted."""
+"""Attribute of a session's or user's tombstone. All conversations of lower incarnations are deleted."""
 
 
 @dataclass(frozen=True)
 class _Head:
-    """Content of the table when it last answered.
+    """Head of a conversation, as the table last returned it.
 
     Args:
-        item: The item of the head, without its data; None if there is none.
-        stored: The record in it; None if there is none, or it has expired.
-        record: That record joined with the tombstones of the session and user.
+        item: The item of the head; None if there is no head.
+        stored: The record in the item; None if there is no head, the head is damaged, or it is an expired tombstone.
+        record: The valid record: ``stored``, or an empty record if a tombstone of the session or user deleted the conversation.
         is_damaged: Whether there is a head that cannot be read.
     """
 
@@ -72,18 +74,20 @@ class _Head:
 
 
 class DurableTier:
-    """One conversation in a ``Table``.
+    """Stores one conversation in a ``Table``.
+
+    The conversation's record is the head. The turns are separate items, the log.
 
     Args:
         table: The table.
-        session: Partition of its items.
-        member: Beginning of their sort values.
-        codec: Encrypts the items, and compresses large ones.
-        expires_at: Returns when the table may delete a head that is written now, in seconds since 1970.
-        index_items: Returns items by which the conversation is found, for its original ids; they are put before its first head.
-        watched: Keys of tombstones that end this conversation along with others: of its session, of its user.
-        has_hot: Whether there is a hot tier, too. The head then records that the hot tier may have a copy.
-        clock: Seconds since 1970. An expired tombstone counts as absent: a table deletes it up to two days later.
+        session: Partition of the conversation's items.
+        member: Prefix of the items' sort values.
+        codec: Encrypts the items, and compresses large items.
+        expires_at: Returns the time when the table may delete a head that is written now, in seconds since 1970.
+        index_items: Returns the items that list the conversation in indexes. They are put before the first head.
+        watched: Keys of the tombstones of the conversation's session and user.
+        has_hot: Whether there is also a hot tier, which may have a copy of the conversation.
+        clock: Returns the time in seconds since 1970. An expired tombstone counts as missing.
     """
 
     def __init__(
@@ -107,38 +111,43 @@ class DurableTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether the head in the table is known: the table answered the last request about it."""
+        """Whether the present head is known from the last request to the table."""
         return self._head is not None
 
     @property
     def record(self) -> Record | None:
-        """The head that the table is known to have."""
+        """Record of the last known head. None if there is no head, or the head is not known."""
         return None if self._head is None else self._head.record
 
     @property
     def head_version(self) -> int | None:
-        """Random number that changes with each write of the head; None if no head is known."""
+        """Random number of the known head, changed by each write. None if no head is known."""
         return None if self._head is None or self._head.item is None else self._head.item.get("v")
 
     @property
     def head_expires_at(self) -> int:
-        """When the table may delete the known head, in seconds since 1970; 0 if there is none."""
+        """Time when the table may delete the known head, in seconds since 1970. 0 if no head is known."""
         item = None if self._head is None else self._head.item
         return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
 
     @property
     def may_have_hot_copy(self) -> bool:
-        """Whether a process with a hot tier has written the known head."""
+        """Whether a hot tier may have a copy of the conversation."""
         return self._head is not None and bool((self._head.item or {}).get(HOT))
 
     def forget(self) -> None:
-        """Discard the known head, so that the next operation reads it."""
+        """Discard the known head, so that the next operation reads the head again."""
         self._head = None
 
     # The head
 
     def read_head(self) -> Record | None:
-        """Read the head, and the tombstones of its session and user; None if there is nothing.
+        """Read the conversation's record from the head.
+
+        The tombstones of the session and user are read, too.
+
+        Returns:
+            The record; None if nothing is stored.
 
         Raises:
             StoreUnavailableError: The table does not answer.
@@ -158,7 +167,12 @@ class DurableTier:
         return record
 
     def read_head_to_delete(self) -> Record | None:
-        """Read the head before its deletion; the next put replaces one that cannot be read.
+        """Read the head before the conversation is deleted.
+
+        A damaged head is no error here. The tombstone replaces the damaged head.
+
+        Returns:
+            The record; None if the head is missing or damaged.
 
         Raises:
             StoreUnavailableError: The table does not answer.
@@ -181,13 +195,18 @@ class DurableTier:
             return item, _record_of(value)
 
     def put_head(self, record: Record) -> bool:
-        """Replace the head that was last read or put; the record holds the turns that the log lacks.
+        """Store a record as the new head.
+
+        The put succeeds only if the head is the one that was last read or put here.
+
+        Args:
+            record: The record, with the turns that the log lacks.
 
         Returns:
-            False if another writer was faster, or the session was deleted meanwhile; the head has to be read and joined.
+            False if another writer has changed the head, or the session was deleted. Read and join the head, then try again.
 
         Raises:
-            StoreUnavailableError: The outcome is unknown.
+            StoreUnavailableError: The table does not answer. The head may have been stored.
         """
         if self._head is None:
             raise OvertakenError("the head of the durable tier is not known")
@@ -226,13 +245,16 @@ class DurableTier:
         )
 
     def remove_head(self) -> bool:
-        """Delete the head that was last read; False if another writer was faster."""
+        """Delete the head that was last read. Return False if another writer has changed the head."""
         item = None if self._head is None else self._head.item
         self._head = None
         return item is None or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the incarnation below which everything was deleted by the tombstones of session and user."""
+        """Return the lowest incarnation that the tombstones of session and user do not delete.
+
+        Without tombstones, return 0.
+        """
         numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
         return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 
@@ -242,10 +264,12 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> None:
-        """Put a turn into the log, joined with the turn that the log has, so a late put changes nothing.
+        """Write a turn to the log.
+
+        A stored copy of the turn is merged with the written copy. A late write of an older copy therefore changes nothing.
 
         Raises:
-            StoreUnavailableError: The outcome is unknown; the put may be repeated.
+            StoreUnavailableError: The table does not answer. The turn may have been stored, and can be put again.
         """
         found: Item | None = None
         merged, attempt = turn, 0
@@ -279,19 +303,22 @@ class DurableTier:
         return put is not None
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
-        """Return the turns of the log that exist among ``keys``, in one batch."""
+        """Read turns from the log by their keys. Missing and damaged turns are left out."""
         wanted = {self._turn_key(incarnation, key): key for key in keys}
         found = self._table.batch_get(list(wanted)) if wanted else {}
         turns = {wanted[where]: self._turn_in(item) for where, item in found.items()}
         return {key: turn for key, turn in turns.items() if turn is not None}
 
     def read_log(self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None) -> dict[TurnKey, Turn]:
-        """Return the turns of the log.
+        """Read the turns of the log.
 
         Args:
             incarnation: The incarnation.
-            newest: Only the newest turns, as many as hold so many messages. None: all.
-            until: Only turns up to this one. None: all.
+            newest: Read only the newest turns, until they have this many messages. None: all turns.
+            until: Read only turns up to this key. None: all turns.
+
+        Returns:
+            The turns, keyed by turn key.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
         last = f"{prefix}{until or chr(0x10FFFF)}"
@@ -312,7 +339,7 @@ class DurableTier:
             last = sort  # parts of large turns took their share of the limit
 
     def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
-        """Return the keys of damaged turns in the log; the items stay unchanged."""
+        """Return the keys of damaged turns in the log."""
         prefix = self._prefix(incarnation)
         keys = []
         for item in self._table.query(self._session, first=prefix, last=f"{prefix}\U0010ffff"):
@@ -322,7 +349,7 @@ class DurableTier:
         return keys
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
-        """Return keys of turns in the log of which the head does not know, or not how much of them the log has."""
+        """Return the keys of turns in the log that the head does not list as logged."""
         prefix = self._prefix(head.incarnation)
         # A pinned turn may be as old as the log, which is not to be read whole: turns before the newest ones are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -337,7 +364,10 @@ class DurableTier:
         return unlisted
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Return a head with messages of the log that it does not list: their flush ended before its head."""
+        """Return the head with turns that are only in the log.
+
+        Such turns are left by a flush that was interrupted before it wrote the head.
+        """
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
             return head
@@ -349,7 +379,10 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return a head that claims further seen turns which the log has: after a table was restored nobody may hold them."""
+        """Return the head with further turns of ``record`` listed as seen.
+
+        Only turns that the log really has are added. A table that was restored from a backup may lack some of the turns.
+        """
         unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
         if not unproven:
             return head
@@ -358,14 +391,14 @@ class DurableTier:
         return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
-        """Return the incarnations of which the log has turns, the earliest first."""
+        """Return the numbers of the incarnations that have turns in the log, sorted."""
         before = f"{self._member}#TURN#"
         rows = self._table.query(self._session, first=before, last=f"{before}\U0010ffff", attributes=[])
         found = {str(row[self._table.schema.sort]).removeprefix(before).partition("#")[0] for row in rows}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logs of incarnations lower than ``below``."""
+        """Delete the logs of all incarnations with a number below ``below``."""
         first, last = f"{self._member}#TURN#", self._prefix(below)
         rows = self._table.query(self._session, first=first, last=last, attributes=[])
         keys = [(self._session, str(row[self._table.schema.sort])) for row in rows]
@@ -373,7 +406,6 @@ class DurableTier:
             self._table.batch_write(deletes=keys)
 
     def _turn_in(self, item: Item) -> Turn | None:
-        """Return the turn in an item; None, and a warning, if it cannot be read."""
         where = item[self._table.schema.partition], item[self._table.schema.sort]
         try:
             text = item.get("turn")
@@ -395,10 +427,13 @@ class DurableTier:
 
 
 def next_attempt(attempt: int, tier: str) -> int:
-    """Wait a moment after a refused compare-and-set, and return the number of the next attempt.
+    """Wait a short random time after a refused compare-and-set.
+
+    Returns:
+        Number of the next attempt.
 
     Raises:
-        OvertakenError: It was the last one.
+        OvertakenError: The refused attempt was the last one.
     """
     if attempt + 1 >= TRIES:
         raise OvertakenError(f"the {tier} record was replaced {TRIES} times by others; changes are kept, try again")
@@ -411,18 +446,19 @@ sleep = time.sleep
 
 
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
-    """End every conversation of a session or user, also those that are in no store yet.
+    """Put a tombstone that deletes all conversations of a session or user.
 
-    A caller that then deletes the listed conversations puts it before it lists them for the last time.
+    The tombstone also deletes conversations that are not stored yet. A caller that deletes each listed conversation must put
+    the tombstone before the last listing.
 
     Args:
         table: The durable tier.
-        key: Key of the tombstone, one of those that ``DurableTier`` watches.
-        now: Seconds since 1970.
-        until: When the table may delete the tombstone, in seconds since 1970.
+        key: Key of the tombstone, one of the ``watched`` keys of ``DurableTier``.
+        now: The time in seconds since 1970.
+        until: Time when the table may delete the tombstone, in seconds since 1970.
 
     Returns:
-        The incarnation below which everything is deleted.
+        Lowest incarnation that is not deleted.
     """
     before = (table.get(*key) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
@@ -432,15 +468,15 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
 
 
 def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
-    """Return a record as the durable head has it.
+    """Return a record in the form in which the durable tier stores it.
 
-    It claims as seen only the messages that the head before it had, or that its writer holds and so has stored: a record of
-    another tier may have seen turns that a table restored from a backup lacks.
+    The head lists a message as seen only if the previous head listed the message, or if ``record`` contains the message. A
+    table that was restored from a backup may lack other messages.
 
     Args:
         record: The record to store.
-        unlogged: Turns that the log lacks, with the number of messages that it has. They are stored in the head.
-        before: The head that the new one replaces.
+        unlogged: Turns that are incomplete in the log, with the number of messages that the log has. The head contains them.
+        before: The previous head; None if there is none.
     """
     had = before.seen if before is not None and before.incarnation == record.incarnation else {}
     seen = {}
@@ -486,7 +522,7 @@ def _record_of(head: Mapping[str, Any]) -> Record:
 
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
-    """Return attributes of a turn by which other services can select turns without reading their messages."""
+    """Return attributes by which other services can select turns, such as the names of called tools."""
     with trusted("a turn"):
         messages = [message for message in map(load, turn.messages) if isinstance(message, dict)]
     found: dict[str, Any] = {name: turn.about[name] for name in ("intent",) if turn.about.get(name)}

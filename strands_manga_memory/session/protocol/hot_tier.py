@@ -1,9 +1,16 @@
-"""Hot tier of a conversation: one hash with JSON fields, written by one compare-and-set.
+"""Reads and writes one conversation in the hot tier.
 
-``head`` holds the version and the counters, ``window`` the numbers of the fields that a restore reads, ``view`` the window,
-``seen`` the keys of turns that have no field, ``notes`` the state of the conversation manager, ``m12`` a turn and ``x3`` a
-state entry or an edited message. Without a durable tier the hash is the log: the fields of evicted turns stay, listed in
-``archive``.
+The conversation is one hash. Each write of the hash is one compare-and-set. The values of these fields are JSON:
+
+- ``head``: version and counters.
+- ``view``: the agent's history.
+- ``seen``: keys of seen turns that have no field.
+- ``notes``: state of the conversation manager.
+- ``m1``, ``m2`` and so on: one turn each.
+- ``x1``, ``x2`` and so on: one state entry, edited message or synthesized message each.
+- ``archive``: turns that have left the history. Without a durable tier, the hash keeps these turns as the log.
+
+The field ``window`` lists the fields that a restore reads.
 """
 
 from __future__ import annotations
@@ -49,7 +56,7 @@ from strands_manga_memory.stores.hot import (
 logger = logging.getLogger(__name__)
 
 ENDED_FIELD = "ended"
-"""Head of a record without content. It is not encrypted, so that a deletion is known although the keys are destroyed."""
+"""Field that replaces the head in an empty record. It is never encrypted, so a deletion can be read without the keys."""
 
 _HEAD_FIELD = "head"
 _SEALED_FRONT = re.compile(rb"(\d{12,20}\.[0-9a-z]{1,40})/(\d{1,6}) ")
@@ -59,19 +66,19 @@ _SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "view", "seen", "notes", "archive")
 
 @dataclass
 class _Stored:
-    """Content of the hash when the store last answered.
+    """Content of the conversation's hash, as the store last returned it.
 
     Args:
-        expect: Epoch and version for the next compare-and-set; None if there is nothing.
+        expect: Epoch and version that the next compare-and-set expects; None if the hash is missing.
         epoch: Epoch of the next write.
         record: The record; None if there is none.
-        turns: Number and content of the turns that have a field.
-        entries: Number and content of the state entries.
-        bodies: Numbers of the fields of edited and synthesized messages, by content.
-        archive: Keys of turns that a restore does not read, with number and length.
-        small: Hashes of the other fields, by name.
-        unreadable: Numbers of turn fields that cannot be read, with the turn's key and length; they stay.
-        expires_in: Seconds until logical expiry; None if there is nothing.
+        turns: Field number and content of each stored turn, keyed by turn key. Number 12 means the field ``m12``.
+        entries: Field number and content of each state entry, keyed by name. Number 3 means the field ``x3``.
+        bodies: Field number of each edited or synthesized message, keyed by the serialized message.
+        archive: Field number and message count of each turn that a restore does not read, keyed by turn key.
+        small: Hash value of each other field's content, keyed by field name.
+        unreadable: Turn key and message count of each turn that cannot be read, keyed by field number.
+        expires_in: Seconds until logical expiry; None if the hash is missing.
     """
 
     expect: tuple[int, int] | None = None
@@ -87,14 +94,14 @@ class _Stored:
 
 
 class HotTier:
-    """One conversation in a ``HotStore``.
+    """Stores one conversation in a ``HotStore``.
 
     Args:
         store: The store.
         name: Name of the conversation in the store.
-        codec: Encrypts the fields, and compresses large ones.
-        keeps_log: Whether there is no durable tier, so that the hash has to keep every turn.
-        refreshed_by_reads: Whether reads of an agent restart the time to live.
+        codec: Encrypts the fields, and compresses large fields.
+        keeps_log: Whether there is no durable tier, so that the hot tier has to keep every turn.
+        refreshed_by_reads: Whether an agent's reads restart the time to live.
     """
 
     def __init__(
@@ -106,38 +113,41 @@ class HotTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether the content of the store is known: it answered the last request."""
+        """Whether the present content of the store is known from the last request."""
         return self._stored is not None
 
     @property
     def record(self) -> Record | None:
-        """The record that the store is known to have."""
+        """Last known record in the store. None if there is no record, or the content is not known."""
         return None if self._stored is None else self._stored.record
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the store is known to have nothing, not even a tombstone."""
+        """Whether the store is known to have nothing of the conversation, not even a tombstone."""
         return self._stored is not None and self._stored.expect is None and self._stored.epoch == 1
 
     @property
     def stored_as(self) -> tuple[int, int] | None:
-        """Epoch and version of the content that the store is known to have; None if there is none."""
+        """Epoch and version of the last known content. None if there is no content."""
         return None if self._stored is None else self._stored.expect
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds until logical expiry at the last read, negative after it; None if there was nothing."""
+        """Seconds until logical expiry at the last read. Negative after the expiry, None without content."""
         return None if self._stored is None else self._stored.expires_in
 
     def forget(self) -> None:
-        """Discard the known content, so that the next operation reads the store."""
+        """Discard the known content, so that the next operation reads the store again."""
         self._stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
-        """Read the record in one round trip; None if there is none.
+        """Read the record from the store in one round trip.
 
         Args:
-            touch: Restart the time to live, if the policy does that on reads. An inspection passes False.
+            touch: Whether the read may restart the time to live. An inspection passes False.
+
+        Returns:
+            The record; None if there is none.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -152,7 +162,15 @@ class HotTier:
         return self._stored.record
 
     def read_to_delete(self, *, ttl: float) -> Record | None:
-        """Read the record before its deletion; one that cannot be read is removed at once, with ``ttl`` seconds for its mark.
+        """Read the record before the conversation is deleted.
+
+        A damaged record is replaced at once by a tombstone.
+
+        Args:
+            ttl: Seconds for which the tombstone stays.
+
+        Returns:
+            The record; None if it is missing or damaged.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -165,17 +183,17 @@ class HotTier:
             return None
 
     def write(self, record: Record, *, ttl: float) -> bool:
-        """Replace the record that was last read or written, in one compare-and-set.
+        """Replace the last known record with one compare-and-set.
 
         Args:
-            record: A record that was joined with the last known one.
+            record: The new record. It must be joined with the last known record.
             ttl: Seconds to live from now.
 
         Returns:
-            False if another writer was faster; the record has to be read and joined.
+            False if another writer has changed the record. Read and join the record, then try again.
 
         Raises:
-            StoreUnavailableError: The outcome is unknown.
+            StoreUnavailableError: The store does not answer. The record may have been stored.
         """
         before = self._stored
         if before is None:
@@ -202,7 +220,14 @@ class HotTier:
         return True
 
     def read_archive(self, keys: set[TurnKey] | None = None) -> dict[TurnKey, Turn]:
-        """Read turns that a restore does not read, of the hash that was last read; all of them without ``keys``."""
+        """Read turns that the hot tier keeps as the log.
+
+        Args:
+            keys: Keys of the turns to read. None: all turns.
+
+        Returns:
+            The archived turns and the turns of the last read, keyed by turn key.
+        """
         stored = self._stored
         if stored is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
@@ -217,7 +242,10 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Return a draft with the archived turns that its new redactions change; for a hash that is the log."""
+        """Return a draft with the archived turns that its new redactions change.
+
+        This is used if there is no durable tier.
+        """
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
         new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
@@ -229,7 +257,11 @@ class HotTier:
     # Fields
 
     def _encode(self, record: Record, before: _Stored) -> tuple[_Stored, dict[str, bytes], list[str]]:
-        """Return the content of the hash after a write, the fields that change, and the names of those that go."""
+        """Encode a record as fields of the hash.
+
+        Returns:
+            The content of the hash after the write, the fields that change, and the names of the fields to remove.
+        """
         if record.is_empty:
             after = _Stored(record=record, small={ENDED_FIELD: 0})
             head = {**head_object(record), **({"seen": lengths_text(record.seen)} if record.seen else {})}
@@ -271,7 +303,7 @@ class HotTier:
         return after, fields, gone
 
     def _still_unreadable(self, record: Record, before: _Stored) -> dict[int, tuple[TurnKey, int]]:
-        """Return the damaged fields that stay: the window needs them, and the log has not given their turns back."""
+        # The history, or the log in this hash, still needs damaged turns of which no copy was read.
         needed = record.shown_keys - record.turns.keys()
         return {
             number: front
@@ -281,7 +313,7 @@ class HotTier:
 
     @staticmethod
     def _numbered_turns(record: Record, before: _Stored) -> dict[TurnKey, tuple[int, Turn]]:
-        """Return the turns of the record with their numbers; a new turn gets the next free one."""
+        """Return the turns of a record with their field numbers. A new turn gets the next free number."""
         used = [number for number, _ in (*before.turns.values(), *before.archive.values())]
         free = max([*used, *before.unreadable], default=0)
         damaged = {key: number for number, (key, _) in before.unreadable.items()}
@@ -397,7 +429,6 @@ class HotTier:
         )
 
     def _opened_turn(self, name: str, data: bytes) -> tuple[TurnKey, Turn] | None:
-        """Return the turn in a field, with its key; None, and a warning, if it cannot be read."""
         try:
             front = _SEALED_FRONT.match(data)
             with trusted(self._place(name)):
@@ -410,10 +441,12 @@ class HotTier:
             return None
 
     def _front_of(self, name: str, data: bytes) -> tuple[TurnKey, int]:
-        """Return the key and length of a turn whose field is damaged.
+        """Return the key and the message count of a damaged turn.
+
+        Both are at the beginning of the turn's field.
 
         Raises:
-            CorruptRecordError: Key and length cannot be read either, so the turn's place in the window is unknown.
+            CorruptRecordError: The beginning of the field is damaged, too.
         """
         front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
         if front is None:
@@ -421,7 +454,6 @@ class HotTier:
         return TurnKey.parse(front[1].decode()), int(front[2])
 
     def _seal_turn(self, name: str, key: TurnKey, turn: Turn) -> bytes:
-        """Return the field of a turn. It begins with its key and length, which stay readable if the rest is damaged."""
         data = self._seal(name, {"turn": str(key), "length": len(turn.messages), **turn_object(key, turn)})
         return data if is_text(data) else f"{key}/{len(turn.messages)} ".encode() + data
 
@@ -436,13 +468,17 @@ class HotTier:
 
 
 def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
-    """Return the state of a conversation's hot copy without its content; None if there is none, or only a tombstone."""
+    """Return the status of a conversation in the hot tier, without its messages.
+
+    Returns:
+        The status; None if the hot tier has no copy, or only a tombstone.
+    """
     found = store.load(name, [_HEAD_FIELD], touch=False)
     return None if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields else found
 
 
 def _numbered_entries(record: Record, before: _Stored) -> tuple[dict[str, tuple[int, Entry]], dict[bytes, int]]:
-    """Return the state entries, and the edited and synthesized messages of the window, with the numbers of their fields."""
+    """Return the field numbers of state entries, and of edited and synthesized messages."""
     free = max([*(number for number, _ in before.entries.values()), *before.bodies.values()], default=0)
     entries: dict[str, tuple[int, Entry]] = {}
     for name, entry in record.states.items():
@@ -461,7 +497,7 @@ def _listed(
     bodies: Mapping[bytes, int],
     unreadable: Collection[int],
 ) -> bytes:
-    """Return the numbers of the fields that a restore reads, in the form of the port's window field."""
+    """Return the list of the numbered fields that a restore reads, such as ``1-4,7,x2``."""
     numbers = sorted({*(number for number, _ in turns.values()), *unreadable})
     runs: list[list[int]] = []
     for number in numbers:

@@ -1,4 +1,4 @@
-"""LocalCopy: one process's copy of a conversation: the record that it last knew, and its agent's changes. No I/O."""
+"""This process's copy of a conversation, with the changes that are not saved yet. No I/O."""
 
 from __future__ import annotations
 
@@ -29,35 +29,36 @@ from strands_manga_memory.session.protocol.record import (
 
 
 class LocalCopy:
-    """A process's record of a conversation, its agent's history, and the changes that no store has acknowledged.
+    """Holds one process's copy of a conversation, and the changes that no store has confirmed.
 
-    Thread-safe: ``lock`` guards the fields and is never held during I/O. The agent's calls may come at any time, also while a
-    save is under way.
+    The object is thread-safe. ``lock`` guards the fields, and is never held during I/O. The agent may make changes while a save
+    is running.
 
     Args:
-        clock: Seconds since 1970.
+        clock: Returns the time in seconds since 1970.
         hash_is_log: Whether there is no durable tier, so that the hot tier keeps the log.
-        ids: Original ids of session, user, tenant and member; they are stored with the first change.
-        check_merge: Called with the states here and the found record before changes of another writer are joined with unsaved
-            ones; raises an error if they must not be.
+        ids: Original ids of session, user, tenant and member. They are stored with the first change.
+        check_merge: Called with this process's states and another writer's record, before changes of both are merged. It raises
+            an error to prevent the merge.
 
     Attributes:
-        base: The record as this process last read or wrote it, joined.
-        view: The agent's history.
-        window: The history that is to be stored: the view, with the turns of others that the agent has not been given.
-        own: The open turn, and turns that no store has acknowledged in full.
-        has_news: Whether the window differs from the view because of other writers.
-        is_overruled: Whether the view is replaced at the next turn: others changed the window at the same time.
-        dropped: Messages that were discarded with a deleted conversation before a store had them.
-        hot_copy: The record of the hot tier when it last answered.
-        head_copy: The record of the durable head when it last answered.
-        answered_at: When a store last answered; None if none has.
+        base: Join of the records that this process has read and written.
+        view: The agent's history, as references to messages.
+        window: The history to store, as references to messages. It also has turns of other writers that the agent has not
+            received yet.
+        own: The open turn, and turns that no store has confirmed in full.
+        has_news: Whether ``window`` differs from ``view`` because of other writers.
+        is_overruled: Whether ``window`` replaces the agent's history at the next turn.
+        dropped: Number of messages that were discarded because the conversation was deleted before they were saved.
+        hot_copy: The last known record of the hot tier.
+        head_copy: The last known record of the durable tier.
+        answered_at: Time when a store last answered, in seconds since 1970; None if no store has answered.
         was_stored: Whether a store has had the conversation.
         is_loaded: Whether both tiers were read when the agent got its history.
         resets: Number of times that the conversation was deleted or expired.
-        returned: Turns of evicted messages that are in the agent's history again and not in the base.
-        has_met_others: Whether this process has read a record that another one wrote.
-        first_incarnation: Number of the incarnation that begins where no tier has a record.
+        returned: Turns whose evicted messages are in the agent's history again, while ``base`` does not have the turns.
+        has_met_others: Whether this process has read a record that another process wrote.
+        first_incarnation: Number of the incarnation to begin if no tier has a record.
     """
 
     def __init__(
@@ -95,28 +96,31 @@ class LocalCopy:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """Begin a turn: the next message gets a new turn key."""
+        """Begin a new turn. The next message gets a new turn key."""
         with self.lock:
             self.end_turn()
             self._skips_rest = False
 
     @property
     def has_open_turn(self) -> bool:
-        """Whether the next message is added to a turn that has begun."""
+        """Whether the next message belongs to a turn that has already begun."""
         return self._open is not None or self._skips_rest
 
     def begin_at(self, created: float) -> None:
-        """Set the time at which a conversation without stored content began, in seconds since 1970."""
+        """Set the time at which a new conversation began, in seconds since 1970."""
         with self.lock:
             self.base = replace(self.base, created=created)
 
     def append(self, message: Any, *, at: float | None = None, about: Mapping[str, Any] | None = None) -> Slot | None:
-        """Add a message to the open turn; the first one begins the turn. Return its slot; None if it is dropped.
+        """Add a message to the open turn. Without an open turn, begin a new turn.
 
         Args:
             message: The message.
-            at: Time of the message, in seconds since 1970. Default now.
-            about: Further content of the turn, such as its intent.
+            at: Time of the message, in seconds since 1970. Default: now.
+            about: Further values of a new turn, such as its intent.
+
+        Returns:
+            Reference to the message; None if the beginning of its turn was deleted.
         """
         with self.lock:
             if self._skips_rest:  # the turn's beginning was deleted
@@ -137,7 +141,10 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace a message that its author has changed: in place if no store may have seen it, else as a redaction."""
+        """Replace a message that its author has changed.
+
+        If a store may have the original message, the replacement is stored as a redaction.
+        """
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -148,14 +155,14 @@ class LocalCopy:
             self.own[key] = replace(turn, messages=messages)
 
     def end_turn(self) -> None:
-        """End the open turn: no more messages are added to it."""
+        """End the open turn. No more messages are added to the turn."""
         with self.lock:
             if self._open is not None:
                 self.own[self._open] = replace(self.own[self._open], is_open=False)
                 self._open = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
-        """Record the agent's present history, in which messages may be left out, edited or synthesized."""
+        """Set the agent's present history. Messages may be missing, edited or synthesized."""
         with self.lock:
             if tuple(view) == self.view:
                 return
@@ -166,24 +173,24 @@ class LocalCopy:
             self.window = place_slots(kept, grown_slots(kept, self.window, before), self.window)
 
     def close(self) -> None:
-        """Request that the durable tier gets all content; the next message cancels the request."""
+        """Mark the durable copy as complete at the next flush. A new message cancels this."""
         with self.lock:
             if not self.base.is_empty or self.own:
                 self._changes[CLOSED] = True
 
     def set_states(self, states: Mapping[str, Any]) -> None:
-        """Set state entries by name; entries that are equal to the stored ones are no change."""
+        """Set values of state entries, keyed by name."""
         with self.lock:
             self._changes.update(states)
 
     def set_notes(self, notes: Any) -> None:
-        """Set the state of the conversation manager, which belongs to the window."""
+        """Set the state of the conversation manager."""
         with self.lock:
             self._notes = (notes,)
 
     @property
     def states(self) -> dict[str, Any]:
-        """Values of the state entries."""
+        """Values of the state entries, keyed by name."""
         with self.lock:
             return {name: entry.value for name, entry in self.base.states.items()} | self._changes
 
@@ -194,13 +201,13 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes[0]
 
     def adopt_window(self) -> tuple[Slot, ...]:
-        """Make the stored window the agent's history, and return it."""
+        """Replace the agent's history by the history to store, and return it."""
         with self.lock:
             self.view, self.has_news, self.is_overruled, self._notes = self.window, False, False, None
             return self.view
 
     def message(self, slot: Slot) -> Any:
-        """Return the message in a slot; None if its turn cannot be read now."""
+        """Return the serialized message to which a reference points. None if the message is not in memory."""
         with self.lock:
             if slot.body is not None:
                 return slot.body
@@ -214,13 +221,18 @@ class LocalCopy:
         return [] if key is None else [turns.get(key) for turns in (self.own, self.base.turns, self.returned)]
 
     def time(self, slot: Slot) -> float | None:
-        """Return when the message in a slot was added, in seconds since 1970; None if that is not known here."""
+        """Return when a message was added, in seconds since 1970. None if the message is not in memory."""
         with self.lock:
             turns = self._turns_of(slot.key)
             return next((turn.times[slot.number] for turn in turns if turn is not None and slot.number < len(turn.times)), None)
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
-        """Replace messages of a turn here, without I/O: everything that is stored from now on has the replacement."""
+        """Replace messages of a turn, and store the replacements with the next save.
+
+        Args:
+            key: Key of the turn.
+            messages: The new messages, keyed by index in the turn.
+        """
         with self.lock:
             key = self.current_key(key)
             known = self.base.redactions.get(key, {})
@@ -235,13 +247,13 @@ class LocalCopy:
 
     @property
     def unsaved_messages(self) -> int:
-        """Messages that no store has acknowledged."""
+        """Number of messages that no store has confirmed."""
         with self.lock:
             return sum(len(turn.messages) - self.base.seen.get(key, 0) for key, turn in self.unsaved().items())
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there is a change that no store has acknowledged."""
+        """Whether there is a change that no store has confirmed."""
         with self.lock:
             return self.has_work() or (self.base.incarnation > 0 and not self.is_stored())
 
@@ -249,12 +261,15 @@ class LocalCopy:
 
     @property
     def is_new(self) -> bool:
-        """Whether no tier has had a record of the conversation, as far as this process knows."""
+        """Whether no tier is known to have had a record of the conversation."""
         with self.lock:
             return self.is_loaded and not self.was_stored and not self.base.incarnation and self.head_copy is None
 
     def draft(self) -> Record:
-        """Return the base with the changes, under a new version unless a tier already has this content."""
+        """Return the record to store, with all changes of this process.
+
+        If a store already has this content, the record keeps its version.
+        """
         with self.lock:
             base = self.base
             if not self.has_work() and (not base.incarnation or self.is_stored()):
@@ -287,10 +302,12 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Record that a record is sent to a tier: from now on its turns keep their keys, because the tier may have them.
+        """Note that a record is about to be sent to a tier.
+
+        The turns of the record then keep their keys, because the tier may have stored the turns.
 
         Returns:
-            False if a turn has got another key since the record was made; the record must not be sent.
+            False if a turn of the record has got another key in the meantime. The record must then not be sent.
         """
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
@@ -299,22 +316,22 @@ class LocalCopy:
             return True
 
     def note_refusal(self, record: Record) -> None:
-        """Record that a tier has certainly refused a record."""
+        """Note that a tier has refused a record."""
         with self.lock:
             self._offers.subtract(key for key in record.turns if key in self._offers)
 
     def current_key(self, key: TurnKey) -> TurnKey:
-        """Return the key of a turn by an earlier key, which it had before any store had it."""
+        """Return the present key of a turn. An unsaved turn may get a new key."""
         while key in self._renamed:
             key = self._renamed[key]
         return key
 
     def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
-        """Join the record of a tier.
+        """Join a record that was read from a tier with this copy.
 
         Args:
             found: The record; None if the tier has none.
-            logged: Turns that the newer record has forgotten and the log has, with the number of messages there.
+            logged: Turns of the log that the newer record no longer lists, with the number of their messages in the log.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -336,7 +353,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
-        """Record that a tier has a draft. Later changes stay changes."""
+        """Note that a tier has stored a draft. Later changes stay unsaved."""
         with self.lock:
             self.was_stored, self.answered_at = True, self._clock()
             before = self.base
@@ -352,14 +369,17 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
-        """Record the durable head. Turns that it does not list count as missing in the log."""
+        """Note the durable record that was read. Turns that it does not list count as missing in the log."""
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns of the window with messages that the head does not list and this process lacks, each with the number it has."""
+        """Turns of the history that neither the durable record lists nor this process has completely.
+
+        The value of each turn is its number of known messages.
+        """
         with self.lock:
             base, head = self.base, self.head_copy
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
@@ -368,10 +388,12 @@ class LocalCopy:
             return {key: length for key, length in known.items() if length < base.seen.get(key, 0)}
 
     def cut_lost(self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Cut messages from the window that a restored table has lost. A join brings them back if another holder has them.
+        """Remove messages from the history that a table lost when it was restored from a backup.
+
+        If another process or the hot tier has the messages, a later join brings them back.
 
         Args:
-            unproven: The turns that were looked for in the log.
+            unproven: The turns that were searched in the log.
             found: The turns that the log has.
             incarnation: The incarnation of the log.
         """
@@ -390,14 +412,18 @@ class LocalCopy:
                 self.has_news = self.is_overruled = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Take messages of the window that were read from the log."""
+        """Add turns that were read from the log to this copy."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 read = {key: turn.merge(self.base.turns.get(key, turn)) for key, turn in turns.items()}
                 self.base = replace(self.base, turns={**self.base.turns, **read}).normalize()
 
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
-        """Return unsaved turns that are older than the newer record remembers: only the log knows whether they were seen."""
+        """Return the keys of turns that are too old for the newer record's list of seen turns.
+
+        Only unsaved turns and turns missing in the log are considered. The log shows whether the newer record's author had seen
+        them.
+        """
         with self.lock:
             base = self.base
             is_newer = (found.incarnation, found.version) >= (base.incarnation, base.version)
@@ -407,7 +433,7 @@ class LocalCopy:
             return {key for key in {*older.unlogged, *self.own} if newer.has_forgotten(key)}
 
     def begin_after(self, record: Record) -> None:
-        """Discard everything: the conversation was deleted, or has expired."""
+        """Discard everything after a deletion or expiry. ``record`` is the new, empty record."""
         self.was_stored = bool(record.incarnation)
         self.resets += 1
         self._skips_rest = self._skips_rest or self._open is not None
@@ -417,7 +443,7 @@ class LocalCopy:
         self.has_news = self.is_overruled = bool(self.view)
 
     def has_work(self) -> bool:
-        """Return whether the agent has changes that the base lacks."""
+        """Return whether the agent has changes that ``base`` does not have."""
         if self.unsaved() or self._changed_states():
             return True
         if self._notes is not None and not self.is_overruled and self._notes[0] != self.base.notes:
@@ -425,18 +451,18 @@ class LocalCopy:
         return self.window != self.base.window
 
     def is_stored(self) -> bool:
-        """Return whether a tier has the base unchanged."""
+        """Return whether a tier is known to have the record ``base``."""
         return any(
             copy is not None and copy.version == self.base.version and copy.has_content_of(self.base)
             for copy in (self.hot_copy, self.head_copy)
         )
 
     def unsaved(self) -> dict[TurnKey, Turn]:
-        """Return the turns that no store has acknowledged in full."""
+        """Return the turns that no store has confirmed completely, keyed by turn key."""
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of messages of each turn that a record of the incarnation in a store lists."""
+        """Return the number of stored messages of each turn, keyed by turn key."""
         with self.lock:
             lengths: dict[TurnKey, int] = {}
             for copy in (self.hot_copy, self.head_copy):
@@ -445,28 +471,29 @@ class LocalCopy:
             return lengths
 
     def next_version(self, *others: Record | None) -> Version:
-        """Return a version that is higher than every one known here, and than those of further records."""
+        """Return a new version, higher than all known versions and the versions of ``others``."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
 
     def next_incarnation(self, known: int, found: Record | None) -> int:
-        """Return a number for the next incarnation: higher than all known ones.
+        """Return the number of a new incarnation.
 
-        It also grows with time, so that a table restored to before an expiry gives no second incarnation the same number.
+        The number is higher than all known numbers, and at least the present time in seconds. A restored table may have lost
+        numbers, but a number is never used twice.
         """
         highest = max(known, self.base.incarnation, found.incarnation if found else 0)
         return max(highest + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return the empty record of the next incarnation, which carries nothing over."""
+        """Return an empty record of a new incarnation, in which no earlier turn continues."""
         incarnation = self.next_incarnation(known, found)
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 
     # Inside
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
-        """Return whether a record that was read has changes of another writer while this process has unsaved ones."""
+        """Return whether another writer has made changes while this process has unsaved ones."""
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation) or not self.has_work():
             return False
@@ -480,7 +507,10 @@ class LocalCopy:
         self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
 
     def _rename_late_turns(self) -> None:
-        """Give turns that no store can have a key above all that was read, so that the log has the order of acceptance."""
+        """Give unsaved turns new keys above all keys that were read.
+
+        The log is then in the order in which the turns were accepted.
+        """
         late = [key for key in sorted(self.own) if key not in self.base.seen and self._offers[key] <= 0]
         if not late or not self.base.seen or max(self.base.seen) < late[0]:
             return
@@ -505,12 +535,14 @@ class LocalCopy:
         return {name: value for name, value in self._changes.items() if name not in states or states[name].value != value}
 
     def _forget_unlogged(self) -> None:
-        """Without a durable tier the hash is the log: every turn that was read or written is logged."""
         if self.hash_is_log:
             self.base = replace(self.base, unlogged={}).normalize()
 
     def _note_new_incarnation(self, before: Record) -> None:
-        """Discard unsaved turns after a deletion; after an expiry they continue in the new incarnation."""
+        """Adapt the unsaved turns to a new incarnation.
+
+        After a deletion the unsaved turns are discarded. After an expiry they continue.
+        """
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         self.resets += bool(before.incarnation or before.incarnation < self.base.carries_from)
@@ -522,10 +554,10 @@ class LocalCopy:
         self.is_overruled = self.has_news = True
 
     def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
-        """Rebuild the window on the new base.
+        """Update the history to store after ``base`` has changed.
 
-        If others only added messages to the common ancestor, the edits of the agent stay. Otherwise the window is the stored
-        one, followed by the unsaved turns of the agent.
+        If other writers only added messages to the history ``ancestor``, the agent's edits of the history are kept. Otherwise
+        the stored history is taken, followed by the agent's unsaved turns.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)
@@ -549,12 +581,11 @@ class LocalCopy:
         return TurnKey(self._next_time(), secrets.token_hex(4))
 
     def _next_time(self, *others: Record | None) -> int:
-        """Return a Lamport time that is higher than every one known here."""
         known = [record for record in (self.base, self.hot_copy, self.head_copy, *others) if record is not None]
         times = [record.version.time for record in known] + [max(record.seen).time for record in known if record.seen]
         return max([*times, *(key.time for key in self.own)], default=0) + 1
 
 
 def new_lock() -> Any:
-    """Return a re-entrant lock."""
+    """Return a new re-entrant lock."""
     return threading.RLock()

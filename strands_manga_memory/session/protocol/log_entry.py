@@ -1,4 +1,4 @@
-"""Messages of a conversation's log with their numbers, and positions from which a reader continues."""
+"""Messages in a conversation's log, and the positions at which a reader continues."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from strands_manga_memory.session.protocol.record import CONTINUES, Slot, TurnKe
 
 
 class LogPosition(NamedTuple):
-    """Position of a message in the log, from which a reader continues towards the beginning.
+    """Position of a message in a conversation's log.
+
+    A reader continues from the position with earlier messages.
 
     Args:
         seq: Number of the message in the log, from 1.
-        turn: Number of its turn, from 1.
-        number: Its number in the turn, from 0.
+        turn: Number of the message's turn, from 1.
+        number: Index of the message in its turn, from 0.
         key: Key of the turn.
     """
 
@@ -25,12 +27,16 @@ class LogPosition(NamedTuple):
     key: TurnKey
 
     def __str__(self) -> str:
-        """Return the text that ``parse`` reads."""
+        """Return the position as text. ``parse`` reads this text."""
         return f"{self.seq}.{self.turn}.{self.number}.{self.key}"
 
     @classmethod
     def parse(cls, text: str) -> LogPosition:
-        """Parse a position; raise ``ValueError`` if the text is none."""
+        """Parse a position from its text.
+
+        Raises:
+            ValueError: The text is not a position.
+        """
         try:
             seq, turn, number, key = text.split(".", 3)
             return cls(int(seq), int(turn), int(number), TurnKey.parse(key))
@@ -40,16 +46,16 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class LogEntry:
-    """A message of the log.
+    """Message in a conversation's log.
 
     Args:
-        seq: Number in the log, from 1.
-        turn: Number of its turn, from 1.
-        at: When it was added, in seconds since 1970.
-        message: The message; a placeholder if it cannot be read.
-        slot: Its turn's key and its number in the turn.
-        revision: How often it was replaced.
-        about: Further content of its turn, such as the intent.
+        seq: Number of the message in the log, from 1.
+        turn: Number of the message's turn, from 1.
+        at: Time when the message was added, in seconds since 1970.
+        message: The message, or a placeholder if the message cannot be read.
+        slot: Key of the message's turn, and index of the message in the turn, from 0.
+        revision: Number of times that the message was replaced.
+        about: Further values of the turn, such as the intent.
     """
 
     seq: int
@@ -62,11 +68,19 @@ class LogEntry:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The entry as a dict: ``seq``, ``turn``, ``at``, ``message``, ``revision`` if it was replaced, and ``about``."""
+        """The message as a dict with ``seq``, ``turn``, ``at`` and ``message``.
+
+        The dict also has the further values of the turn. A replaced message has a ``revision``.
+        """
         about = {name: value for name, value in self.about.items() if name != CONTINUES}
         record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at, "message": self.message}
         return record | ({"revision": self.revision} if self.revision else {})
 
     def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the entry with its number and turn number increased."""
+        """Return the entry with higher numbers.
+
+        Args:
+            by: Amount to add to the number of the message.
+            turns: Amount to add to the number of the turn.
+        """
         return replace(self, seq=self.seq + by, turn=self.turn + turns)

@@ -1,7 +1,7 @@
-"""Record of a conversation at one holder, and the join of two records. Pure.
+"""Record of a conversation, and the functions that join two records. No I/O.
 
-A holder is the hot tier, the durable head, or a process. A store replaces a record only by compare-and-set, so the author of a
-record has read the record that it replaces.
+The hot tier, the durable tier and each process hold a record of the conversation. A process replaces a stored record only if
+the record has not changed since the process read it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,29 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 SEEN_TURNS = 100
-"""Turn keys that a record lists as seen at least, in addition to those of its window and of its unlogged turns."""
+"""Number of newest turns that a record always lists as seen by its author."""
 
 
 class TurnKey(NamedTuple):
-    """Identity of a turn: a Lamport time and a random tag. Greater than every key that the turn's author had seen."""
+    """Unique key of a turn.
+
+    The key is a Lamport time and a random tag. It is greater than every key that the author of the turn had seen.
+    """
 
     time: int
     tag: str
 
     def __str__(self) -> str:
-        """Return a text that sorts as the key does."""
+        """Return the key as text. Texts sort in the order of the keys."""
         return f"{self.time:012d}.{self.tag}"
 
     @classmethod
     def parse(cls, text: str) -> TurnKey:
-        """Parse a key; raise ``ValueError`` if the text is none."""
+        """Parse a key from its text.
+
+        Raises:
+            ValueError: The text is not a key.
+        """
         time, dot, tag = text.partition(".")
         if not dot or not tag:
             raise ValueError(f"a turn key must be a time, a dot and a tag, got {text!r:.80}")
@@ -35,25 +42,30 @@ class TurnKey(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Version of a record. ``marks`` counts the writes that only note which turns are in the log now."""
+    """Version of a record.
+
+    The version is a Lamport time, a random tag and the counter ``marks``. The counter is the number of writes that changed
+    nothing except the list of unlogged turns.
+    """
 
     time: int = 0
     tag: str = ""
     marks: int = 0
 
     def marked(self) -> Version:
-        """Return the version of a record of the same content with another list of unlogged turns."""
+        """Return the version for a write that only changes the list of unlogged turns."""
         return self._replace(marks=self.marks + 1)
 
 
 NO_VERSION = Version()
-"""Version of a record of which nothing is known."""
+"""Version of a record that was never stored."""
 
 
 class Slot(NamedTuple):
-    """Position in a window: message ``number`` of a turn, counted from 0, in another form if there is a ``body``.
+    """Reference to a message in an agent's history.
 
-    Without a key: a note that the conversation manager synthesized.
+    ``key`` is the key of the message's turn, and ``number`` is the index of the message in the turn, from 0. ``body`` is the
+    content of the message if the message was edited. A message without a key was written by the conversation manager.
     """
 
     key: TurnKey | None
@@ -62,38 +74,42 @@ class Slot(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """State entry: its value, and the version that set it."""
+    """Value of one state entry, with the version of the record that set the value."""
 
     version: Version
     value: Any
 
 
 class Replacement(NamedTuple):
-    """Replaced content of a message. Of two replacements the one with the higher revision is valid."""
+    """New content of a redacted message.
+
+    If a message has two replacements, the one with the higher revision is valid.
+    """
 
     revision: int
     message: Any
 
 
 CLOSED = "closed"
-"""Name of a state entry: whether the durable tier was given everything, so that an empty hot tier has lost nothing."""
+"""Name of the state entry that marks the durable copy of a conversation as complete."""
 
 CONTINUES = "continues"
-"""Name in ``Turn.about``: the turn continues the one before it, as after an interrupt, and is not counted."""
+"""Name in ``Turn.about`` that marks a turn as a continuation of the previous turn, such as after an interrupt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Messages of one request, from its first one on.
+    """Messages of one request, in order.
 
-    Only the author of a turn adds messages to it, so of two copies the shorter one is the beginning of the longer one.
+    Only the author of a turn adds messages to the turn. The shorter of two copies is therefore the beginning of the longer
+    copy.
 
     Args:
         messages: The messages.
-        times: When each message was added, in seconds since 1970.
-        redacted: Revisions of the messages that were replaced, by index.
+        times: Times when the messages were added, in seconds since 1970.
+        redacted: Revisions of the replaced messages, keyed by the index of the message.
         is_open: Whether the author may add messages.
-        about: Further content of the turn, such as the intent.
+        about: Further values of the turn, such as the intent.
     """
 
     messages: tuple[Any, ...] = ()
@@ -104,12 +120,18 @@ class Turn:
 
     @property
     def form(self) -> str:
-        """Text that is equal for copies of the turn with equal content."""
+        """Text by which two copies of the turn can be compared. Copies with equal content have equal texts."""
         redacted = ",".join(f"{at}.{times}" for at, times in sorted(self.redacted.items()))
         return f"{len(self.messages)}{'+' if self.is_open else ''}:{redacted}"
 
     def redact(self, replacements: Mapping[int, Replacement]) -> Turn:
-        """Return the turn with replacements of messages by index, where they are newer than the content."""
+        """Return the turn with replaced messages.
+
+        A replacement is applied only if it is newer than the present content of the message.
+
+        Args:
+            replacements: New contents, keyed by the index of the message.
+        """
         new = {
             at: found
             for at, found in replacements.items()
@@ -122,7 +144,7 @@ class Turn:
         return replace(self, messages=messages, redacted=redacted)
 
     def merge(self, other: Turn) -> Turn:
-        """Return the union of two copies of the turn."""
+        """Return the turn with the messages and redactions of two copies."""
         if self == other:
             return self
         longer, shorter = (self, other) if len(self.messages) >= len(other.messages) else (other, self)
@@ -132,23 +154,23 @@ class Turn:
 
 @dataclass(frozen=True)
 class Record:
-    """State of a conversation at one holder.
+    """State of a conversation, as one process or one tier knows it.
 
     Args:
-        version: Every write has a version greater than all that its author had seen.
-        incarnation: Number of the conversation's incarnation; 0 if nothing is known of one. Deletion and expiry begin the next.
-        carries_from: Lowest incarnation whose unlogged turns continue in this one. A deletion carries none over.
-        window: History of the agent.
-        notes: State of the conversation manager, which belongs to the window.
-        seen: Number of messages that the author had seen, by turn: of the newest 100 turns, the window's, the unlogged ones.
-        states: State entries by name.
-        redactions: Replacements by turn and index of the message.
-        turns: Turns that the window or the log still needs, if the holder has them.
-        unlogged: Turns that may be incomplete in the log, with the number of messages that the log is known to have.
-        last_used: When a turn or state was last stored, in seconds since 1970.
-        created: When the incarnation began, in seconds since 1970; 0 if unknown.
-        turn_count: Turns so far.
-        message_count: Messages so far.
+        version: Version of the record. It is higher than every version that the author of the record had seen.
+        incarnation: Number of the conversation's incarnation; 0 if none is known. A deletion or expiry begins the next number.
+        carries_from: Lowest incarnation whose unlogged turns continue in this incarnation. A deletion continues no turns.
+        window: History of the agent, as references to messages.
+        notes: State of the conversation manager.
+        seen: Number of messages that the author of the record had seen, keyed by turn. Old turns may be missing.
+        states: State entries, keyed by name.
+        redactions: Replacements of redacted messages, keyed by turn and message index.
+        turns: Messages of the turns in the history, and of turns that the log lacks.
+        unlogged: Turns that may be incomplete in the log, with the number of messages that the log has.
+        last_used: Time when a turn or state was last stored, in seconds since 1970.
+        created: Time when the incarnation began, in seconds since 1970; 0 if unknown.
+        turn_count: Number of turns so far.
+        message_count: Number of messages so far.
         ids: Known original ids of session, user, tenant and member.
     """
 
@@ -170,22 +192,25 @@ class Record:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no content: nothing was stored, or a deletion or an expiry left this record."""
+        """Whether the record has no content.
+
+        A record is empty if nothing was ever stored in it, or after a deletion or an expiry.
+        """
         return not (self.window or self.states or self.unlogged or self.turn_count)
 
     @property
     def is_closed(self) -> bool:
-        """Whether its writer gave everything to the durable tier."""
+        """Whether the record is marked as complete in the durable tier."""
         return bool(self.states[CLOSED].value) if CLOSED in self.states else False
 
     @property
     def shown_keys(self) -> set[TurnKey]:
-        """Keys of the turns in the window."""
+        """Keys of the turns in the agent's history."""
         return {slot.key for slot in self.window if slot.key is not None}
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of the turns in the window whose messages the record does not hold."""
+        """Keys of the turns in the agent's history whose messages are not in the record."""
         ends: dict[TurnKey, int] = {}
         for slot in self.window:
             if slot.key is not None:
@@ -193,12 +218,15 @@ class Record:
         return {key for key, end in ends.items() if key not in self.turns or len(self.turns[key].messages) < end}
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Return whether the list of seen turns begins after a key."""
+        """Return whether a turn is too old for the record's list of seen turns.
+
+        Such a record does not show whether its author had seen the turn.
+        """
         return key not in self.seen and self._horizon is not None and key < self._horizon
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Lowest key of the newest turns that are listed as seen; None if the list reaches back to the beginning."""
+        """Oldest of the newest turns that are always listed as seen. None if the list has every turn."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def logged_length(self, key: TurnKey) -> int:
@@ -206,18 +234,21 @@ class Record:
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether the record has not seen all of a turn."""
+        """Return whether a copy of a turn has changes that the record does not have."""
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
         return known is not None and known.is_open and not turn.is_open
 
     def has_content_of(self, other: Record) -> bool:
-        """Return whether both records have one incarnation and the same content, apart from unlogged turns."""
+        """Return whether two records have the same incarnation and the same content."""
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
-        """Return a window in which redacted messages have only their replacement as form."""
+        """Return an agent's history without edited versions of redacted messages.
+
+        The history then shows the replacements of these messages.
+        """
         if not self.redactions:
             return tuple(window)
         return tuple(
@@ -228,7 +259,7 @@ class Record:
         )
 
     def normalize(self) -> Record:
-        """Return the record with its redactions applied, and without the turns and keys that it does not need."""
+        """Return the record with its redactions applied and without unneeded turns."""
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged.keys() | {slot.key for slot in window if slot.key is not None}
         turns = {key: turn.redact(self.redactions.get(key, {})) for key, turn in self.turns.items() if key in needed}
@@ -243,18 +274,19 @@ _CONTENT = ("incarnation", "carries_from", "window", "notes", "seen", "states", 
 
 
 def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None) -> Record:
-    """Return the join of two records.
+    """Join two records of the same conversation.
 
-    The record of the higher incarnation and version stands. Its window is followed by the turns of the other window that its
-    author had not seen. State entries: the later version of each. Redactions: the union.
+    The record with the higher incarnation and version is the newer one. The result is the newer record, with the messages that
+    only the author of the older record had seen. If both records have a state entry, the later value is kept. If both records
+    have a redaction, the higher revision is kept.
 
     Args:
         one: A record.
-        other: Another record of the conversation, in any order.
-        logged: Turns that the newer record has forgotten and the log has, with the number of messages there.
+        other: Another record of the conversation. The order of the two records has no effect.
+        logged: Turns of the log that the newer record no longer lists, with the number of their messages in the log.
 
     Returns:
-        A record with the version of the newer one. A store that accepts it is given a version of its own.
+        The joined record. It has the version of the newer record until it is stored.
     """
     newer, older = (one, other) if (one.incarnation, one.version) >= (other.incarnation, other.version) else (other, one)
     if older.incarnation < newer.incarnation:
@@ -293,7 +325,11 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
-    """Return a window with further slots: behind the other messages of their turn, if the window has any, else at its end."""
+    """Return a history with further messages added.
+
+    Each message is added after the other messages of its turn. If the history has no message of the turn, the message is added
+    at the end.
+    """
     result = list(window)
     present = {slot[:2] for slot in window if slot.key is not None}
     for slot in slots:
@@ -306,7 +342,10 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
 
 
 def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
-    """Return a window with further slots, each behind the slot that precedes it in another window."""
+    """Return a history with further messages added at their positions in another history.
+
+    Each message is added after the nearest message that precedes it in the history ``order``.
+    """
     result = [slot[:2] for slot in window]
     placed = list(window)
     for slot in slots:
@@ -320,10 +359,15 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 
 
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
-    """Return the slots of another window that are not among the known ones.
+    """Return the messages of another history that are not known yet.
 
-    If a turn has new messages and the window has evicted it, all slots of the turn are returned, because the new messages
-    alone make no sense.
+    If a known turn has new messages but is missing in ``window``, all messages of the turn are returned. The new messages alone
+    would make no sense.
+
+    Args:
+        window: The agent's history.
+        other: The other history.
+        known: Turn key and index of each known message.
     """
     new = {slot.key for slot in other if slot.key is not None and slot[:2] not in known}
     shown = {slot.key for slot in window}
@@ -331,19 +375,22 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether a record's incarnation has no head yet, and so no log."""
+    """Return whether the durable tier has no head of the record's incarnation yet.
+
+    In this case the incarnation has no log either.
+    """
     return head is None or head.incarnation < record.incarnation
 
 
 def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
-    """Return the turns that a record holds and the log lacks, according to the durable head.
+    """Return the turns of a record that are missing in the log.
 
     Args:
         record: The record.
-        head: The durable head; None if there is none.
+        head: The record in the durable tier; None if there is none.
 
     Returns:
-        The keys of the turns, each with the number of messages that the log has.
+        The keys of the turns, with the number of messages that the log already has.
     """
     if head is None or begins_log(record, head):
         return dict.fromkeys(record.turns, 0)
@@ -358,13 +405,19 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return the turns that may be put into the log: they ended, or their author has added nothing since a time."""
+    """Return the keys of the turns that may be written to the log.
+
+    A turn may be written when it has ended, or when it got no message after ``silent_since``.
+    """
     found = {key: record.turns[key] for key in keys if key in record.turns}
     return {key for key, turn in found.items() if not turn.is_open or max(turn.times, default=silent_since + 1) <= silent_since}
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the content that the next incarnation inherits: unlogged turns after an expiry, nothing after a deletion."""
+    """Return the content that a new incarnation gets from the previous one.
+
+    After an expiry, the unlogged turns continue. After a deletion, nothing continues.
+    """
     if older.incarnation < max(1, newer.carries_from):
         return Record()
     kept = older.unlogged.keys()
@@ -384,15 +437,15 @@ def _is_counted(record: Record, key: TurnKey) -> bool:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
-    """Return whether the newer record had seen a turn that it no longer lists: it had if the turn was ever logged."""
+    """Return whether the author of the newer record had seen a turn that the record no longer lists."""
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -> list[Slot]:
-    """Return the slots that the newer window lacks because its author had not seen their messages.
+    """Return the messages that the newer record's author had not seen.
 
-    If a turn got messages after the newer window had evicted it, all its slots are returned, because the new messages alone
-    make no sense.
+    If a turn got messages after it was evicted from the newer history, all messages of the turn are returned. The new messages
+    alone would make no sense.
     """
     shown = newer.shown_keys
     slots = []
@@ -416,5 +469,5 @@ def _united(
 
 
 def latest_replacements(one: Mapping[int, Replacement], other: Mapping[int, Replacement]) -> dict[int, Replacement]:
-    """Return the union of two sets of replacements of a turn; for each message the newer replacement."""
+    """Combine two sets of replacements of a turn. For each message, the newest replacement is kept."""
     return {at: max(found for found in (one.get(at), other.get(at)) if found is not None) for at in {**one, **other}}

@@ -1,6 +1,7 @@
-"""Stored form of records: JSON objects that a person can read, compressed when large, encrypted when asked.
+"""Converts the parts of a conversation's record to their stored form, and back.
 
-The first attribute of a readable one has the version of the form as its name, such as ``v3``, and a checksum as its value.
+The stored form is JSON text. Large values are compressed. Values are encrypted if the codec has a key. In plain JSON text, the
+first attribute has the version of the stored form as its name, such as ``v3``, and a checksum as its value.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from strands_manga_memory.stores.encoding.codec import (
 )
 
 PLAIN_BYTES = 2048
-"""Size from which a JSON object is compressed; smaller ones are stored as text."""
+"""Size in bytes from which a JSON object is compressed. Smaller objects are stored as plain text."""
 
 _USUAL_LENGTH = 2  # a question and its answer
 MOST_MESSAGES = 200_000
-"""Messages of a window; a stored record that lists more is damaged, and takes no memory for them."""
+"""Maximum number of messages in a history. A stored record that lists more messages is damaged."""
 
 _HEAD = b'{"v%d":"' % VERSION
 _ANY_HEAD = re.compile(rb'\{"v(\d{1,9})":"[0-9a-f]{8}"')
@@ -42,8 +43,8 @@ def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
 
     Args:
         value: The object. Its values are JSON or ``JsonPart``.
-        place: Name of the place where the object is stored; reading it from another place fails.
-        codec: Encrypts the object, and compresses a large one.
+        place: Name under which the object is stored. The object cannot be read under another name.
+        codec: Encrypts the object, and compresses large objects.
     """
     text = json_of(value)
     if codec.encrypts or len(text) >= PLAIN_BYTES:
@@ -53,11 +54,13 @@ def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
 
 
 def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
-    """Return the JSON object that ``seal_object`` was given.
+    """Return the JSON object from its stored form.
+
+    ``open_object`` is the inverse of ``seal_object``.
 
     Raises:
-        CorruptRecordError: The bytes are damaged, come from another place, or are of another version.
-        KeyMissingError: They are encrypted, and the codec has no such key.
+        CorruptRecordError: The bytes are damaged, were stored under another name, or have another version.
+        KeyMissingError: The bytes are encrypted with a key that the codec does not have.
     """
     if isinstance(data, bytes) and (head := _ANY_HEAD.match(data)):
         check_version(int(head[1]), place)
@@ -76,7 +79,7 @@ def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether a stored form is JSON text that a person can read."""
+    """Return whether a stored value is plain JSON text in UTF-8."""
     if not data.startswith(_HEAD) or b"\\ud" in data:
         return False
     try:
@@ -87,7 +90,7 @@ def is_text(data: bytes) -> bool:
 
 
 def json_of(value: Mapping[str, Any]) -> bytes:
-    """Return the text of a JSON object, whose values may be ``JsonPart``."""
+    """Return a JSON object as text. The values of the object may be ``JsonPart``."""
     try:
         return orjson.dumps(value, default=_fragment)
     except TypeError:  # half a character of UTF-16 in a text, or more levels than the encoder takes
@@ -95,7 +98,7 @@ def json_of(value: Mapping[str, Any]) -> bytes:
 
 
 class JsonPart:
-    """Value that is JSON text already.
+    """JSON text that is inserted unchanged into a larger JSON object.
 
     Args:
         text: The JSON text.
@@ -129,12 +132,18 @@ def _checksum(rest: bytes, place: str) -> bytes:
 
 
 def json_part(dumped: bytes) -> Any:
-    """Return a dumped value as part of a JSON object; a value without a JSON form becomes ``{"packed": text}``."""
+    """Return a serialized value for use inside a JSON object.
+
+    A value that JSON cannot represent becomes the object ``{"packed": text}``.
+    """
     return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else JsonPart(dumped)
 
 
 def dumped_part(value: Any) -> bytes:
-    """Return the dumped value of a part of a JSON object: the inverse of ``json_part``."""
+    """Return the serialized value from a part of a JSON object.
+
+    ``dumped_part`` is the inverse of ``json_part``.
+    """
     if isinstance(value, dict) and value.keys() == {"packed"}:
         return str(value["packed"]).encode("utf-8", "surrogatepass")
     return dump(value)
@@ -155,7 +164,7 @@ def turn_object(key: TurnKey, turn: Turn) -> dict[str, Any]:
 
 
 def turn_of(value: Mapping[str, Any]) -> tuple[TurnKey, Turn]:
-    """Parse a turn and its key: the inverse of ``turn_object``."""
+    """Parse a turn and its key from a JSON object."""
     messages = tuple(dumped_part(message) for message in value["messages"])
     times = tuple(float(at) for at in value["times"])
     if len(times) != len(messages):
@@ -171,7 +180,7 @@ def entry_object(name: str, entry: Entry) -> dict[str, Any]:
 
 
 def entry_of(value: Mapping[str, Any]) -> tuple[str, Entry]:
-    """Parse a state entry and its name: the inverse of ``entry_object``."""
+    """Parse the name and the content of a state entry from a JSON object."""
     found = value["value"]
     if isinstance(found, dict) and found.keys() == {"packed"}:
         found = load(dumped_part(found))
@@ -179,7 +188,7 @@ def entry_of(value: Mapping[str, Any]) -> tuple[str, Entry]:
 
 
 def version_of(value: Sequence[Any]) -> Version:
-    """Parse a version from a JSON list."""
+    """Parse the version of a record from a JSON list."""
     time, tag, marks = value
     return Version(int(time), str(tag), int(marks))
 
@@ -188,7 +197,10 @@ def version_of(value: Sequence[Any]) -> Version:
 
 
 def head_object(record: Record) -> dict[str, Any]:
-    """Return the part of a record that both tiers store alike, as a JSON object."""
+    """Return the version, counters and redactions of a record as a JSON object.
+
+    Both tiers store this object in the same way.
+    """
     head: dict[str, Any] = {
         "version": list(record.version),
         "incarnation": record.incarnation,
@@ -208,7 +220,10 @@ def head_object(record: Record) -> dict[str, Any]:
 
 
 def record_of_head(head: Mapping[str, Any]) -> Record:
-    """Parse a record without its window, turns and state entries: the inverse of ``head_object``."""
+    """Parse a record from the JSON object that ``head_object`` returns.
+
+    The record has no history, turns or state entries yet.
+    """
     return Record(
         version=version_of(head["version"]),
         incarnation=int(head["incarnation"]),
@@ -227,9 +242,10 @@ def record_of_head(head: Mapping[str, Any]) -> Record:
 
 
 def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
-    """Return numbers of messages by turn as a text such as ``"41.5c8e01f2aa 43.90d1aa07be:4"``; the number two is left out.
+    """Return the number of messages of each turn as compact text.
 
-    A record lists up to 100 turns in addition to its window, and is written in each turn: a JSON object would be much larger.
+    An example is ``"41.5c8e01f2aa 43.90d1aa07be:4"``. The first turn has two messages, the usual number, and the second turn
+    has four.
     """
     return " ".join(
         f"{key.time}.{key.tag}" if length == _USUAL_LENGTH else f"{key.time}.{key.tag}:{length}"
@@ -238,7 +254,7 @@ def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
 
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
-    """Parse numbers of messages by turn: the inverse of ``lengths_text``."""
+    """Parse the number of messages of each turn from the text that ``lengths_text`` returns."""
     entries = [entry.partition(":") for entry in text.split()]
     return {TurnKey.parse(key): int(length or _USUAL_LENGTH) for key, _, length in entries}
 
@@ -252,11 +268,17 @@ def window_list(
     lengths: Mapping[TurnKey, int],
     bodies: Mapping[bytes, int] | None = None,
 ) -> list[Any]:
-    """Return a window as a JSON list.
+    """Return an agent's history as a JSON list.
 
-    An entry is a text such as ``"5-44"`` for whole turns by their numbers, a list of a turn's number and the first and last
-    index for a part of one, or an object with ``body`` for an edited message, and with ``note`` for a synthesized one. Its
-    value is the message, or the message's number in ``bodies``.
+    The list has four kinds of entries. The text ``"5-44"`` means all messages of the turns 5 to 44. A list of three numbers
+    means a part of a turn: the number of the turn, and the indexes of the first and the last message. An object with ``of`` and
+    ``body`` is an edited message. An object with ``note`` is a message that the conversation manager wrote.
+
+    Args:
+        window: The agent's history, as references to messages.
+        numbers: Number of each turn, by which the entries refer to the turn.
+        lengths: Number of messages of each turn.
+        bodies: Numbers of edited messages that are stored elsewhere. None: the entries contain the messages.
     """
     entries: list[Any] = []
     at = 0
@@ -295,7 +317,10 @@ def window_of(
     lengths: Mapping[TurnKey, int],
     bodies: Mapping[int, bytes] | None = None,
 ) -> tuple[Slot, ...]:
-    """Parse a window from the list of ``window_list``, without the turns of unknown numbers."""
+    """Parse an agent's history from the list that ``window_list`` returns.
+
+    Turns whose number is not in ``keys`` are left out.
+    """
     window: list[Slot] = []
     for entry in entries:
         if isinstance(entry, str):
@@ -327,7 +352,7 @@ def _numbers(first: int, last: int) -> range:
 
 
 def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> dict[str, Any]:
-    """Return redactions as a JSON object."""
+    """Return the replacements of redacted messages as a JSON object."""
     return {
         str(key): {str(at): [revision, json_part(message)] for at, (revision, message) in sorted(found.items())}
         for key, found in sorted(redactions.items())
@@ -335,7 +360,7 @@ def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) ->
 
 
 def redactions_of(value: Mapping[str, Any]) -> dict[TurnKey, dict[int, Replacement]]:
-    """Parse redactions: the inverse of ``redaction_object``."""
+    """Parse the replacements of redacted messages from a JSON object."""
     return {
         TurnKey.parse(key): {
             int(at): Replacement(int(revision), dumped_part(message)) for at, (revision, message) in found.items()

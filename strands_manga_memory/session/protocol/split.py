@@ -1,4 +1,7 @@
-"""Values larger than one item of a Table: split into parts; read back whole."""
+"""Stores values in a table that are too large for one item.
+
+Large values are split into parts, and joined again when they are read.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError
 from strands_manga_memory.stores.table import Condition, Item, Key, Table, delete_rows
 
 MOST_BYTES = 350_000
-"""Bytes of a value in one item; DynamoDB takes 400 KB an item, attribute names and keys included."""
+"""Maximum size in bytes of a value in one item. The limit of DynamoDB is 400 KB, including attribute names and keys."""
 
 MOST_PARTS = 10_000
-"""A value that says it has more is damaged."""
+"""Maximum number of parts of a value. A value that lists more parts is damaged."""
 
 _TRIES = 10
 
@@ -29,21 +32,22 @@ def put_split(
     cleans: bool = False,
     scrub: bool = True,
 ) -> Item | None:
-    """Put ``data`` under ``key``, its further parts first; return its first part without ``data``, None if ``when`` is not met.
+    """Store a value in one or more items of a table.
 
-    Parts have a random tag in their keys, which belongs to this one attempt: a writer that replaces the value deletes no parts
-    of other attempts. The parts have the time to live of the first part.
+    The first item is written last, and makes the value visible. All items have the time to live of the first item.
 
     Args:
         table: The table.
-        key: Key of the first part, which makes the value count; ``attributes`` and ``when`` are of that part, too.
+        key: Key of the first item.
         data: The value.
-        attributes: Further attributes.
-        when: The condition; if it is not met nothing changes that is read.
-        before: The item that is replaced; its further parts are deleted afterwards.
-        cleans: Delete also the parts that earlier attempts of others left there, since their content was redacted. The first
-            part of such an attempt belongs to an earlier item and is refused from now on.
+        attributes: Further attributes of the first item.
+        when: Condition for the put of the first item. If the condition is not met, the visible value does not change.
+        before: The item that is replaced. Its further parts are deleted afterwards.
+        cleans: Whether to delete also the parts that interrupted attempts of other writers left. Used after a redaction.
         scrub: Whether the replaced value contains text that must not be found any more; see ``Table.put``.
+
+    Returns:
+        The first item without the value; None if the condition was not met.
     """
     left = list(_parts_at(table, key)) if cleans else []
     expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
@@ -70,13 +74,16 @@ def _parts_at(table: Table, key: Key) -> Iterator[Item]:
 
 
 def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
-    """Return the value whose first part is ``item``, and that part; one more round trip if it is split.
+    """Read a whole value from its first item and its further parts.
 
-    If the value was replaced since its first part was read, the new first part is read and returned.
+    If the value was replaced since ``item`` was read, the new value is read.
+
+    Returns:
+        The first item, and the whole value.
 
     Raises:
-        CorruptRecordError: A part is missing. Names the record.
-        OvertakenError: The value has gone meanwhile, or is replaced again and again.
+        CorruptRecordError: A part is missing.
+        OvertakenError: The value was deleted meanwhile, or is replaced again and again.
     """
     key = key_of(table, item)
     name, before = "/".join(key), None
@@ -94,14 +101,19 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
 
 
 def discard_parts(table: Table, items: Iterable[Item]) -> None:
-    """Delete the further parts of values whose first parts are ``items``."""
+    """Delete all parts of split values except their first items.
+
+    Args:
+        table: The table.
+        items: The first items of the values.
+    """
     rows = [row for item in items for row in _rows(table, part_keys(table, item))]
     if rows:
         delete_rows(table, rows)
 
 
 def part_keys(table: Table, item: Item) -> list[Key]:
-    """Return the keys of a value's further parts."""
+    """Return the keys of all parts of a value except its first item."""
     parts = item.get("parts", 1)
     if type(parts) is not int or not 0 < parts <= MOST_PARTS:
         name = "/".join(key_of(table, item))
@@ -110,7 +122,11 @@ def part_keys(table: Table, item: Item) -> list[Key]:
 
 
 def key_of(table: Table, item: Item) -> Key:
-    """Return the key stored in an item; raise ``CorruptRecordError`` if there is none."""
+    """Return the key of an item.
+
+    Raises:
+        CorruptRecordError: The item has no key.
+    """
     key = item.get(table.schema.partition), item.get(table.schema.sort)
     if not isinstance(key[0], str) or not isinstance(key[1], str):
         name = f"{key[0]}/{key[1]}"
@@ -127,7 +143,6 @@ def _part_keys(key: Key, parts: int, tag: str) -> list[Key]:
 
 
 def _data_of(table: Table, item: Item) -> bytes | None:
-    """Return the whole value whose first part is ``item``; None if parts are missing."""
     keys = part_keys(table, item)
     found = table.batch_get(keys) if keys else {}
     chunks = [part.get("data") for part in [item, *(found.get(key, {}) for key in keys)]]
@@ -136,5 +151,5 @@ def _data_of(table: Table, item: Item) -> bytes | None:
 
 
 def is_part(key: Key) -> bool:
-    """Return whether a key of the log belongs to a further part of a value, not to the first part."""
+    """Return whether a key belongs to a further part of a split value."""
     return "~" in key[1].rpartition("#")[2]

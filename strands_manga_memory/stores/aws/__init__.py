@@ -1,1 +1,1 @@
-"""DynamoDB."""
+"""Table in Amazon DynamoDB, with its requests and its data format."""

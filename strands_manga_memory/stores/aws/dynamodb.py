@@ -30,21 +30,23 @@ _RANGES = {
 
 
 class DynamoDBTable:
-    """``Table`` in Amazon DynamoDB.
+    """Durable table in Amazon DynamoDB.
 
-    The client must not retry (see ``dynamodb_client``): requests are retried here, with jitter, after throttling,
-    server errors and broken connections. If the answer to a conditional write is lost and its retry finds the condition
-    no longer met, the write returns False although the first attempt may have written; the caller compares the stored
-    record. ``transact`` is idempotent by its token.
+    The client must not retry; see ``dynamodb_client``. This class retries requests after throttling, server errors and
+    broken connections. The waits between attempts are random.
 
-    Numbers are returned as ``int`` if they are whole, else as ``float``; sets written by other clients, as lists.
+    The answer to a conditional write may be lost. If its retry finds that the condition is no longer met, the write
+    returns False, although the first attempt may have written. The caller must then compare the stored record. A
+    ``transact`` call can be repeated safely, because each call has a token.
+
+    Whole numbers are returned as ``int``, other numbers as ``float``. Sets become lists.
 
     Args:
         client: ``boto3.client("dynamodb")``. Its timeouts limit one attempt.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
-        deadline: Seconds after the start of a request in which failed attempts are retried. A batch is one request per
-            100 reads or 25 writes, and its deadline restarts after partial success. Default 1.
+        deadline: Seconds from the start of a request during which failed attempts are retried. A batch sends one request
+            per 100 reads or 25 writes, and its deadline restarts after partial success. Default 1.
         create_deadline: Seconds that ``create_if_missing`` waits for a new table. Default 120.
         clock: Seconds, for the deadlines. Default ``time.monotonic``.
         sleep: Waits some seconds. Default ``time.sleep``.
@@ -82,7 +84,7 @@ class DynamoDBTable:
 
     @property
     def client(self) -> DynamoDBClient:
-        """The boto3 client."""
+        """The boto3 client of the table."""
         return self._requests.client
 
     @property
@@ -91,10 +93,12 @@ class DynamoDBTable:
         return self._name
 
     def create_if_missing(self) -> None:
-        """Create a missing table (on-demand) with its indexes, wait until it is active, and enable its TTL.
+        """Create the table with its indexes and its TTL setting if the table is missing.
+
+        A new table is billed on demand. The call waits until the table is active.
 
         Raises:
-            StoreError: TTL is enabled already, for another attribute.
+            StoreError: The TTL of the table is enabled already, for another attribute.
             StoreUnavailableError: The table is not ready within ``create_deadline``.
         """
         status = self._status()
@@ -114,12 +118,15 @@ class DynamoDBTable:
         self._switch_ttl_on()
 
     def get(self, partition: str, sort: str) -> Item | None:
-        """Return one record, or None."""
+        """Return a record, or None if the record is absent."""
         answer = self._requests.ask("get_item", TableName=self._name, Key=self._place((partition, sort)), ConsistentRead=True)
         return item_of(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records among ``keys``, 100 per request."""
+        """Return the existing records, keyed by their keys.
+
+        Each request reads up to 100 records.
+        """
         places = [self._place(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
         for start in range(0, len(places), _GETS):
@@ -130,17 +137,25 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record; return False without writing if ``when`` is not met."""
+        """Write a whole record.
+
+        Returns False without writing if ``when`` is not met.
+        """
         request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
         return self._requests.call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record; return False without deleting if ``when`` is not met. An absent record is no error."""
+        """Delete a record.
+
+        Returns False without deleting if ``when`` is not met. An absent record is no error.
+        """
         request = {"TableName": self._name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
         return self._requests.call("delete_item", expected=NOT_MET, **request) is not None
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions, 25 per request. Of two puts of one record, the last counts.
+        """Write and delete many records without conditions.
+
+        Each request contains up to 25 writes. If two puts have the same key, the last put counts.
 
         Raises:
             ValueError: A key is both in ``puts`` and in ``deletes``.
@@ -165,9 +180,9 @@ class DynamoDBTable:
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition with a sort value from ``first`` to ``last``; see ``Table.query``.
+        """Yield the records of a partition, in the order of their sort values.
 
-        Pages are read on demand.
+        ``Table.query`` describes the arguments. Pages are read on demand.
 
         Raises:
             ValueError: The index does not exist, or ``limit`` is negative.
@@ -197,10 +212,12 @@ class DynamoDBTable:
         return self._requests.pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute all writes (at most 100, 4 MB) or none; return False if a condition is not met.
+        """Execute at most 100 writes of at most 4 MB, or none of them.
+
+        Returns False if a condition is not met.
 
         Raises:
-            ValueError: There are more than 100 writes, two of the same record, or one that is no put, delete or check.
+            ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.
         """
         check_transaction(self.schema, writes)
         if not writes:
@@ -217,11 +234,14 @@ class DynamoDBTable:
         return self._requests.call("transact_write_items", expected=NOT_MET, **request) is not None
 
     def renew_after_fork(self) -> None:
-        """Close the inherited connections."""
+        """Close the connections that the process inherited from its parent."""
         self.close()
 
     def close(self) -> None:
-        """Close the connections of the client. The table remains usable and opens new ones."""
+        """Close the connections of the client.
+
+        The table remains usable, and opens new connections.
+        """
         self._requests.client.close()
 
     def _status(self) -> str:

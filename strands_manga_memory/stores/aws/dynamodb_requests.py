@@ -1,4 +1,7 @@
-"""Requests to a DynamoDB table: the client, retries with jitter until a deadline, and the conversion of errors."""
+"""Sends requests to a DynamoDB table.
+
+The module creates the client, retries requests until a deadline, and converts errors to those of this package.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,10 @@ _OF_THE_REQUEST = {
 
 
 def code_of(error: Exception) -> str:
-    """Return the error code; for a cancelled transaction, the reason of the cancellation."""
+    """Return the error code of a DynamoDB error.
+
+    For a cancelled transaction, the result is the reason of the cancellation.
+    """
     if not isinstance(error, ClientError):
         return ""
     reasons = [reason.get("Code", "") for reason in error.response.get("CancellationReasons", ())]
@@ -104,7 +110,9 @@ def code_of(error: Exception) -> str:
 
 
 def translated(error: Exception, where: str) -> StoreError:
-    """Convert an error of the client, or of its credentials' source, to an error of this package.
+    """Convert an error of the boto3 client to an error of this package.
+
+    The error may also come from the source of the client's credentials.
 
     Args:
         error: The raised error.
@@ -123,7 +131,7 @@ def translated(error: Exception, where: str) -> StoreError:
 
 
 def may_pass(error: StoreError) -> bool:
-    """Return whether a retry of a converted error may succeed within moments."""
+    """Return whether a retry after this error may succeed within moments."""
     return isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError)
 
 
@@ -144,9 +152,10 @@ _HAS_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
-    """Return a client for ``DynamoDBTable``: no retries, timeouts of 2 s and 1 s, up to 50 connections.
+    """Return a boto3 client for ``DynamoDBTable``.
 
-    Its user agent names this package.
+    The client does not retry. The connect timeout is 2 s, and the read timeout is 1 s. The client opens up to 50
+    connections. Its user agent contains the name of this package.
 
     Args:
         region: AWS region. Default: that of the AWS configuration.
@@ -165,12 +174,12 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 class DynamoDBRequests:
-    """Sends the requests of one table.
+    """Sends the requests of one DynamoDB table.
 
     Args:
         client: The boto3 client, which must not retry.
         table: Name of the table.
-        deadline: Seconds after the start of a request in which failed attempts are retried.
+        deadline: Seconds from the start of a request during which failed attempts are retried.
         clock: Seconds.
         sleep: Waits some seconds.
         rand: Returns a number from 0 to 1.
@@ -194,7 +203,10 @@ class DynamoDBRequests:
         self._rand = rand
 
     def pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        """Yield the records of a query, page by page, at most ``limit``."""
+        """Yield at most ``limit`` records of a query.
+
+        Further pages are requested when they are needed.
+        """
         while limit is None or limit > 0:
             answer = self.ask("query", **request, **({} if limit is None else {"Limit": limit}))
             for stored in answer["Items"]:
@@ -205,7 +217,9 @@ class DynamoDBRequests:
             limit = None if limit is None else limit - len(answer["Items"])
 
     def batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        """Yield the answers to a batch; unprocessed entries are requested again.
+        """Send a batch, and yield the answers.
+
+        Entries that were not processed are requested again.
 
         Raises:
             StoreUnavailableError: No further entry was processed within the deadline.
@@ -229,13 +243,18 @@ class DynamoDBRequests:
                 self._sleep(pause)
 
     def ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Return the answer to a request without an expected error; see ``call``."""
+        """Send a request, and return the answer.
+
+        The request is retried as by ``call``. No error is expected.
+        """
         answer = self.call(operation, **request)
         assert answer is not None  # noqa: S101 - no error was expected
         return answer
 
     def call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
-        """Return the answer, or None for the ``expected`` error; retry temporary errors.
+        """Send a request, and return the answer.
+
+        Returns None after an error with the code ``expected``. The request is retried after temporary errors.
 
         Raises:
             StoreError: The request failed for another reason.
@@ -269,9 +288,10 @@ class DynamoDBRequests:
 
 
 def _is_whole(answer: Mapping[str, Any]) -> bool:
-    """Return whether an answer has its body. If a connection ends within the headers, botocore returns an empty answer.
+    """Return whether an answer has its content.
 
-    An empty answer would look like a missing record. DynamoDB never sends an empty body.
+    If a connection ends within the headers, botocore returns an empty answer. An empty answer would look like a missing
+    record. DynamoDB never sends an empty answer.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
     if headers is None:  # the client does not use HTTP

@@ -1,1 +1,1 @@
-"""Stores without a server: in the memory of this process, or in a local file."""
+"""Stores that need no server, in the memory of this process or in a local file."""

@@ -23,7 +23,10 @@ from strands_manga_memory.stores.hot import (
 
 @dataclass(frozen=True)
 class _Conversation:
-    """Immutable conversation, replaced as a whole, so that a fork during a write copies a consistent state."""
+    """Immutable conversation in the memory of this process.
+
+    Each write replaces the whole object. A fork during a write therefore copies a consistent state.
+    """
 
     epoch: int
     version: int
@@ -63,11 +66,13 @@ _Perishable = TypeVar("_Perishable", _Conversation, _Lease, _Value)
 
 
 class InMemoryHotStore:
-    """``HotStore`` in the memory of this process: fast, thread-safe, lost with the process.
+    """Hot store in the memory of this process.
 
-    A conversation is removed ``grace`` seconds after its logical expiry: at its next use, or when the number of
-    conversations has doubled since the last clean-up. So memory is limited to twice the live conversations. A forked
-    child continues with its own copy.
+    The store is fast and thread-safe. Its data is lost with the process. A forked child continues with its own copy.
+
+    A conversation is removed ``grace`` seconds after its logical expiry. Conversations are removed at their next use,
+    or when the number of conversations has doubled since the last clean-up. The store therefore holds at most about
+    twice the live conversations.
 
     Args:
         clock: Seconds since a fixed moment. Default ``time.time``.
@@ -95,11 +100,11 @@ class InMemoryHotStore:
         return f"InMemoryHotStore(conversations={len(self._conversations)})"
 
     def renew_after_fork(self) -> None:
-        """Replace the lock, which a thread of the parent may hold."""
+        """Replace the lock, because a thread of the parent process may hold the lock."""
         self._lock = threading.Lock()
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation's ``fields``, and the messages and bodies of its window; see ``HotStore.load``."""
+        """Return a conversation with the requested fields and all messages of its history. See ``HotStore.load``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -112,13 +117,13 @@ class InMemoryHotStore:
         return kept.record(now, {name: kept.fields[name] for name in (*fields, *listed) if name in kept.fields})
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the existing ``fields``; see ``HotStore.read``."""
+        """Return the requested fields that exist. See ``HotStore.read``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else {name: kept.fields[name] for name in fields if name in kept.fields}
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Compare and write atomically; see ``HotStore.write``."""
+        """Write fields of a conversation if its epoch and version are as expected. See ``HotStore.write``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -144,7 +149,7 @@ class InMemoryHotStore:
         return status
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone; see ``HotStore.put_tombstone``."""
+        """Replace a conversation by a tombstone. See ``HotStore.put_tombstone``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -155,7 +160,7 @@ class InMemoryHotStore:
         return epoch
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of expired conversations; see ``HotStore.expired``."""
+        """Yield the names of expired conversations. See ``HotStore.expired``."""
         now = self._clock()
         with self._lock:
             names = [
@@ -166,7 +171,7 @@ class InMemoryHotStore:
         yield from names[:limit]
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Mark an expired conversation as closing; see ``HotStore.claim``."""
+        """Mark an expired conversation as closing. See ``HotStore.claim``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -179,7 +184,7 @@ class InMemoryHotStore:
         return kept.record(now)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation; see ``HotStore.drop``."""
+        """Remove a closing conversation. See ``HotStore.drop``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
             if kept is None or kept.state != CLOSING or (kept.epoch, kept.version) != tuple(expect):
@@ -188,7 +193,7 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the advisory lease; see ``HotStore.acquire_lease``."""
+        """Acquire or extend the advisory lease of a conversation. See ``HotStore.acquire_lease``."""
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -199,7 +204,7 @@ class InMemoryHotStore:
         return True
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the lease; see ``HotStore.release_lease``."""
+        """Release the advisory lease of a conversation. See ``HotStore.release_lease``."""
         with self._lock:
             held = self._alive(self._leases, conversation, self._clock())
             if held is None or held.owner != owner:
@@ -208,20 +213,23 @@ class InMemoryHotStore:
         return True
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``; see ``HotStore.get_value``."""
+        """Return the value stored under ``name``. See ``HotStore.get_value``."""
         with self._lock:
             kept = self._alive(self._values, name, self._clock())
         return None if kept is None else kept.data
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value for ``ttl`` seconds; see ``HotStore.put_value``."""
+        """Store a value for ``ttl`` seconds. See ``HotStore.put_value``."""
         now = self._clock()
         with self._lock:
             self._values[name] = _Value(bytes(value), now + ttl)
             self._clean(now)
 
     def close(self) -> None:
-        """Do nothing: there are no connections, and the conversations stay."""
+        """Do nothing.
+
+        The store has no connections, and the conversations stay.
+        """
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:

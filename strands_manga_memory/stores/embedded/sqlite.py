@@ -21,18 +21,21 @@ _PAGE = 64
 
 
 class SQLiteTable(WritingTable):
-    """``Table`` in a SQLite file, safe with several processes and threads.
+    """Durable table in a SQLite file.
 
-    The file is in WAL mode with ``synchronous=NORMAL``: a crash of the process loses no data; a power failure may lose
-    the last writes, but never damages the file. Each process has one connection, opened at the first use and closed
-    around a fork, because connections must not be inherited. Deleted and replaced data is overwritten in the file, and
-    removed from the write-ahead log, before a write returns. Several schemas can share one file. Records stay after
-    their TTL attribute has passed, as they may in DynamoDB: readers check the attribute.
+    Several processes and threads can use the file safely. Several schemas can share the file.
+
+    The file is in WAL mode with ``synchronous=NORMAL``. A crash of the process loses no data. A power failure may lose
+    the last writes, but never damages the file. Each process has one connection. The connection is opened at the first
+    use and closed around a fork, because connections must not be inherited.
+
+    Deleted and replaced data is overwritten in the file and removed from the write-ahead log before a write returns.
+    Records stay after their TTL attribute has passed, as they may in DynamoDB. Readers check the attribute.
 
     Args:
         path: The file. Missing folders are created for the owner only (0700), as is the file (0600).
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
-        deadline: Seconds that an operation waits for other threads, and again for other processes. Default 5.
+        deadline: Seconds that an operation waits for other threads, and then again for other processes. Default 5.
 
     Raises:
         ValueError: ``path`` is empty or ``:memory:``, or ``deadline`` is not above 0.
@@ -77,19 +80,22 @@ class SQLiteTable(WritingTable):
             connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
 
     def get(self, partition: str, sort: str) -> Item | None:
-        """Return one record, or None."""
+        """Return a record, or None if the record is absent."""
         with self._file.connected() as connection:
             row = connection.execute(self._select, (partition, sort)).fetchone()
         return None if row is None else loaded(row[0], (partition, sort), self.schema)
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records among ``keys``."""
+        """Return the existing records, keyed by their keys."""
         with self._file.connected() as connection:
             rows = {key: connection.execute(self._select, key).fetchone() for key in keys}
         return {key: loaded(row[0], key, self.schema) for key, row in rows.items() if row is not None}
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record; return False without writing if ``when`` is not met; see ``Table.put``."""
+        """Write a whole record.
+
+        Returns False without writing if ``when`` is not met. ``Table.put`` describes the arguments.
+        """
         if when != ABSENT or self.schema.indexes:
             return self._write([Write(item=item, when=when)], scrub=scrub)
         key, data = target_of(self.schema, Write(item=item)), dump(normal(item))
@@ -107,7 +113,9 @@ class SQLiteTable(WritingTable):
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition with a sort value from ``first`` to ``last``; see ``Table.query``.
+        """Yield the records of a partition, in the order of their sort values.
+
+        ``Table.query`` describes the arguments.
 
         Raises:
             ValueError: The index does not exist, or ``limit`` is negative.
@@ -148,7 +156,10 @@ class SQLiteTable(WritingTable):
             limit = None if limit is None else limit - count
 
     def close(self) -> None:
-        """Close the connection. The table remains usable and opens a new one."""
+        """Close the connection.
+
+        The table remains usable, and opens a new connection.
+        """
         self._file.close()
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:

@@ -1,4 +1,7 @@
-"""Connection of a process to a SQLite file, used by one thread at a time and never inherited by a fork."""
+"""Connection of a process to a SQLite file.
+
+One thread at a time uses the connection. A forked process does not inherit the connection.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ FILE_VERSION = 1
 
 _MOST_SCRUB_SECONDS = 1.0
 _BEGIN_PAUSE = (0.0005, 0.003)
-"""Seconds between two attempts to begin a transaction: about the time that a write takes."""
+"""Least and most seconds between two attempts to begin a transaction: about the time that a write takes."""
 
 _PASSING = {
     sqlite3.SQLITE_BUSY,
@@ -55,8 +58,8 @@ class SQLiteFile:
     Args:
         path: The file. Missing folders are created with it, for the owner only (0700), as is the file (0600).
         table: Name of the table, for errors.
-        deadline: Seconds that an operation waits for other threads, and again for other processes.
-        create: Creates the table if the file was replaced by one without it.
+        deadline: Seconds that an operation waits for other threads, and then again for other processes.
+        create: Function that creates the table. It is called if the file was replaced by a file without the table.
     """
 
     def __init__(
@@ -83,10 +86,12 @@ class SQLiteFile:
 
     @contextmanager
     def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the connection to one thread; open it if necessary, and finish a pending scrub.
+        """Lend the connection to one thread.
+
+        The connection is opened if necessary. A ``scrub`` that could not be finished is repeated.
 
         Args:
-            create: Whether to create a missing file. Readers do not, so that they leave no file behind.
+            create: Whether to create a missing file. Readers pass False, so that they leave no file behind.
 
         Raises:
             StoreError: The file cannot be used, other threads keep it busy, or it was deleted or replaced.
@@ -167,10 +172,11 @@ class SQLiteFile:
 
     @contextmanager
     def transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """Write in one transaction, which begins when no other process writes.
+        """Write in one transaction.
 
-        SQLite itself waits up to 0.1 s between its attempts. Processes that write without a pause would pass it until
-        the deadline.
+        The transaction begins when no other process writes. SQLite's own retries are up to 0.1 s apart. Processes that
+        write without a pause could then keep this process waiting until the deadline. The retries here are at most 3 ms
+        apart.
         """
         end = time.monotonic() + self._deadline
         connection.execute("PRAGMA busy_timeout = 0")
@@ -200,7 +206,10 @@ class SQLiteFile:
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * seconds)}")
 
     def close(self) -> None:
-        """Close the connection. The file remains usable and is opened again."""
+        """Close the connection.
+
+        The file remains usable, and the next use opens a new connection.
+        """
         with self._lock:
             self._close()
 
@@ -212,7 +221,10 @@ class SQLiteFile:
             connection.close()
 
     def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
-        """Empty the write-ahead log, which contains deleted and replaced data. If it is in use, retry at each use."""
+        """Empty the write-ahead log, which contains deleted and replaced data.
+
+        If the log is in use, later calls try again.
+        """
         was_due = self._is_scrub_due
         self._wait_up_to(min(self._deadline, wait), connection)
         try:
@@ -226,7 +238,7 @@ class SQLiteFile:
 
 
 def translated(error: sqlite3.Error | OSError, table: str) -> StoreError:
-    """Convert an error of sqlite3 or the file system to an error of this package."""
+    """Convert an error of sqlite3 or of the file system to an error of this package."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     what = f"table=<{table}> | {error}"
     if code in _PASSING or isinstance(error, OSError):

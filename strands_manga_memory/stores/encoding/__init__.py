@@ -1,1 +1,1 @@
-"""Encoding of values to stored bytes: serialization, compression and encryption."""
+"""Serialization, compression and encryption of stored values."""

@@ -1,4 +1,7 @@
-"""Client-side encryption of stored values, and the keys of tenants. Needs the ``encryption`` extra."""
+"""Encrypts stored values on the client, with keys of each tenant.
+
+The module needs the ``encryption`` extra.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +25,48 @@ KEY_BYTES = 32
 
 
 class DataKey(NamedTuple):
-    """Key with its name. ``repr`` does not show the key."""
+    """Encryption key with its name.
+
+    ``repr`` does not show the key.
+    """
 
     id: str
     key: bytes
 
     def __repr__(self) -> str:
-        """Return the name only."""
+        """Return the name of the key, without the key."""
         return f"DataKey(id={self.id!r})"
 
 
 class KeyProvider(Protocol):
-    """Provider of the tenants' keys; thread-safe. Tenants are encoded as in ``ConversationScope``; ``""`` means no tenant."""
+    """Provider of the tenants' encryption keys.
+
+    A provider must be thread-safe. Tenants are encoded as in ``ConversationScope``. ``""`` means no tenant.
+    """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key for encryption; raise ``KeyError`` if the tenant has none."""
+        """Return the key that encrypts a tenant's new values.
+
+        Raises ``KeyError`` if the tenant has no key.
+        """
         ...
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a key by its name; raise ``KeyError`` if it is unknown or destroyed."""
+        """Return a tenant's key with the name ``key_id``.
+
+        Raises ``KeyError`` if the key is unknown or destroyed.
+        """
         ...
 
 
 class TenantKeys:
-    """Keys held by the application, for example from a secret store.
+    """Encryption keys of tenants that the application provides.
+
+    The application can read the keys from a secret store, for example.
 
     Args:
-        keys: Keys of 32 bytes by name, for each tenant (None: data without a tenant); the last key encrypts.
+        keys: Mapping from each tenant to the tenant's keys of 32 bytes, keyed by name. The last key encrypts new values. The
+            tenant None is for data without a tenant.
 
     Raises:
         ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no key.
@@ -68,7 +86,9 @@ class TenantKeys:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def rotate(self, tenant: str | None, key_id: str, key: bytes) -> None:
-        """Encrypt with this key from now on; values of earlier keys stay readable.
+        """Encrypt new values of a tenant with this key.
+
+        Values of earlier keys stay readable.
 
         Raises:
             ValueError: The key does not have 32 bytes, or its name is empty or over 255 bytes.
@@ -83,38 +103,47 @@ class TenantKeys:
             named[key_id] = key
 
     def destroy(self, tenant: str | None) -> None:
-        """Delete every key of a tenant. Its stored values become unreadable, and no new ones can be stored."""
+        """Delete every key of a tenant.
+
+        The stored values of the tenant become unreadable. No new values can be stored.
+        """
         with self._lock:
             self._keys.pop(escaped_tenant(tenant), None)
 
     def current(self, tenant: str) -> DataKey:
-        """See ``KeyProvider.current``."""
+        """Return the key that encrypts a tenant's new values. See ``KeyProvider.current``."""
         with self._lock:
             return DataKey(*next(reversed(self._keys[tenant].items())))
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """See ``KeyProvider.get``."""
+        """Return a tenant's key with the name ``key_id``. See ``KeyProvider.get``."""
         with self._lock:
             return self._keys[tenant][key_id]
 
 
 def escaped_tenant(tenant: str | None) -> str:
-    """Return the encoded form of a tenant; raise ``ValueError`` if the id is invalid."""
+    """Return the encoded form of a tenant.
+
+    Raises ``ValueError`` if the id of the tenant is invalid.
+    """
     return "" if tenant is None else encoded_id(checked_id("tenant", tenant))
 
 
 class AesGcmCipher:
-    """AES-GCM with a random nonce per value and the value's place as associated data.
+    """Encrypts values by AES-GCM with one set of keys for all tenants.
 
-    One set of keys for all tenants; ``TenantCipher`` has keys per tenant. Values contain the name of their key, so keys
-    can be rotated: new values use ``current``, old ones are readable as long as their key is given.
+    ``TenantCipher`` has separate keys for each tenant. Each value has a random nonce. A value is authenticated together
+    with its storage key, so a value that was moved is rejected.
+
+    A value contains the name of its encryption key, so keys can be rotated. The key ``current`` encrypts new values.
+    Old values are readable as long as their key is given.
 
     Args:
-        keys: Keys of 16, 24 or 32 bytes by name (1 to 255 bytes of UTF-8).
-        current: Name of the key that encrypts.
+        keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
+        current: Name of the key that encrypts new values.
 
     Raises:
-        ValueError: A key has another size, or there is none named ``current``.
+        ValueError: A key has another size, a key's name is empty or too long, or no key is named ``current``.
         ImportError: ``cryptography`` is not installed.
     """
 
@@ -134,15 +163,15 @@ class AesGcmCipher:
         return f"AesGcmCipher({sorted(self._keys)}, current={self._current!r})"
 
     def encrypt(self, data: bytes, place: str) -> bytes:
-        """Return ``data`` encrypted for ``place``."""
+        """Return ``data`` encrypted for the storage key ``place``."""
         return _sealed(self._current, self._keys[self._current], data, place.encode())
 
     def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return the plain text of an encrypted value.
+        """Return the decrypted value.
 
         Raises:
             ValueError: The value is damaged, or belongs to another place.
-            KeyMissingError: Its key was not given.
+            KeyMissingError: The value's key was not given.
         """
         name, rest = _named(data)
         if name not in self._keys:
@@ -151,15 +180,16 @@ class AesGcmCipher:
 
 
 class TenantCipher:
-    """AES-256-GCM with keys of the tenant whose data is at the value's place.
+    """Encrypts values by AES-256-GCM with the keys of the tenant that owns the value.
 
-    ``context``, the name of the key and the place are authenticated with a value: table, record key, tenant, user,
-    session and agent. A value that was copied elsewhere is rejected.
+    A value is authenticated together with ``context``, the name of its encryption key, and its place in the store. The
+    place consists of table, record key, tenant, user, session and agent. A value that was copied to another place is
+    rejected.
 
     Args:
         keys: Provider of the keys: ``TenantKeys``, or your own.
         context: Name of the deployment, such as ``"prod"``. Values of another deployment are rejected even with the
-            same keys. Default: none, so that a table can be restored under another name.
+            same keys. Default: no name, so that a table can be restored under another name.
 
     Raises:
         ImportError: ``cryptography`` is not installed.
@@ -175,7 +205,7 @@ class TenantCipher:
         return f"TenantCipher({self._keys!r}, context={self._context!r})"
 
     def encrypt(self, data: bytes, place: str) -> bytes:
-        """Return ``data`` encrypted for ``place``.
+        """Return ``data`` encrypted for the storage key ``place``.
 
         Raises:
             KeyMissingError: The tenant has no key.
@@ -190,11 +220,11 @@ class TenantCipher:
         return _sealed(id_, _aead(key), data, self._bound(id_, place))
 
     def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return the plain text of an encrypted value.
+        """Return the decrypted value.
 
         Raises:
             ValueError: The value is damaged, or belongs to another place.
-            KeyMissingError: Its key was not given, or is destroyed.
+            KeyMissingError: The value's key was not given, or is destroyed.
         """
         tenant, (id_, rest) = tenant_of(place), _named(data)
         try:
@@ -224,7 +254,6 @@ def _sealed(name: str, aead: AESGCM, data: bytes, bound: bytes) -> bytes:
 
 
 def _named(data: bytes) -> tuple[str, bytes]:
-    """Return the name of a value's key, and the rest of the value."""
     length = data[0] if data else 0
     return data[1 : 1 + length].decode("utf-8", "replace"), data[1 + length :]
 

@@ -1,4 +1,7 @@
-"""Codec: conversion of values to stored bytes and back, with compression and integrity checks."""
+"""Converts values to stored bytes and back.
+
+Stored bytes can be compressed and encrypted. A checksum detects damage.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,33 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError,
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper, nodes_of, value_of
 
 VERSION = 3
-"""Version of the stored form. Records of other versions are rejected."""
+"""Version of the format of stored values. Values of other versions are rejected."""
 
 _MAGIC = 0xB7
 _COMPRESSED, _ENCRYPTED = 1, 2
 
 
 class Cipher(Protocol):
-    """Client-side cipher of stored values. ``place`` is authenticated, so a value that was moved is rejected."""
+    """Encrypts stored values on the client.
+
+    ``place`` is the storage key of a value. The cipher authenticates the place, so a value that was moved is rejected.
+    """
 
     def encrypt(self, data: bytes, place: str) -> bytes:
-        """Return ``data`` encrypted for ``place``."""
+        """Return ``data`` encrypted for the storage key ``place``."""
 
     def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return the plain text; raise ``ValueError`` if ``data`` or ``place`` differ, or ``KeyMissingError``."""
+        """Return the decrypted value.
+
+        Raises ``ValueError`` if the data or the place was changed. Raises ``KeyMissingError`` if the key is missing.
+        """
 
 
 def check_version(version: int, place: str) -> None:
-    """Raise ``CorruptRecordError`` naming ``place`` if a stored form has another version than this release writes."""
+    """Raise ``CorruptRecordError`` if a record has another version of the format.
+
+    The error names ``place``, the storage key of the record.
+    """
     if version != VERSION:
         advice = "; upgrade it" if version > VERSION else ""
         raise CorruptRecordError(f"record={place!r} has version {version}, this package reads {VERSION}{advice}", record=place)
@@ -41,15 +53,15 @@ def check_version(version: int, place: str) -> None:
 class Codec:
     """Compresses, encrypts and checksums values.
 
-    A sealed value consists of one magic byte, one byte of version, one of flags, four of CRC-32 over version, flags,
-    place and payload, and the payload. Flipped bits, truncated values and values copied to another place are detected.
+    The checksum covers the version, the flags, the storage key and the content of a value. Flipped bits, truncated
+    values and values copied to another place are therefore detected.
 
     Args:
-        cipher: Encrypts each value; None stores clear text.
-        compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024, so that smaller ones
-            are readable in the store.
-        allow_plain: With a cipher, whether to read unencrypted values, during the introduction of encryption. Default
-            False: they are rejected, because anyone with write access could have stored them.
+        cipher: Cipher that encrypts each value. None: values are stored in clear text.
+        compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024, so that smaller values
+            stay readable in the store.
+        allow_plain: Whether a codec with a cipher also reads unencrypted values, while encryption is being introduced.
+            Default False: they are rejected, because anyone with write access could have stored them.
     """
 
     def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False) -> None:
@@ -66,27 +78,32 @@ class Codec:
         return self._cipher is None or self._allow_plain
 
     def check_plain(self, place: str) -> None:
-        """Raise ``CorruptRecordError`` naming ``place`` if unencrypted values are rejected."""
+        """Raise ``CorruptRecordError`` if unencrypted values are rejected.
+
+        The error names ``place``, the storage key of the value.
+        """
         if not self.allows_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
 
     @property
     def cipher(self) -> Cipher | None:
-        """Cipher of the values, or None."""
+        """Cipher of the values, or None without encryption."""
         return self._cipher
 
     @property
     def encrypts(self) -> bool:
-        """Whether there is a cipher."""
+        """Whether the codec encrypts values."""
         return self.cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
-        """Return the stored form of a dumped value.
+        """Convert a serialized value to the stored form.
+
+        A large value is compressed. The value is then encrypted, and a checksum is added.
 
         Args:
-            dumped: Result of ``dump``.
-            place: Key under which the value is stored; it can be opened only with the same key.
+            dumped: Serialized value, as returned by ``dump``.
+            place: Key under which the value is stored; the value can be read only with the same key.
         """
         payload, flags = dumped, 0
         smaller = packed(payload) if len(payload) >= self._compress_from else None
@@ -97,12 +114,14 @@ class Codec:
         return bytes((_MAGIC, VERSION, flags)) + _checksum(VERSION, flags, place, payload) + payload
 
     def unseal(self, data: object, place: str) -> bytes:
-        """Return the dumped value of a stored form.
+        """Convert a value from the stored form to the serialized form.
+
+        ``load`` reads the serialized form.
 
         Raises:
-            CorruptRecordError: The bytes are damaged, belong to another place, or are of a newer version. Names
-                ``place``.
-            KeyMissingError: The value is encrypted, and there is no cipher, or it lacks the key.
+            CorruptRecordError: The bytes are damaged, belong to another place, have another version, or are not encrypted
+                although they must be. The message names ``place``.
+            KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the key.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
             raise CorruptRecordError(f"record={place!r} is damaged: it has no valid header", record=place)
@@ -124,14 +143,19 @@ class Codec:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
 
     def seal_each(self, dumped: Iterable[tuple[bytes, str]]) -> list[bytes]:
-        """Return the stored forms of the values of one write, given with their places."""
+        """Convert several serialized values to the stored form.
+
+        Each value is given with its storage key.
+        """
         return [self.seal(value, place) for value, place in dumped]
 
     def unseal_each(self, sealed: Iterable[tuple[object, str]]) -> list[bytes | CorruptRecordError]:
-        """Return the dumped values of one read, given with their places. A damaged one is replaced by its error.
+        """Convert several values from the stored form to the serialized form.
+
+        Each value is given with its storage key. For a damaged value, the result contains an error.
 
         Raises:
-            KeyMissingError: See :meth:`unseal`.
+            KeyMissingError: A value is encrypted, and the cipher or the key is missing.
         """
         found: list[bytes | CorruptRecordError] = []
         for data, place in sealed:
@@ -144,19 +168,23 @@ class Codec:
         return found
 
     def encode(self, value: Any, place: str) -> bytes:
-        """Return the stored form of a value: ``dump``, then ``seal``."""
+        """Serialize a value, and return its stored form."""
         return self.seal(dump(value), place)
 
     def decode(self, data: object, place: str) -> Any:
-        """Return the value of a stored form; raise ``CorruptRecordError`` as ``unseal`` does."""
+        """Return the value from its stored form.
+
+        Raises ``CorruptRecordError`` as ``unseal`` does.
+        """
         return load_stored(self.unseal(data, place), place)
 
 
 def dump(value: Any) -> bytes:
-    """Serialize a value as compact bytes; ``load`` returns an equal value of the same types, at any depth.
+    """Serialize a value as compact bytes.
 
-    JSON values are stored as JSON, others in the format of ``stores.encoding.values``. A value without a format is
-    stored as its ``str()``, with a warning, because such a tool result must not fail the turn.
+    ``load`` returns an equal value with the same types, at any depth. JSON values are stored as JSON. Other values are
+    stored in the format of ``stores.encoding.values``. A value without a format is stored as its ``str()``, with a
+    warning. Such a tool result therefore does not fail the turn.
 
     Raises:
         ValueError: The value contains itself.
@@ -165,7 +193,10 @@ def dump(value: Any) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """Return the value that ``dump`` serialized; raise ``ValueError`` for JSON with more levels than it writes."""
+    """Return the value that ``dump`` serialized.
+
+    Raises ``ValueError`` if the JSON has more levels than ``dump`` writes.
+    """
     if data[:1] == _AS_NODES:
         return value_of(json_value(data[1:]))
     value = json_value(data)
@@ -175,10 +206,12 @@ def load(data: bytes) -> Any:
 
 
 def load_stored(data: bytes, record: object) -> Any:
-    """Return the value that ``dump`` serialized, from stored bytes.
+    """Return the value of a record that ``dump`` serialized.
+
+    The function works like ``load``, but its error names the record.
 
     Raises:
-        CorruptRecordError: The bytes are invalid. Names ``record``, by its ``str()``.
+        CorruptRecordError: The bytes are invalid. The message names ``record`` by its ``str()``.
     """
     try:
         return load(data)
@@ -187,7 +220,9 @@ def load_stored(data: bytes, record: object) -> Any:
 
 
 class trusted:  # noqa: N801 - used as ``with trusted(name):`` for every record; faster than a generator
-    """Context manager that converts errors of parsing a malformed record to ``CorruptRecordError``, naming ``record``.
+    """Context manager for the parsing of a record.
+
+    If the record is malformed, the parsing error is converted to ``CorruptRecordError``. The error names the record.
 
     Args:
         record: Name of the record, or an object whose ``str()`` is the name.
@@ -202,7 +237,7 @@ class trusted:  # noqa: N801 - used as ``with trusted(name):`` for every record;
         """Do nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Raise the error as one that names the record."""
+        """Convert the error of a malformed record to ``CorruptRecordError``."""
         if isinstance(error, MALFORMED) and not isinstance(error, MangaMemoryError):
             raise damaged(self._record, error) from error
 
@@ -212,7 +247,7 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 
 def damaged(record: object, error: Exception) -> CorruptRecordError:
-    """Return the error for a record whose parsing raised ``error``."""
+    """Return the ``CorruptRecordError`` for a record whose parsing raised ``error``."""
     name = str(record)
     return CorruptRecordError(f"record={name!r} is damaged: {type(error).__name__}: {error!s:.200}", record=name)
 
@@ -223,7 +258,7 @@ _encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  #
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a JSON value as compact JSON."""
+    """Serialize a JSON value as compact JSON."""
     try:
         return bytes(memoryview(orjson.dumps(value)))  # a copy, because orjson's result holds its whole buffer
     except TypeError:  # a lone surrogate, which UTF-8 lacks
@@ -231,7 +266,10 @@ def json_bytes(value: Any) -> bytes:
 
 
 def json_value(text: bytes) -> Any:
-    """Parse the result of :func:`json_bytes`; raise ``ValueError`` for invalid JSON."""
+    """Parse JSON as written by :func:`json_bytes`.
+
+    Raises ``ValueError`` if the JSON is invalid.
+    """
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -256,9 +294,9 @@ _LEVEL = 6
 
 
 def packed(payload: bytes) -> bytes | None:
-    """Compress a value; return None if it does not become smaller, or is too large.
+    """Compress serialized bytes.
 
-    A value that would exceed the limits of decompression is padded with zeros.
+    Returns None if the result is not smaller, or if the bytes are too large.
     """
     if len(payload) > MOST_UNPACKED:
         return None
@@ -266,12 +304,14 @@ def packed(payload: bytes) -> bytes | None:
     least = 0 if len(payload) <= _SMALLEST else -(-len(payload) // _MOST_TIMES)
     elements = _elements(payload)
     least = max(least, 0 if elements <= _FEWEST else -(-elements // _MOST_ELEMENTS))
-    data = data.ljust(least, b"\0")
+    data = data.ljust(least, b"\0")  # the limits of ``unpacked`` depend on the size
     return data if len(data) < len(payload) else None
 
 
 def unpacked(payload: bytes) -> bytes:
-    """Decompress a value. Memory and time are limited by the size of the stored bytes.
+    """Decompress serialized bytes.
+
+    The size of the stored bytes limits the memory and time of the decompression.
 
     Raises:
         ValueError: The value is truncated, or exceeds the limits, as a decompression bomb does.
@@ -290,5 +330,4 @@ def unpacked(payload: bytes) -> bytes:
 
 
 def _elements(data: bytes) -> int:
-    """Return an upper bound of the number of elements in a JSON text."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")

@@ -1,7 +1,9 @@
-"""Serialization of values that JSON cannot represent, or not at their depth, as a list of nodes. Pure.
+"""Serialization of values that JSON cannot represent.
 
-JSON is read and written recursively, so the stack limits its depth. A list of nodes has few levels regardless of the
-value, so every written value can be read.
+Values that are nested too deeply for JSON are included. A value is serialized as a list of nodes.
+
+JSON is read and written recursively, so the stack limits its depth. A list of nodes has few levels, regardless of the
+value. Every written value can therefore be read.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ _KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
 
 
 def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
-    """Return whether JSON represents a value exactly, within these levels, bits of integers and binary exponents."""
+    """Return whether JSON represents a value exactly.
+
+    The levels of nesting, the bits of integers and the exponents of floats are limited by the arguments.
+    """
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):
         held: dict[int, Any] = {}  # by id, because a value that contains itself would grow
@@ -54,7 +59,10 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 
 
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
-    """Return ``value`` as JSON text; values that JSON lacks are written as the name of their type."""
+    """Return a value as JSON text.
+
+    Values that JSON lacks are written as the name of their type.
+    """
     try:
         return json.dumps(
             value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys
@@ -64,7 +72,7 @@ def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -
 
 
 def is_nested_deeper(value: Any, levels: int) -> bool:
-    """Return whether a value has more levels than ``levels``."""
+    """Return whether a value has more than ``levels`` levels of nesting."""
     level = [value]
     for _ in range(levels + 1):
         held = [item.values() if isinstance(item, Mapping) else item for item in level if _holder_of(item)]
@@ -97,10 +105,12 @@ _HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def nodes_of(value: Any) -> list[Any]:
-    """Return a value as nodes, items before their container; the last node is the value.
+    """Return a value as a list of nodes.
 
-    A node is a string, number, boolean or None; ``[type, text]``; ``["json", value]`` for a container that is JSON; or
-    ``[type, index, index, ...]`` with the items of another container, alternating keys and values for a dict.
+    Items come before their container. The last node is the whole value. A string, number, boolean or None is its own
+    node. Another single value is ``[type, text]``. A container that is JSON is ``["json", value]``. Another container
+    is ``[type, index, index, ...]``, with the indexes of its items. For a dict, the indexes alternate between keys and
+    values.
 
     Raises:
         ValueError: The value contains itself.
@@ -110,7 +120,10 @@ def nodes_of(value: Any) -> list[Any]:
     work: list[tuple[Any, str, Iterator[Any], list[Any]]] = []
 
     def entered(item: Any) -> bool:
-        """Append the node of a leaf and return False, or open a container and return True."""
+        """Append the node of a finished item, or open a container.
+
+        Returns True if a container was opened.
+        """
         name = _holder_of(item)
         if not name or is_json(item):
             nodes.append(["json", item] if name else _leaf(item))
@@ -138,10 +151,10 @@ def nodes_of(value: Any) -> list[Any]:
 
 
 def value_of(nodes: Any) -> Any:
-    """Return the value of ``nodes_of``.
+    """Return the value that ``nodes_of`` converted to a list of nodes.
 
     Raises:
-        ValueError: The nodes are invalid, or use an item twice, which stored values never do.
+        ValueError: The nodes are invalid, or two containers use the same item. Stored values never do this.
         LookupError: The nodes are invalid.
         TypeError: The nodes are invalid.
     """
@@ -169,7 +182,7 @@ def value_of(nodes: Any) -> Any:
 
 
 class _ItemPlaceholder:
-    """Placeholder for an item that belongs to a container already."""
+    """Placeholder for an item that already belongs to a container."""
 
 
 def _holder_of(item: Any) -> str:
@@ -187,7 +200,10 @@ def _items(holder: Any) -> Iterator[Any]:
 
 
 def _hashable(item: Any) -> Any:
-    """Return a key or an item of a set; its text if the restored value would not be hashable."""
+    """Return a dict key or a set item in a form that is hashable after restoring.
+
+    The form is the item itself, or its text if the restored item could not be hashed.
+    """
     level = [item]
     while level:
         names = set(map(_holder_of, level))
@@ -220,7 +236,7 @@ def _written(item: Any) -> str:
 
 
 def _comes_back(name: str, text: str) -> bool:
-    """Return whether a leaf's text restores it. A subclass may write a text that its type cannot parse."""
+    # a subclass may write a text that its base type cannot parse
     try:
         return _written(_OPENED[name](text)) == text
     except (ValueError, TypeError, ArithmeticError):

@@ -1,1 +1,1 @@
-"""PostgreSQL."""
+"""Table on a PostgreSQL server, with its pool of connections."""

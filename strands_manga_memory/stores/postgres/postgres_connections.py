@@ -1,6 +1,7 @@
-"""Connection pool of a PostgreSQL table: with deadlines, compatible with transaction poolers, and renewed after a fork.
+"""Pool of connections to a PostgreSQL server.
 
-Errors of the driver are converted to errors of this package here.
+Operations have deadlines. The pool works with transaction poolers, and is renewed after a fork. Errors of the driver
+are converted to errors of this package.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LEAST_CONNECT_SECONDS = 2
 _TRUSTED_SECONDS = 1.0
 """Connections that were used within this time are not checked with a round trip."""
 _CHECK_SECONDS, _CHECK_SHARE = 0.5, 0.25
-"""Most seconds for the check of an idle connection, and most share of the deadline."""
+"""Limits of the check of an idle connection, of which the shorter applies: in seconds, and as a share of the deadline."""
 _POLL_SECONDS = 0.05
 """Interval in which waiting clients check for a failed connection attempt, which the pool does not report to them."""
 
@@ -39,7 +40,10 @@ class Connection(psycopg.Connection[Any]):
     used_at: float = -math.inf
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run ``gen`` to its end, but wait for the server only until the deadline."""
+        """Run a generator of psycopg to its end.
+
+        The wait for the server ends at the deadline of the connection.
+        """
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:
@@ -50,7 +54,10 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def is_alive(self, seconds: float) -> bool:
-        """Return whether the server answers. A connection that idled for over a second is checked for at most ``seconds``."""
+        """Return whether the server still answers.
+
+        A connection that was idle for over a second is checked. The check takes at most ``seconds``.
+        """
         if self._has_input():  # the server reports the end of the connection without being asked
             return False
         if time.monotonic() - self.used_at < _TRUSTED_SECONDS:
@@ -69,12 +76,14 @@ class Connection(psycopg.Connection[Any]):
 
 
 class Connections:
-    """Pool of up to 16 connections, opened on demand; thread-safe, usable after a fork.
+    """Pool of up to 16 connections.
+
+    Connections are opened on demand. The pool is thread-safe, and usable after a fork.
 
     Args:
-        conninfo: A URL or connection string of libpq.
-        deadline: Most seconds of an operation on a connection. Getting a connection may take as long, or 2 seconds if that is
-            more.
+        conninfo: URL or connection string of libpq.
+        deadline: Seconds that an operation on a connection may take. Getting a connection may take as long again, or 2 seconds
+            if that is longer.
     """
 
     def __init__(self, conninfo: str, deadline: float) -> None:
@@ -90,7 +99,10 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
-        """Lend a connection. It is closed if it is returned within a transaction."""
+        """Lend a connection for a ``with`` block.
+
+        If the block ends within a transaction, the connection is closed.
+        """
         pool, connection = self._usable()
         connection.until = time.monotonic() + self._deadline
         try:
@@ -100,7 +112,10 @@ class Connections:
             _give_back(pool, connection, is_sound=connection.info.transaction_status == TransactionStatus.IDLE)
 
     def close(self) -> None:
-        """Close the pool. The next operation opens another one."""
+        """Close the pool.
+
+        The next operation opens another pool.
+        """
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -149,11 +164,17 @@ class Connections:
             return self._pool
 
     def note_failure(self, error: psycopg.Error) -> None:
-        """Record the error of a failed connection attempt, for waiting clients."""
+        """Record the error of a failed connection attempt.
+
+        Clients that wait for a connection read the error.
+        """
         self._failure = time.monotonic(), error
 
     def renew_after_fork(self) -> None:
-        """Start without a pool in a forked process. The parent's pool stays referenced: closing it would affect the parent."""
+        """Start without a pool in a forked process.
+
+        The pool of the parent process stays referenced, because closing the pool would affect the parent.
+        """
         _inherited.append(self._pool)
         self._lock, self._pool = threading.Lock(), None
 
@@ -165,7 +186,10 @@ def _give_back(pool: ConnectionPool[Connection], connection: Connection, *, is_s
 
 
 def _connecting(owner: weakref.ref[Connections]) -> type[Connection]:
-    """Return a class of connections that reports failed attempts to the owner of the pool."""
+    """Return a connection class that reports failed connection attempts.
+
+    The attempts are reported to ``owner``, which has the pool.
+    """
 
     class ReportingConnection(Connection):
         @classmethod
@@ -214,7 +238,7 @@ _PASSING = (
 
 
 def translated(error: psycopg.Error | OSError, table: str) -> StoreError:
-    """Convert an error of the driver to an error of this package."""
+    """Convert an error of psycopg to an error of this package."""
     # Without the details of the server's answer, which may quote the record.
     text = (error.diag.message_primary if isinstance(error, psycopg.Error) else None) or str(error).strip()
     what = f"table=<{table}> | {type(error).__name__}: {text}"

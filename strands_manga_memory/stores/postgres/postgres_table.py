@@ -26,19 +26,24 @@ class _WriteConflict(Exception):  # noqa: N818 - no error: after a write conflic
 
 
 class PostgresTable(WritingTable):
-    """``Table`` on a PostgreSQL server, version 13 or later; needs psycopg 3 (extra ``postgres``).
+    """Durable table on a PostgreSQL server.
 
-    Records are rows of one table: partition and sort value as UTF-8, which sorts as in DynamoDB, and the record. Each
-    index of the schema is a separate table, written in the same transaction. A pool opens up to 16 connections; a
-    forked process opens its own. PgBouncer is supported in session and transaction mode. A connection that idled for
-    over a second is checked before its next use, because gateways drop idle connections without notice. Records stay
-    after their TTL attribute has passed, until the sweeper deletes them.
+    The server must have version 13 or later. The table needs psycopg 3, from the extra ``postgres``.
+
+    Each record is a row with its partition value, its sort value and the serialized record. The values are UTF-8, which
+    sorts as in DynamoDB. Each index of the schema is a separate table, written in the same transaction.
+
+    A pool opens up to 16 connections. A forked process opens its own connections. PgBouncer is supported in session and
+    transaction mode. A connection that was idle for over a second is checked before its next use, because gateways drop
+    idle connections without notice.
+
+    Records stay after their TTL attribute has passed, until the sweeper deletes the records.
 
     Args:
         conninfo: A URL or connection string of libpq:
             ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
-        deadline: Seconds that an operation may take. Default 2; for a new connection at least 2.
+        deadline: Seconds that an operation may take. Default 2. A new connection may take 2 seconds even if this is less.
 
     Raises:
         ValueError: ``conninfo`` is invalid, or ``deadline`` is not above 0.
@@ -79,11 +84,14 @@ class PostgresTable(WritingTable):
                     continue
 
     def get(self, partition: str, sort: str) -> Item | None:
-        """Return one record, or None."""
+        """Return a record, or None if the record is absent."""
         return self.batch_get([(partition, sort)]).get((partition, sort))
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records among ``keys``, in one round trip."""
+        """Return the existing records, keyed by their keys.
+
+        The server is asked once.
+        """
         if not keys:
             return {}
         wanted = [_bytes(key) for key in keys]
@@ -99,7 +107,10 @@ class PostgresTable(WritingTable):
         return {key: loaded(found[key], key, self.schema) for key in keys if key in found}
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record; return False without writing if ``when`` is not met; see ``Table.put``."""
+        """Write a whole record.
+
+        Returns False without writing if ``when`` is not met. ``Table.put`` describes the arguments.
+        """
         return self._write([Write(item=item, when=when)])
 
     def query(
@@ -113,7 +124,9 @@ class PostgresTable(WritingTable):
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition with a sort value from ``first`` to ``last``; see ``Table.query``.
+        """Yield the records of a partition, in the order of their sort values.
+
+        ``Table.query`` describes the arguments.
 
         Raises:
             ValueError: The index does not exist, or ``limit`` is negative.
@@ -139,7 +152,10 @@ class PostgresTable(WritingTable):
         return self._rows(start, resume, values, limit, None if attributes is None else set(attributes))
 
     def close(self) -> None:
-        """Close the idle connections. The table remains usable and opens new ones."""
+        """Close the idle connections.
+
+        The table remains usable, and opens new connections.
+        """
         self._connections.close()
 
     def _rows(
@@ -185,13 +201,17 @@ class PostgresTable(WritingTable):
         raise StoreUnavailableError(f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent writes")
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Return a stored record and lock it until the end of the transaction."""
+        """Return a stored record, and lock the record until the end of the transaction."""
         statement = self._sql("SELECT item FROM {} WHERE partition = %s AND sort = %s FOR UPDATE")
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
 
     def _replace(self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool) -> None:
-        """Write or delete a record. A row that was absent when its condition was checked could not be locked."""
+        """Write or delete a record.
+
+        A record that was absent when its condition was checked could not be locked. If such a record exists now,
+        ``_WriteConflict`` is raised.
+        """
         if data is None:
             connection.execute(self._sql("DELETE FROM {} WHERE partition = %s AND sort = %s"), _bytes(key))
             return
@@ -201,7 +221,10 @@ class PostgresTable(WritingTable):
             raise _WriteConflict
 
     def _hold_absent(self, connection: Connection, key: Key, stored: bytes | None) -> None:
-        """Keep an absent record, which cannot be locked, absent until the end of the transaction."""
+        """Keep an absent record absent until the end of the transaction.
+
+        An absent record cannot be locked.
+        """
         if stored is None:
             self._replace(connection, key, b"", was_absent=True)
             self._replace(connection, key, None, was_absent=True)
@@ -241,7 +264,6 @@ class PostgresTable(WritingTable):
 
 
 def _text(text: str) -> sql.SQL:
-    """Return SQL text of this module; it never contains values."""
     return sql.SQL(text)
 
 
@@ -250,7 +272,7 @@ def _bytes(key: Key) -> tuple[bytes, bytes]:
 
 
 def _position(value: str | float) -> bytes:
-    """Return bytes with the sort order of the text or number."""
+    """Convert a text or a number to bytes that sort in the same order."""
     if isinstance(value, str):
         return value.encode()
     data = struct.pack(">d", value + 0.0)

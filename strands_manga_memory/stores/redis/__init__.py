@@ -1,1 +1,1 @@
-"""Redis and Valkey."""
+"""Hot store in Redis or Valkey, with its scripts and its errors."""

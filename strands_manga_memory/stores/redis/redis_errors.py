@@ -1,4 +1,7 @@
-"""Conversion of redis-py's errors to errors of this package, with cause and remedy."""
+"""Converts errors of redis-py to errors of this package.
+
+The errors contain the cause and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ from strands_manga_memory.exceptions import StoreError, StoreRefusedError, Store
 
 
 class _RedisRefusal(NamedTuple):
-    """Cause of a refusal: redis-py's error types, patterns of the server's text for other types, and the remedy."""
+    """Cause of a refused request, with its remedy.
+
+    ``kinds`` and ``words`` identify the cause, by the type of the error or by the text from the server.
+    """
 
     reason: str
     kinds: tuple[type[Exception], ...]
@@ -82,11 +88,13 @@ _WRONG_TYPE = "WRONGTYPE"
 
 
 def translated(error: Exception, key: str = "") -> StoreError:
-    """Convert an error of the client, or of its credentials' source, to an error of this package.
+    """Convert an error of the Redis client to an error of this package.
+
+    The error may also come from the source of the client's credentials.
 
     Args:
         error: The raised error.
-        key: Requested key, if there is one.
+        key: Requested key; empty without a key.
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"
@@ -104,7 +112,7 @@ def translated(error: Exception, key: str = "") -> StoreError:
 
 
 def may_pass(error: Exception) -> bool:
-    """Return whether a retry after the client's error may succeed within moments."""
+    """Return whether a retry after this error may succeed within moments."""
     text = str(error)
     refusal = _refusal_of(error, text)
     return refusal.passes if refusal is not None else isinstance(error, _PASSING) or _MOVING in text

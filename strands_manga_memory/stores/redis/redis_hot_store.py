@@ -1,4 +1,4 @@
-"""Hot store in Redis or Valkey, and its client."""
+"""Hot store in Redis or Valkey, and a function that creates its client."""
 
 from __future__ import annotations
 
@@ -32,22 +32,24 @@ _Answer = TypeVar("_Answer")
 
 
 class RedisHotStore:
-    """``HotStore`` in Redis or Valkey, with any synchronous redis-py client: standalone, Sentinel or Cluster.
+    """Hot store in Redis or Valkey.
 
-    Keys are ``prefix:{bNNNN}:c:conversation`` (a hash), ``prefix:{bNNNN}:x`` (the bucket's expiry index),
-    ``prefix:{bNNNN}:l:conversation`` (a lease) and ``prefix:{bNNNN}:v:name`` (a value); NNNN is the CRC-32 of the name
-    modulo 1,024. So a conversation and its index share a slot, and every method except ``expired`` is one atomic round
-    trip. Times are those of the server.
+    Any synchronous client of redis-py can be used: standalone, Sentinel or Cluster. Times are those of the server.
 
-    The client should not retry, because its second attempt of a write cannot be distinguished from the first. Failed
-    attempts of idempotent operations are retried here, with jitter; ``claim``, ``drop`` and ``release_lease`` are
+    Names are distributed over 1,024 buckets by their CRC-32. Keys are ``prefix:{bNNNN}:c:conversation`` for a
+    conversation, ``prefix:{bNNNN}:x`` for the expiry index of a bucket, ``prefix:{bNNNN}:l:conversation`` for a lease,
+    and ``prefix:{bNNNN}:v:name`` for a value. ``NNNN`` is the bucket. A conversation and its index are therefore on the
+    same node of a cluster. Every method except ``expired`` is one atomic request.
+
+    The client should not retry, because a second attempt of a write cannot be distinguished from the first. This class
+    retries failed attempts of idempotent operations, with random waits. ``claim``, ``drop`` and ``release_lease`` are
     attempted once.
 
     Args:
         client: ``redis.Redis`` (also from ``Sentinel.master_for``) or ``redis.cluster.RedisCluster``, with
             ``decode_responses`` off. Its socket timeout limits one attempt.
         prefix: First part of every key. Default ``"smm"``.
-        deadline: Seconds after the start of an operation in which failed attempts are retried. Default 0.05.
+        deadline: Seconds from the start of an operation during which failed attempts are retried. Default 0.05.
         grace: Seconds that a conversation stays readable after its logical expiry. Default 3,600; lower only for tests.
         clock: Seconds, for the deadline. Default ``time.monotonic``.
         sleep: Waits some seconds. Default ``time.sleep``.
@@ -96,15 +98,15 @@ class RedisHotStore:
 
     @property
     def client(self) -> Any:
-        """The redis-py client."""
+        """The redis-py client of the store."""
         return self._client
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation's ``fields``, and the messages and bodies of its window; see ``HotStore.load``."""
+        """Return a conversation with the requested fields and all messages of its history. See ``HotStore.load``."""
         return self._record(conversation, scripts.LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the existing ``fields``; see ``HotStore.read``."""
+        """Return the requested fields that exist. See ``HotStore.read``."""
         if not fields:
             return {}
         key = self._key(conversation, "c")
@@ -112,7 +114,7 @@ class RedisHotStore:
         return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Compare and write in one atomic round trip; see ``HotStore.write``."""
+        """Write fields of a conversation if its epoch and version are as expected. See ``HotStore.write``."""
         expect = ("-", "-") if write.expect is None else write.expect
         times = _milliseconds(write.ttl), self._grace
         control = *expect, write.epoch, write.version, *times, int(write.replace), len(write.removed)
@@ -121,14 +123,15 @@ class RedisHotStore:
         return WriteStatus(status.decode())
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone; see ``HotStore.put_tombstone``."""
+        """Replace a conversation by a tombstone. See ``HotStore.put_tombstone``."""
         _, newest = self._run(conversation, scripts.PUT_TOMBSTONE, epoch, _milliseconds(ttl))
         return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of expired conversations, starting at a random bucket; see ``HotStore.expired``.
+        """Yield the names of expired conversations. See ``HotStore.expired``.
 
-        Reads 64 buckets per round trip. A conversation may become active again meanwhile; ``claim`` decides.
+        The search starts at a random bucket, and reads 64 buckets at a time. A conversation may become active again
+        meanwhile. ``claim`` then refuses the conversation.
         """
         start = int(self._rand() * BUCKETS) % BUCKETS
         now = int(self._evaluated(scripts.NOW, [self._index(start)], ()))
@@ -143,39 +146,42 @@ class RedisHotStore:
                     yield name
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Mark an expired conversation as closing; see ``HotStore.claim``.
+        """Mark an expired conversation as closing. See ``HotStore.claim``.
 
-        Attempted once: if the answer is lost, the claim may exist, and the conversation can be claimed again after
-        ``lease``.
+        The request is attempted once. If the answer is lost, the claim may exist. The conversation can then be claimed
+        again after ``lease`` seconds.
         """
         return self._record(conversation, scripts.CLAIM, _milliseconds(lease), int(expired_only), again=False)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation; see ``HotStore.drop``. Attempted once."""
+        """Remove a closing conversation. The request is attempted once. See ``HotStore.drop``."""
         return bool(self._run(conversation, scripts.DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the advisory lease; see ``HotStore.acquire_lease``."""
+        """Acquire or extend the advisory lease of a conversation. See ``HotStore.acquire_lease``."""
         key = self._key(conversation, "l")
         return bool(self._evaluated(scripts.ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the lease; see ``HotStore.release_lease``. Attempted once."""
+        """Release the advisory lease of a conversation. The request is attempted once. See ``HotStore.release_lease``."""
         return bool(self._evaluated(scripts.RELEASE, [self._key(conversation, "l")], (owner,), again=False))
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``; see ``HotStore.get_value``."""
+        """Return the value stored under ``name``. See ``HotStore.get_value``."""
         key = self._key(name, "v")
         found: bytes | None = self._tried(lambda: self._client.get(key), key=key)
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value for ``ttl`` seconds; see ``HotStore.put_value``."""
+        """Store a value for ``ttl`` seconds. See ``HotStore.put_value``."""
         key = self._key(name, "v")
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
     def close(self) -> None:
-        """Close the connections of the client. The store remains usable and opens new ones."""
+        """Close the connections of the client.
+
+        The store remains usable, and opens new connections.
+        """
         if isinstance(self._client, RedisCluster):
             # RedisCluster.close() would remove the default node.
             self._client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
@@ -263,14 +269,17 @@ def _milliseconds(seconds: float) -> int:
 def redis_client(
     hosts: Sequence[tuple[str, int]], *, kind: str = "", tls: bool = False, service: str = "", **options: Any
 ) -> redis.Redis | RedisCluster:
-    """Return a client for ``RedisHotStore``: 50 connections, timeouts of 2 s and 1 s, no retries.
+    """Return a redis-py client for ``RedisHotStore``.
+
+    The client opens up to 50 connections and does not retry. The connect timeout is 2 s, and the socket timeout is 1 s.
 
     Args:
         hosts: Hosts and ports of the server, of cluster nodes, or of the sentinels.
-        kind: ``""``, ``"cluster"`` or ``"sentinel"``.
+        kind: ``""`` for a single server, ``"cluster"`` or ``"sentinel"``.
         tls: Whether the connections are encrypted.
         service: Name of the service that the sentinels monitor.
-        options: Further arguments of the client's connections; ``sentinel_username`` and ``sentinel_password``.
+        options: Further arguments of the client's connections; ``sentinel_username`` and ``sentinel_password`` are for the
+            sentinels.
 
     Raises:
         StoreUnavailableError: No node of the cluster is available.

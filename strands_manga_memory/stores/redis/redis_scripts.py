@@ -1,10 +1,14 @@
-"""Lua scripts of ``RedisHotStore``. Each is one atomic step on one conversation and its bucket's expiry index.
+"""Lua scripts of ``RedisHotStore``.
 
-A conversation is a hash. Its control fields are ``e`` epoch, ``v`` version, ``s`` state, ``t`` TTL, ``x`` logical
-expiry and ``k`` time of the claim: integers, times in milliseconds of the server's clock. A time ends with two check
-digits, its remainder by 97, so that a damaged one is detected. The caller's fields have the prefix ``f:``. For an
-invalid control field or window, scripts return ``{'corrupt', field}`` before any write; only a tombstone may replace
-such a conversation.
+Each script is one atomic step on one conversation and on the expiry index of its bucket.
+
+A conversation is a hash. The control fields are ``e`` for the epoch, ``v`` for the version, ``s`` for the state, ``t``
+for the TTL, ``x`` for the logical expiry and ``k`` for the time of the claim. Control fields are integers. Times are
+milliseconds of the server's clock. A time ends with two check digits, the remainder of the time divided by 97, so that
+a damaged time is detected. The caller's fields have the prefix ``f:``.
+
+If a control field or the stored list of messages is invalid, a script returns ``{'corrupt', field}`` before any write.
+Only a tombstone may replace such a conversation.
 """
 
 from __future__ import annotations
@@ -17,7 +21,10 @@ from strands_manga_memory.stores.hot import MAX_WINDOW
 
 @dataclass(frozen=True)
 class Script:
-    """Text of a script, and its SHA-1, by which the server identifies it."""
+    """Text of a Lua script, with its SHA-1.
+
+    The server identifies the script by its SHA-1.
+    """
 
     text: str
     sha: str = field(init=False)
@@ -170,7 +177,7 @@ redis.call('ZADD', index, text(expiry), member)
 return {ok = 'ok'}
 """
 )
-"""Removes index entries of expired hashes, so that the index stays bounded without a sweeper."""
+"""Compares and writes. It also removes index entries of expired hashes, so that the index stays small without a sweeper."""
 
 PUT_TOMBSTONE = Script(
     _PARSING
@@ -185,7 +192,7 @@ redis.call('ZREM', index, member)
 return {'ok', text(epoch)}
 """
 )
-"""Checks only the epoch, because deletion must work for damaged conversations."""
+"""Replaces a conversation by a tombstone. It checks only the epoch, because deletion must work for damaged conversations."""
 
 CLAIM = Script(
     _CONVERSATION
