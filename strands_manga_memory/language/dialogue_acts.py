@@ -12,9 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from strands_manga_memory.language.packs import EN, JA, PACKS, Rule, any_language
+from strands_manga_memory.language.packs import Rule, any_language, load_packs
 from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import TextFeatures, text_features
+
+EN, JA = load_packs()
 
 
 class DialogueAct(StrEnum):
@@ -257,8 +259,8 @@ def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
 # Standing instructions and their revocation, each also in the other language.
 
 _NAMES_NOTHING = any_language("instructions.names_nothing")
-_TOPICS = tuple(group for pack in PACKS for group in pack.groups("instructions.topics"))
-_REVOCATIONS = tuple(rule.pattern for pack in PACKS for rule in pack.rules("acts") if rule.revokes_instruction)
+_TOPICS = tuple(group for pack in load_packs() for group in pack.groups("instructions.topics"))
+_REVOCATIONS = tuple(rule.pattern for pack in load_packs() for rule in pack.rules("acts") if rule.revokes_instruction)
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from strands_manga_memory.language.packs import EN, JA
+from strands_manga_memory.language.packs import load_packs
 from strands_manga_memory.language.pii import CONTACT, find_personal_data, half_width
 from strands_manga_memory.messages.text_excerpts import find_matches
+
+EN, JA = load_packs()
 
 _REMEMBERED, _SHORT = 4_096, 400
 """Number of cached texts, and most characters of a cached text. Every summary compares the same facts again."""

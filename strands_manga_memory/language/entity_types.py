@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 
 from strands_manga_memory.language.entities import EntityType, EntityTypes
-from strands_manga_memory.language.packs import EN, JA, any_language, canonical_words
+from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
 from strands_manga_memory.language.pii import find_personal_data
 from strands_manga_memory.language.text_features import kanji_number, normalized
+
+EN, JA = load_packs()
 
 
 def _value(match: re.Match[str]) -> str:

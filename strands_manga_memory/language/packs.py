@@ -6,6 +6,7 @@ the words. ``README.md`` explains the format of a pack.
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Iterator
@@ -162,7 +163,11 @@ def load_pack(code: str) -> LanguagePack:
 
 # --- All languages ------------------------------------------------------------------------------------------------------------
 
-EN, JA = PACKS = load_pack("en"), load_pack("ja")
+
+@functools.cache
+def load_packs() -> tuple[LanguagePack, LanguagePack]:
+    """Return the English and the Japanese language pack. They are read and compiled once."""
+    return load_pack("en"), load_pack("ja")
 
 
 def any_language(name: str) -> re.Pattern[str]:
@@ -174,7 +179,7 @@ def any_language(name: str) -> re.Pattern[str]:
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.
     """
-    found = [pack.patterns[name] for pack in PACKS if name in pack.patterns]
+    found = [pack.patterns[name] for pack in load_packs() if name in pack.patterns]
     if len({pattern.flags for pattern in found}) != 1:
         raise ValueError(f"packs must have {name} with the same flags, got {len(found)} patterns")
     return re.compile("|".join(pattern.pattern for pattern in found), found[0].flags)
@@ -188,5 +193,5 @@ def canonical_words(name: str) -> dict[str, str]:
     Args:
         name: Name of the groups as ``section.name``.
     """
-    groups = (group for pack in PACKS for group in pack.groups(name))
+    groups = (group for pack in load_packs() for group in pack.groups(name))
     return {word.lower(): group[0] for group in groups for word in group}

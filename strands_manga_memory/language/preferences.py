@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act, revokes_instruction, statements
-from strands_manga_memory.language.packs import EN, JA, PACKS, any_language, canonical_words
+from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
 from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import is_evaluative, sentiment_score, split_sentences
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import shorten_line
+
+EN, JA = load_packs()
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
 """Slots of unwanted things, of other wanted things, and of the style of answers."""
@@ -155,8 +157,8 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
 # Extraction.
 
 _VALUES = tuple((slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language"))
-_PERSONAL_FACTS = tuple(rule for pack in PACKS for rule in pack.rules("personal_facts"))
-_WISHES = tuple(rule for pack in PACKS for rule in pack.rules("wishes"))
+_PERSONAL_FACTS = tuple(rule for pack in load_packs() for rule in pack.rules("personal_facts"))
+_WISHES = tuple(rule for pack in load_packs() for rule in pack.rules("wishes"))
 _AUTHOR = any_language("preferences.author")
 _ADDS = any_language("preferences.adds")
 

@@ -19,8 +19,10 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from strands_manga_memory.language.packs import EN, JA, PACKS, any_language
+from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.messages.text_excerpts import head_and_tail
+
+EN, JA = load_packs()
 
 _STOP = EN.words("search.stop_words")
 _JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
@@ -533,7 +535,7 @@ _DATES = ("day_and_month", "month_and_day", "month")
 _DATE_RULES = [
     (name, pack.patterns[f"dates.{name}"])
     for name in (*_PERIODS, *_AGO, *_DATES)
-    for pack in PACKS
+    for pack in load_packs()
     if f"dates.{name}" in pack.patterns
 ]
 

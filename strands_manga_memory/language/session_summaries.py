@@ -24,7 +24,7 @@ from strands.models import Model
 from strands.types.content import Message
 
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
-from strands_manga_memory.language.packs import EN, JA, any_language, canonical_words
+from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import content_words, term_overlap
 from strands_manga_memory.language.summary_facts import POSTPONED, Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
@@ -33,6 +33,8 @@ from strands_manga_memory.language.verification import SearchableText, render_co
 from strands_manga_memory.messages.injection import escape_tags, strip_placeholders
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, truncate_to_tokens
+
+EN, JA = load_packs()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from strands_manga_memory.language.dialogue_acts import (
 )
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
-from strands_manga_memory.language.packs import EN, any_language
+from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.pii import redact_identifiers, redact_value_identifiers
 from strands_manga_memory.language.text_features import (
     condense,
@@ -39,6 +39,8 @@ from strands_manga_memory.language.text_features import (
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import shorten_line
+
+EN, _ = load_packs()
 
 
 class FactKind(StrEnum):

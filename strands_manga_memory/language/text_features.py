@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from strands_manga_memory.language.packs import EN, JA, any_language
+from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.messages.text_excerpts import split_pieces
+
+EN, JA = load_packs()
 
 _T = TypeVar("_T")
 

@@ -7,12 +7,12 @@ import re
 import pytest
 
 from strands_manga_memory.language.dialogue_acts import changes_subject, dialogue_act, revokes_instruction, small_talk_act
-from strands_manga_memory.language.packs import PACKS, LanguagePack, any_language, load_pack
+from strands_manga_memory.language.packs import LanguagePack, any_language, load_pack, load_packs
 from strands_manga_memory.language.preferences import extract_preferences
 
-ENTRIES = {name: (pack, entry) for pack in (*PACKS, load_pack("personal_data")) for name, entry in pack.entries()}
+ENTRIES = {name: (pack, entry) for pack in (*load_packs(), load_pack("personal_data")) for name, entry in pack.entries()}
 EXAMPLES = [(name, example) for name, (_, entry) in ENTRIES.items() for example in entry["examples"]]
-COUNTEREXAMPLES = [(kind, text) for pack in PACKS for kind, texts in pack.counterexamples.items() for text in texts]
+COUNTEREXAMPLES = [(kind, text) for pack in load_packs() for kind, texts in pack.counterexamples.items() for text in texts]
 
 
 def test_every_pattern_has_an_example() -> None:
