@@ -217,7 +217,7 @@ OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{_I}/test_provider_requests.py::test_any_history_gives_valid_requests_under_every_manager",
             f"{_I}/test_provider_requests.py::test_nothing_stands_beside_tool_results_with_all_parts_on",
         ),
-        "Tool results are capped at 10,000 characters a message, stay valid JSON and can be read in full.": (
+        "With compaction, tool results are capped at 10,000 characters a message, stay valid JSON and can be read in full.": (
             f"{_I}/test_large_recent_results.py::test_large_results_among_the_latest_messages_are_capped",
             f"{_I}/test_large_recent_results.py::test_capped_json_result_stays_json_and_can_be_read_in_full",
         ),
