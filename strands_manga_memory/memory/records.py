@@ -174,7 +174,7 @@ class MemoryRecord:
 
 @dataclass(frozen=True)
 class Owner:
-    """User who owns a set of memories.
+    """Owner of a set of memories: a user of a tenant.
 
     Args:
         user_id: User id, unique within the tenant.

@@ -81,7 +81,7 @@ _Active = dict[str, tuple[ActiveEntity, ...]]
 
 
 class EntityLayer(Layer):
-    """Active entities of a conversation, as they are stored.
+    """Stored active entities of a conversation.
 
     Attributes:
         active: Entities by type, in the order in which the types were first named.

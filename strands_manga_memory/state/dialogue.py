@@ -161,7 +161,7 @@ class Clarification(Part):
 
 
 class ConversationLayer(Layer):
-    """Dialogue with the user, as it is stored.
+    """Stored dialogue with the user.
 
     The dialogue consists of phase, intent, slots and questions.
 

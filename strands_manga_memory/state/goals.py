@@ -298,7 +298,7 @@ class GoalArchive(Part):
 
 
 class GoalsLayer(Layer):
-    """Active goal and archived goals of an agent, as they are stored.
+    """Stored goals of an agent: the active one and the archived ones.
 
     Attributes:
         active: The active goal, or None.
