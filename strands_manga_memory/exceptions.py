@@ -8,7 +8,7 @@
     │   │   ├── StoreRefusedError   password, permission, memory, damage: repeat the call after a repair
     │   │   └── OvertakenError      others keep changing the record; the write is put off
     │   ├── ConflictError           another writer changed the record, and the changes cannot be merged
-    │   └── CorruptRecordError      a record fails its checksum, or has a newer version
+    │   └── CorruptRecordError      a record fails its checksum, or has another version
     │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
     ├── PersonalDataError           a policy refuses to store a text with personal data
     └── StateError                  a change of the state is not allowed now; also a ValueError
@@ -71,7 +71,7 @@ class ConflictError(StoreError):
 class CorruptRecordError(StoreError):
     """A stored record cannot be read.
 
-    The record fails its checksum, is malformed, or was written by a newer version. The record is not changed.
+    The record fails its checksum, is malformed, or has the format of another version. The record is not changed.
 
     Attributes:
         record: Name of the record.

@@ -23,11 +23,10 @@ MOST_RECENT, MOST_WEEKS, MOST_MONTHS = 500, 200, 100
 """Most tokens for recent sessions, for weekly summaries, and for monthly summaries."""
 
 MOST_TOKENS = 800
+"""Most tokens of the whole text about the user."""
 
 ENTRY_CHARACTERS = 400
 """Most characters of a memory in a request."""
-
-"""``MOST_TOKENS`` is the largest number of tokens of the whole text about the user."""
 
 _CHARACTERS = 100
 _MOST_PREFERENCES = 10
