@@ -11,18 +11,18 @@
 # ---
 
 # %% [markdown]
-# # 1. A budget, and what is worth keeping
+# # 1. Token budget and importance
 #
 # **What you will see:**
-# how 200 turns of chat grow without a budget and with one, which of eight facts each manager still
-# holds at the end, why each message was kept or dropped, how small the budget can be, and what trimming costs the
-# prompt cache.
+# the size of a history of 200 turns with and without a budget, the facts that each manager still has at the end, the
+# reason why each message was kept or dropped, the smallest budget that keeps all facts, and the effect on the prompt
+# cache.
 #
-# A model reads the whole history again with every call, so a long chat becomes slow and dear, and one day it no
-# longer fits. `ImportanceWeightedConversationManager` keeps the history within a budget of tokens. Dropping the
-# oldest messages would do that, too; here we see what that loses, and what is kept instead.
+# A model reads the whole history with every call. A long chat becomes slow and expensive, and in the end exceeds the
+# context window. `ImportanceWeightedConversationManager` keeps the history within a token budget and drops the least
+# important messages first. This notebook compares it with dropping the oldest messages.
 #
-# Nothing in this notebook needs a key or a server: the model follows a script.
+# You need no key and no server: the model follows a script.
 
 # %%
 import logging
@@ -52,8 +52,8 @@ tokens = default_counter().count
 # %% [markdown]
 # ## The conversation
 #
-# 200 turns about books. Eight of them say something that matters later: a name, an order, a wish, an address, and two
-# corrections. The other 192 are what people say in a shop.
+# 200 turns about books. Eight of them state a fact that matters later: a name, an order, a wish, an address, a code, a
+# reservation, and two corrections. The other 192 are ordinary questions to a shop.
 
 # %%
 for turn, fact in FACTS.items():
@@ -87,9 +87,10 @@ def shown(agent):
 
 
 # %% [markdown]
-# ## Three ways to hold it
+# ## Three conversation managers
 #
-# Everything, the last messages, and the budget. The sliding window gets as many messages as fit into the same budget.
+# The first keeps all messages, the second the last messages, the third a budget of 1,500 tokens. The sliding window
+# has as many messages as fit into the same budget.
 
 # %%
 everything, all_sizes = hold(NullConversationManager())
@@ -110,14 +111,14 @@ axes.set(
     xlabel="turn",
     ylabel="tokens of history",
     yscale="log",
-    title="What the model reads with every call",
+    title="Tokens that the model reads with every call",
 )
 axes.legend()
 plt.show()
 assert max(our_sizes) <= BUDGET
 
 # %% [markdown]
-# Both small histories are flat. They are not the same history:
+# Both small histories stay small, but they hold different facts:
 
 # %%
 facts = [
@@ -131,11 +132,11 @@ assert len(facts[1]) < len(STILL_TRUE) / 2
 assert len(facts[2]) >= len(STILL_TRUE) - 1
 
 # %% [markdown]
-# ("hardcover" is a word of every answer, so it is always found.) The budget keeps all seven facts, also the address in
-# Japanese. A message that it evicts can still be quoted: `HistoryRecall` searches evicted messages by their words.
+# The budget keeps all seven facts, the Japanese address included. (Every answer contains the word "hardcover", so each
+# manager has that one.) Evicted messages can still be quoted: `HistoryRecall` searches them by their words.
 #
-# A corrected value may still be in the history, followed by its correction. A summary replaces the value: see
-# `3_verified_summaries`.
+# A corrected value may still be in the history, followed by its correction. Only a summary removes it:
+# see [notebook 3](3_verified_summaries.ipynb).
 
 # %%
 for value in NO_LONGER:
@@ -143,40 +144,39 @@ for value in NO_LONGER:
 assert shown(ours).find("ORD-55210") > shown(ours).find("ORD-55120")
 
 # %% [markdown]
-# ## Why was this kept?
+# ## The outcome of each message
 #
-# `explain` says it of every message: what it does in the dialogue, what speaks for it (its signals: dialogue act,
-# figures and names, new words, later reference, recency, ...), and what became of it. The first turn and the last
-# ones are always kept.
+# `explain` returns a record for every message: its dialogue act, its signals (figures and names, new words, later
+# references, recency and others), its score, and its outcome. The first and the last turn are always kept.
 
 # %%
 # Picture: Scatter chart of all messages by turn and score: almost all kept messages
 # are the numbered ones with facts, and those of the last 50 turns.
-fates = ours.conversation_manager.explain(ours)
+outcomes = ours.conversation_manager.explain(ours)
 
 
 def worth(record):
-    """Return all that speaks for and against a message."""
+    """Return the sum of all signals of a message."""
     return sum(record.signals.values())
 
 
 colours = {"dropped": "lightgrey", "shortened": "tab:orange", "kept": "tab:green"}
 figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-for fate, colour in colours.items():
+for outcome, colour in colours.items():
     points = [
         (1 + number / 2, worth(record))
-        for number, record in enumerate(fates)
-        if record.outcome == fate
+        for number, record in enumerate(outcomes)
+        if record.outcome == outcome
     ]
     axes.scatter(
         [turn for turn, _ in points],
         [value for _, value in points],
         s=16,
         color=colour,
-        label=f"{fate}: {len(points)}",
+        label=f"{outcome}: {len(points)}",
     )
 for turn in FACTS:
-    place = (turn, worth(fates[2 * (turn - 1)]))
+    place = (turn, worth(outcomes[2 * (turn - 1)]))
     axes.annotate(
         str(turn),
         place,
@@ -187,34 +187,36 @@ for turn in FACTS:
     )
 axes.set(
     xlabel="turn",
-    ylabel="what speaks for it, in log odds",
-    title="Each message; the numbered turns say something that matters",
+    ylabel="sum of signals, in log odds",
+    title="Each message; the numbered turns state the facts",
 )
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 
 # %%
-for record in [record for record in fates if record.outcome == "kept"][:8]:
+for record in [record for record in outcomes if record.outcome == "kept"][:8]:
     print(
         f"{record.role:<9} {record.act:<12} score {record.score:.2f}  "
         f"{record.tokens:>3} tokens  {record.reason}"
     )
 print()
 for turn, text in FACTS.items():
-    record = fates[2 * (turn - 1)]
+    record = outcomes[2 * (turn - 1)]
     print(
         f"turn {turn:>3} {record.outcome:<8} {record.act:<11} "
         f"{record.reason:<24} {text}"
     )
-assert sum(fates[2 * (turn - 1)].outcome == "kept" for turn in FACTS) >= len(FACTS) - 1
-assert all(fates[2 * (turn - 1)].score > 0.8 for turn in (1, 30, 66, 170)), (
-    "wishes and corrections stand out"
+assert (
+    sum(outcomes[2 * (turn - 1)].outcome == "kept" for turn in FACTS) >= len(FACTS) - 1
+)
+assert all(outcomes[2 * (turn - 1)].score > 0.8 for turn in (1, 30, 66, 170)), (
+    "preferences and corrections have high scores"
 )
 
 # %% [markdown]
-# ## How small can it be?
+# ## The smallest budget
 #
-# The same conversation under smaller and larger budgets, and the sliding window with as many tokens.
+# The same conversation with smaller budgets, and the sliding window with as many tokens.
 
 # %%
 # Picture: Line chart: by importance, all facts are kept from 300 tokens on; of the
@@ -240,7 +242,7 @@ axes.plot(budgets, by_age, marker="o", label="the last messages")
 axes.set(
     xscale="log",
     xlabel="budget in tokens",
-    ylabel="facts that are still there",
+    ylabel="facts in the last request",
     ylim=(-0.05, 1.05),
 )
 axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
@@ -253,18 +255,18 @@ assert all(ours >= theirs for ours, theirs in zip(by_importance, by_age, strict=
 assert min(by_importance[3:]) > 0.8 > max(by_age)
 
 # %% [markdown]
-# ## A prompt that stays cached
+# ## The prompt cache
 #
-# Providers read the beginning of a prompt from a cache if it is, to the letter, that of an earlier call. A history from which
-# something goes in every turn has no such beginning. With `trim_every=8` a full history makes room for eight turns at once, and
-# until it is full again it only grows at its end. `PromptCacheMonitor` counts both, here with 4,096 tokens.
+# Providers read the beginning of a prompt from a cache if an earlier call had exactly the same beginning. Trimming in
+# every turn changes the beginning each time. With `trim_every=8` a full history makes room for eight turns at once,
+# and then only grows at its end. `PromptCacheMonitor` counts the uncached tokens, here with a budget of 4,096.
 
 
 # %%
 # Picture: Line chart: a history trimmed in every turn is about 4,000 uncached tokens
 # a call; one trimmed in steps has such peaks in every eighth or ninth turn only.
 class Watching(PromptCacheMonitor):
-    """Keeps what each call added to the history that is not in the cache."""
+    """Stores the tokens of history that each call did not find in the cache."""
 
     def __init__(self):
         super().__init__()
@@ -306,7 +308,7 @@ axes.plot(now_and_then, label="trimmed in steps")
 axes.set(
     xlabel="turn",
     ylabel="tokens of history not in the cache",
-    title="What a provider has to read anew",
+    title="Tokens that the provider cannot take from its cache",
 )
 axes.legend()
 plt.show()
@@ -330,9 +332,9 @@ assert (
 # agent = Agent(model=model, conversation_manager=ImportanceWeightedConversationManager(4096))
 # ```
 #
-# or, with a session that survives a restart, `Agent(model=model, **memory.agent_kwargs(user_id=...,
-# session_id=...))`. This was a made-up conversation; what the method keeps of five recorded data sets, and where it
-# loses, stands in [Evidence](../../strands_manga_memory/guide/evidence.md).
+# With a session that survives a restart: `memory.agent(model, user_id=..., session_id=...)`. This conversation was
+# invented. [Evidence](../../strands_manga_memory/guide/evidence.md) has the results on five recorded data sets, and
+# the cases where the method loses.
 
 # %% [markdown]
-# Next: [2. Two tiers, a kill, and what comes back](2_tiers_kill_and_restore.ipynb)
+# Next: [2. Two tiers and a killed worker](2_tiers_kill_and_restore.ipynb)

@@ -11,16 +11,15 @@
 # ---
 
 # %% [markdown]
-# # 2. Two tiers, a kill, and what comes back
+# # 2. Two tiers and a killed worker
 #
 # **What you will see:**
-# twelve turns reach two tiers, a process killed in the middle of a turn and the conversation restored
-# without it, and which turns are lost when the worker and the hot tier are lost together.
+# twelve turns in two tiers, a worker killed in the middle of a turn, the next worker with every finished turn, and the
+# turns that are lost if the worker and the hot tier die together.
 #
-# `TieredSessionManager` writes every turn to a hot tier (Redis or Valkey) and every fifth one to a durable tier
-# (DynamoDB, or SQLite as here). This notebook starts a real Valkey server, holds a conversation in a child process,
-# and kills that process with SIGKILL, which nothing can catch, in the middle of a turn. Then it kills worker and
-# server together.
+# `TieredSessionManager` writes every turn to a hot tier (Redis or Valkey), and copies the turns to a durable tier
+# (DynamoDB, or SQLite as here) every five turns. This notebook starts a real Valkey server, runs a conversation in a
+# child process, and kills that process with SIGKILL in the middle of a turn. Then it kills worker and server together.
 
 # %%
 import logging
@@ -66,8 +65,8 @@ print(HOT, DURABLE.replace(str(folder), "..."), sep="\n")
 # %% [markdown]
 # ## The worker
 #
-# It builds an agent, prints how many messages it found, and answers line by line. Told `hang`, its tool never
-# returns: that is a turn to be killed in.
+# The worker builds an agent, prints the number of restored messages, and answers line by line. The text `hang` makes
+# its tool wait forever, so that the worker can be killed inside a turn.
 
 # %%
 WORKER = '''
@@ -101,7 +100,7 @@ for line in sys.stdin:
 
 
 class Worker:
-    """A child process that holds the conversation."""
+    """A child process that runs the conversation."""
 
     def __init__(self):
         command = [sys.executable, "-W", "ignore", "-c", WORKER, HOT, DURABLE]
@@ -111,12 +110,12 @@ class Worker:
         self.found = int(self.process.stdout.readline())
 
     def say(self, text):
-        """Return what the worker prints next: its answer."""
+        """Send a line to the worker and return its answer."""
         print(text, file=self.process.stdin, flush=True)
         return self.process.stdout.readline().strip()
 
     def kill(self):
-        """Kill it at once: there is no chance to save anything."""
+        """Kill the process with SIGKILL, so that it cannot save anything."""
         os.kill(self.process.pid, signal.SIGKILL)
         assert self.process.wait() == -signal.SIGKILL
 
@@ -124,8 +123,8 @@ class Worker:
 # %% [markdown]
 # ## Twelve turns
 #
-# After each we look from outside how many turns either tier has. The flush to the durable tier goes on beside the
-# next turn, and no user waits for it, so we do, where one is due: after the first turn, and after every fifth.
+# After each turn, this process counts the turns in both tiers. A flush to the durable tier runs in the background
+# after the first turn and after every fifth; the loop waits for it, so that the counts do not depend on timing.
 
 # %%
 history = []
@@ -143,13 +142,13 @@ def answers(messages):
 
 
 def answered(**tiers):
-    """Return how many answers these tiers have. Looking touches nothing."""
+    """Return the number of answers in these tiers, without changing them."""
     records = TieredSessionManager(SCOPE, **tiers).window_records()
     return len(answers(record["message"] for record in records))
 
 
 def until(is_so):
-    """Wait for what takes a moment."""
+    """Wait at most ten seconds for a condition."""
     deadline = time.monotonic() + 10
     while not is_so() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -157,14 +156,14 @@ def until(is_so):
 
 
 def flushed(least):
-    """Wait until the durable tier has so many turns."""
+    """Wait until the durable tier has at least this many turns."""
     until(lambda: answered(durable=open_table(DURABLE)) >= least)
 
 
-def note(said, event=""):
-    """Take down how many turns were answered, and how many each tier has."""
+def note(turns, event=""):
+    """Record the number of answered turns and the turns in each tier."""
     hot = answered(hot=open_hot_store(HOT)) if valkey.is_running() else 0
-    history.append((said, hot, answered(durable=open_table(DURABLE)), event))
+    history.append((turns, hot, answered(durable=open_table(DURABLE)), event))
 
 
 worker = Worker()
@@ -176,13 +175,13 @@ for number in range(1, 13):
     note(number)
 print(f"12 turns; the hot tier has {history[-1][1]}, the durable one {history[-1][2]}")
 assert history[-1][1] == 12, "every turn that was answered is in the hot tier"
-assert history[-1][2] == 10, "the durable one lacks what came since its last flush"
+assert history[-1][2] == 10, "the durable tier lacks the turns since its last flush"
 
 # %% [markdown]
 # ## Kill the worker in the middle of a turn
 #
-# The thirteenth turn hangs in its tool. Its user has no answer yet. What was answered must be there afterwards, and
-# once.
+# The thirteenth turn hangs in its tool, so its user has no answer yet. The next worker must have each of the twelve
+# answered turns exactly once.
 
 # %%
 assert worker.say("hang") == "in the tool"
@@ -208,8 +207,8 @@ note(13, "the next worker")
 # %% [markdown]
 # ## Lose the worker and the hot tier together
 #
-# Nothing less can lose an answered turn: both at once, before the next flush. `flush_every=5`, the default, is the
-# bound.
+# Only the loss of both before the next flush can lose an answered turn. With `flush_every=5`, the default, these are at
+# most four turns.
 
 # %%
 for number in range(14, 19):
@@ -224,8 +223,8 @@ kept = history[-1][2]
 print(f"18 turns were answered, the durable tier has {kept}")
 
 # %% [markdown]
-# A new worker with a new, empty hot tier restores what the durable tier has, and says that there may have been more.
-# It does not take it for a complete conversation, and it would never take an error for an empty one.
+# A new worker with a new, empty hot tier restores the turns of the durable tier. `stats()["possible_loss"]` reports
+# that later turns may be missing.
 
 # %%
 valkey, HOT = started("second")
@@ -274,7 +273,7 @@ for at, (_, _, _, event) in enumerate(history):
             fontsize=8,
         )
 axes.set(
-    xlabel="what happened, in order",
+    xlabel="turns and events, in order",
     ylabel="turns",
     title="The hot tier has every turn, the durable one every fifth",
 )
@@ -287,4 +286,4 @@ plt.show()
 valkey.stop()
 
 # %% [markdown]
-# Next: [3. Summaries that are checked](3_verified_summaries.ipynb)
+# Next: [3. Verified summaries](3_verified_summaries.ipynb)

@@ -11,18 +11,17 @@
 # ---
 
 # %% [markdown]
-# # 3. Summaries that are checked
+# # 3. Verified summaries
 #
 # **What you will see:**
-# four bad summarizers, which facts each of them loses, how the loss is noticed and made good, and how
-# many tokens a checked summary costs and saves over 200 turns.
+# four bad summarizers, the facts that each of them loses, the repair of their summaries, and the tokens that a
+# verified summary costs and saves over 200 turns.
 #
-# A summary makes a long history short, and it is written by a model, which may forget, invent, or refuse. Once the
-# turns are gone, nobody notices. `VerifiedSummarizingConversationManager` compares each summary with what was said
-# before it uses it. What is missing is asked for again, and what is still missing is written below the summary as
-# plain facts.
+# A summary shortens a long history, but the model that writes it may forget, invent, or refuse.
+# `VerifiedSummarizingConversationManager` compares each summary with the original turns before it replaces them. It
+# requests missing facts once more, and appends those that are still missing below the summary.
 #
-# Here the summarizer is as bad as we like, because it is a function.
+# Here each summarizer is a function, so that it fails in a known way.
 
 # %%
 import itertools
@@ -47,7 +46,7 @@ count = default_counter().count
 # %% [markdown]
 # ## Four bad summarizers
 #
-# One forgets every fact, one invents an order, one refuses, and one breaks down.
+# One forgets every fact, one invents an order, one refuses, and one raises an error.
 
 # %%
 SUMMARIZERS = {
@@ -65,12 +64,12 @@ TRUE_FROM = {
     value: next(turn for turn, text in FACTS.items() if value in text)
     for value in STILL_TRUE
 }
-print("said in turn:", TRUE_FROM)
+print("turn of each fact:", TRUE_FROM)
 
 
 # %%
 def shown(agent):
-    """Return everything the model is shown of the history."""
+    """Return all texts of the history that the model receives."""
     return "\n".join(
         block["text"]
         for message in agent.messages
@@ -96,7 +95,7 @@ def hold(manager, summarizer, turns=TURNS):
         if isinstance(manager, VerifiedSummarizingConversationManager):
             manager.finish(
                 agent
-            )  # it works beside the conversation; a user would take longer to type
+            )  # the summary is written in the background, while a user types
         known = [value for value, since in TRUE_FROM.items() if since <= turn]
         text = shown(agent)
         sizes.append(sum(map(count, agent.messages)))
@@ -107,7 +106,7 @@ def hold(manager, summarizer, turns=TURNS):
 # %% [markdown]
 # ## A summarizer that forgets everything
 #
-# Beside ours stands Strands' own `SummarizingConversationManager`, with the same summarizer.
+# The second manager is Strands' own `SummarizingConversationManager`, with the same summarizer.
 
 # %%
 # Picture: Two line charts: each summary shortens the history; verified summaries show
@@ -127,7 +126,7 @@ for name, (_, sizes, shares) in (
     above.plot(range(1, TURNS + 1), sizes, label=name)
     below.plot(range(1, TURNS + 1), shares, label=name)
 above.set(ylabel="tokens of history", title="Each fall is a summary")
-below.set(xlabel="turn", ylabel="facts that are still shown", ylim=(-0.05, 1.05))
+below.set(xlabel="turn", ylabel="facts in the history", ylim=(-0.05, 1.05))
 below.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
 below.legend(loc="lower left")
 plt.show()
@@ -136,8 +135,9 @@ assert min(verified[2]) == 1.0, "no fact is ever missing"
 assert min(plain[2]) < 0.7
 
 # %% [markdown]
-# The prose is the model's, the facts below it are ours. What was corrected is told in its new form only. (Lines such
-# as "number 12 list" are left out here: the rules take a figure for a fact.)
+# The summarizer wrote only "The user asked about many series, and the assistant described them." The rules added the
+# lists of facts. Of a corrected value only the new one remains. (Lines such as "number 12 list" are omitted here: the
+# rules take each figure for a fact.)
 
 # %%
 agent = verified[0]
@@ -148,8 +148,8 @@ assert not [value for value in NO_LONGER if value in shown(verified[0])]
 # %% [markdown]
 # ## All four
 #
-# An invented order number is noticed, because nobody said it, and the summary is not used. A summarizer that refuses
-# or fails is replaced by rules; after three times in a row it is left alone for a while.
+# A summary with an order number that is in no turn is rejected. If a summarizer refuses or fails, the rules write the
+# summary alone. After three failures in a row the summarizer is not called for a while.
 
 # %%
 header = (
@@ -185,8 +185,8 @@ for name, summarizer in SUMMARIZERS.items():
 # %% [markdown]
 # ## Where the tokens go
 #
-# What the model has read until a turn, summed up over the conversation. Without summaries it grows with the square of
-# the length. The summarizer's own reading and writing is the red bar.
+# The tokens that the model has read, summed over all turns. Without summaries the sum grows with the square of the
+# number of turns. The red bar shows the tokens of the summarizer.
 
 # %%
 # Picture: Line chart: without summaries 200 turns read 2 million tokens, with
@@ -203,7 +203,7 @@ axes.plot(summarized, label="verified summaries")
 axes.bar(
     TURNS, spent, width=4, color="tab:red", label=f"the summarizer: {spent:,} tokens"
 )
-axes.set(xlabel="turn", ylabel="tokens read so far", title="What a conversation costs")
+axes.set(xlabel="turn", ylabel="tokens read so far", title="Tokens of a conversation")
 axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1e6:.1f} M")
 axes.legend()
 plt.show()
@@ -211,9 +211,9 @@ plt.show()
 assert summarized[-1] + spent < without[-1] / 1.5
 
 # %% [markdown]
-# In an application: `memory.agent_kwargs(user_id=..., session_id=..., history="summarize")`. The rules that find the
-# facts look at forms: a wish said without any of the usual words is the first to go;
-# [Evidence](../../strands_manga_memory/guide/evidence.md) says how often that happens on recorded dialogues.
+# In an application: `memory.agent(model, user_id=..., session_id=..., history="summarize")`. The rules find facts by
+# their form, so they miss a wish without the usual words. [Evidence](../../strands_manga_memory/guide/evidence.md) has
+# the rates on recorded dialogues.
 
 # %% [markdown]
-# Next: [4. What is known about a user, over weeks](4_user_memory_over_weeks.ipynb)
+# Next: [4. User memory over weeks](4_user_memory_over_weeks.ipynb)

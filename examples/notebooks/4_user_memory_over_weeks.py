@@ -11,15 +11,15 @@
 # ---
 
 # %% [markdown]
-# # 4. What is known about a user, over weeks
+# # 4. User memory over weeks
 #
 # **What you will see:**
-# what a user's memory holds after each of 14 visits, what the first message of a session is told of it,
-# a pattern that is derived from several visits, how memories fade, and that a user who is forgotten is gone.
+# the memories of a user after each of 14 visits, the text about the user in the first request of a session, a pattern
+# derived from several visits, the decay of memories, and the deletion of a user.
 #
-# A session ends, and what is worth keeping of it becomes memories: preferences for ever, a summary for 90 days,
-# patterns for 30. The next session begins with a small text of at most 800 tokens that says what is known. Here one
-# user visits a shop 14 times in 16 weeks, and then stays away. The clock is simulated, so that takes seconds.
+# When a session ends, it becomes memories: preferences without an end, a summary for 90 days, patterns for 30. The
+# next session begins with a text about the user of at most 800 tokens. Here one user visits a shop 14 times in 16
+# weeks, and then stays away. The clock is simulated, so the notebook takes seconds.
 
 # %%
 import logging
@@ -46,7 +46,7 @@ memory = MangaMemory.open(
 # %% [markdown]
 # ## The visits
 #
-# Each is a session of its own. Horror comes up again and again; on day 72 the favourite genre changes.
+# Each visit is one session. The user asks for horror several times; on day 72 the favourite genre changes.
 
 # %%
 VISITS = {
@@ -74,7 +74,7 @@ VISITS = {
 
 
 def visit(day):
-    """Hold a session and finalize it; return the text about the user in it."""
+    """Run and finalize a session; return the user's context in its first request."""
     scope = ConversationScope("hanako", f"day-{day}")
     model = ScriptedModel(
         lambda _: "Let me look. Yes, that can be done, and I have noted it."
@@ -98,7 +98,7 @@ def visit(day):
 # %% [markdown]
 # ## Day by day
 #
-# Each evening we count what is kept, by type, and how much the next session would be told.
+# Each evening this cell counts the memories by type, and the tokens of the text for the next session.
 
 # %%
 # Picture: Two charts over 215 days: preferences stay, summaries, episodes and
@@ -114,11 +114,11 @@ TYPES = (
 )
 days = list(range(215))
 counts = {type_: [] for type_ in TYPES}
-told, sizes = {}, []
+contexts, sizes = {}, []
 for day in days:
     clock.advance(START + day * DAY - clock())
     if day in VISITS:
-        told[day] = visit(day)
+        contexts[day] = visit(day)
     user = memory.user("hanako")
     for type_ in TYPES:
         counts[type_].append(len(user.recall(type=type_, limit=100)))
@@ -141,7 +141,7 @@ for type_, values in counts.items():
         linestyle="--" if type_ == "episode" else "-",
     )  # one for each summary
 above.plot(list(VISITS), [-0.7] * len(VISITS), "k^", markersize=5, label="a visit")
-above.set(ylabel="memories", title="What is kept: each type has its own time")
+above.set(ylabel="memories", title="Stored memories: each type has its own retention")
 above.legend(fontsize=8, loc="upper right")
 below.plot(days, sizes)
 below.axhline(800, color="grey", linestyle=":", linewidth=1)
@@ -149,7 +149,7 @@ below.set(
     xlabel="day",
     ylabel="tokens",
     ylim=(0, 850),
-    title="What the next session would be told: never more than 800 tokens",
+    title="Text for the next session: at most 800 tokens",
 )
 plt.show()
 
@@ -160,16 +160,16 @@ assert counts["interaction_summary"][112] > counts["interaction_summary"][-1] ==
 )
 
 # %% [markdown]
-# ## What the second and the last session were told
+# ## The text in the second and the last session
 #
-# A preference has one value: when the favourite genre changed, the new one took its place.
+# A preference has one value: the new favourite genre replaced the old one.
 
 # %%
 for day in (4, 112):
-    print(f"--- day {day}\n{told[day][:1_000]}\n")
-genres = {day: re.search(r"genre: (\w+)", text) for day, text in told.items()}
+    print(f"--- day {day}\n{contexts[day][:1_000]}\n")
+genres = {day: re.search(r"genre: (\w+)", text) for day, text in contexts.items()}
 assert genres[0] is None, (
-    "nothing is known of a stranger, and what is said in the turn stands in it"
+    "the first request has no memories, and the turn itself has the preference"
 )
 assert [genres[day][1] for day in (4, 58, 80, 112)] == [
     "horror",
@@ -177,12 +177,12 @@ assert [genres[day][1] for day in (4, 58, 80, 112)] == [
     "mystery",
     "mystery",
 ]
-assert "Uzumaki" in told[4]
+assert "Uzumaki" in contexts[4]
 
 # %% [markdown]
 # ## A pattern
 #
-# A topic of three sessions within 30 days becomes a pattern, and ends 30 days after it was last seen.
+# A topic of three sessions within 30 days becomes a pattern, which expires 30 days after the last of them.
 
 # %%
 pattern_days = [
@@ -195,10 +195,10 @@ assert pattern_days[0] <= 23
 assert pattern_days[-1] < max(VISITS) + 31
 
 # %% [markdown]
-# ## How a memory fades
+# ## Decay
 #
-# When memories are ranked, importance counts, and how long it is since one was learned or last used. Preferences do
-# not fade. The others lose half of their recency with each half-life, until their time is over.
+# The rank of a memory depends on its importance and on the time since it was learned or last used. Preferences keep
+# their rank. The other types lose half of their recency with each half-life, until they expire.
 
 # %%
 # Picture: Line chart of the value of a memory by its age: preferences keep theirs;
@@ -231,17 +231,17 @@ for type_ in (
         axes.plot(ages[-1], worth[-1], "x", color=line.get_color())
 axes.set(
     xlabel="days since it was learned",
-    ylabel="worth",
+    ylabel="score",
     ylim=(0, 1),
-    title="What a memory is worth, until its time is over (x)",
+    title="Score of a memory by age, until it expires (x)",
 )
 axes.legend(fontsize=8)
 plt.show()
 
 # %% [markdown]
-# ## Forgotten is forgotten
+# ## Deletion of a user
 #
-# One call deletes everything there is of a user, in all stores, looks whether it is gone, and says what it was.
+# One call deletes all data of a user in all stores, verifies the deletion, and returns the counts.
 
 # %%
 report = memory.forget_user("hanako")

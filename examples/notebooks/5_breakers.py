@@ -14,12 +14,12 @@
 # # 5. Circuit breakers for tools
 #
 # **What you will see:**
-# a breaker open after five failures, let one probe of a hundred callers through, and close again; then
-# the same on a real MCP server whose tool fails, hangs and recovers, beside a tool that never notices.
+# a breaker that opens after five failures, admits one probe of a hundred callers, and closes again; then the breakers
+# of a real MCP server, one of whose two tools fails, hangs and recovers.
 #
-# A tool that is down makes everybody wait: each call runs into its timeout, and the model may try it again and again.
-# A circuit breaker stops asking after a few failures, tells the model so at once, and looks from time to time whether
-# the tool is back.
+# If a tool is down, each call waits for its timeout, and the model may call it again and again. After a few failures a
+# circuit breaker rejects calls at once with an error for the model. From time to time it admits one call, a probe, and
+# closes when the probe succeeds.
 
 # %%
 import logging
@@ -39,8 +39,8 @@ logging.disable(logging.WARNING)
 # %% [markdown]
 # ## The breaker alone
 #
-# It does no I/O and takes a clock, so an outage of two minutes can be played in no time. Every two seconds a call is
-# made; while the tool is down it waits 2 s for its timeout.
+# A breaker does no I/O and takes a clock, so this cell simulates an outage of two minutes at once. There is a call
+# every two seconds; while the tool is down, each call waits 2 s for its timeout.
 
 # %%
 OUTAGE = (60.0, 180.0)
@@ -55,15 +55,15 @@ def play(**settings):
     while clock() < UNTIL:
         permit = breaker.try_acquire() if breaker else None
         if breaker and permit is None:
-            came = "rejected at once"
+            outcome = "rejected at once"
         elif OUTAGE[0] <= clock() < OUTAGE[1]:
-            came = "timed out"
+            outcome = "timed out"
             waited += TIMEOUT
         else:
-            came = "answered"
+            outcome = "answered"
         if permit:
-            permit.success() if came == "answered" else permit.failure()
-        calls.append((clock(), came, waited))
+            permit.success() if outcome == "answered" else permit.failure()
+        calls.append((clock(), outcome, waited))
         clock.advance(EVERY)
     return calls
 
@@ -87,14 +87,14 @@ figure, (above, below) = plt.subplots(
     2, 1, figsize=(9, 6), sharex=True, layout="constrained", height_ratios=[1, 1.2]
 )
 for name, calls in plays.items():
-    for came, colour in COLOURS.items():
-        seconds = [at for at, what, _ in calls if what == came]
+    for outcome, colour in COLOURS.items():
+        seconds = [at for at, seen, _ in calls if seen == outcome]
         above.scatter(
             seconds,
             [name] * len(seconds),
             color=colour,
             s=14,
-            label=came if name == "no breaker" else None,
+            label=outcome if name == "no breaker" else None,
         )
     below.plot(
         [at for at, _, _ in calls], [waited for _, _, waited in calls], label=name
@@ -107,7 +107,9 @@ above.set_title(
     "rejected at once (grey); the tool is down in the middle"
 )
 below.set(
-    xlabel="seconds", ylabel="seconds", title="What users have waited for nothing"
+    xlabel="seconds",
+    ylabel="seconds",
+    title="Seconds that users waited for timeouts, in total",
 )
 below.legend()
 plt.show()
@@ -115,27 +117,26 @@ plt.show()
 # %%
 waits = {name: calls[-1][2] for name, calls in plays.items()}
 back = {
-    name: min(at for at, what, _ in calls if what == "answered" and at >= OUTAGE[1])
+    name: min(at for at, seen, _ in calls if seen == "answered" and at >= OUTAGE[1])
     - OUTAGE[1]
     for name, calls in plays.items()
 }
 for name in plays:
     print(
-        f"{name:<32} waited {waits[name]:>4.0f} s in vain, "
+        f"{name:<32} waited {waits[name]:>4.0f} s for timeouts, "
         f"used the tool again {back[name]:>3.0f} s after it was back"
     )
 assert waits["5 failures, 30 s (the defaults)"] < waits["no breaker"] / 5
 assert back["5 failures, 30 s (the defaults)"] <= 30
 
 # %% [markdown]
-# The price is on the right side of the picture: after the outage, a breaker stays open until its next probe. A short
-# `reset_after` is back sooner and probes more; a wait that
-# doubles is easier on a tool that stays down, and back later.
+# After the outage a breaker stays open until its next probe. With a short `reset_after` it closes sooner, at the price
+# of more probes. With a doubled wait it sends fewer probes to a tool that stays down, and closes later.
 #
-# ## One probe, also among a hundred
+# ## One probe among a hundred callers
 #
-# When the time is over, exactly one call is let through. A hundred callers at that moment cost one timeout, not a
-# hundred.
+# After `reset_after` seconds a breaker admits exactly one call. A hundred callers at that moment wait for one timeout,
+# not for a hundred.
 
 # %%
 clock = FakeClock(0.0)
@@ -145,37 +146,37 @@ for _ in range(5):
 assert breaker.state == "open"
 clock.advance(30)
 permits = [breaker.try_acquire() for _ in range(100)]
-print(Counter("the probe" if permit else "rejected" for permit in permits))
+print(Counter("probe" if permit else "rejected" for permit in permits))
 assert sum(permit is not None for permit in permits) == 1
 next(permit for permit in permits if permit).success()
 assert breaker.state == "closed"
 
 # %% [markdown]
-# ## The whole story, on a real MCP server
+# ## A real MCP server
 #
-# `examples/guarded_tools.py` starts an MCP server as a child process, breaks one of its tools, and mends it. While
-# the breaker is open, an earlier answer stands in for the same question; to another one the model is told what is
-# wrong and when to try again.
+# `examples/guarded_tools.py` starts an MCP server as a child process, makes one of its tools fail, and repairs it.
+# While the breaker is open, a repeated question gets the earlier answer, marked as stale. For a new question the model
+# gets an error with the cause and the time of the next attempt.
 
 # %%
-told = guarded_tools.story()
+story = guarded_tools.story()
 
 # %%
 # Picture: Timeline of two tools: the breaker of the stock tool opens after five
 # errors, answers with a stale result, and closes after a successful probe; the price
 # tool is not affected.
-guarded_tools.plot(told)
+guarded_tools.plot(story)
 
 # %%
-came = Counter(what for _, tool, what in told.calls if tool == "stock")
-print(came)
-assert came["tool_error"] >= 5
-assert came["stale"] >= 1
-assert came["circuit_open"] >= 1
-assert all(what == "success" for _, tool, what in told.calls if tool == "price"), (
-    "one breaker a tool: the other never notices"
-)
-assert [state for _, state in told.states] == [
+outcomes = Counter(outcome for _, tool, outcome in story.calls if tool == "stock")
+print(outcomes)
+assert outcomes["tool_error"] >= 5
+assert outcomes["stale"] >= 1
+assert outcomes["circuit_open"] >= 1
+assert all(
+    outcome == "success" for _, tool, outcome in story.calls if tool == "price"
+), "each tool has its own breaker"
+assert [state for _, state in story.states] == [
     "closed",
     "open",
     "half_open",
@@ -183,9 +184,9 @@ assert [state for _, state in told.states] == [
     "half_open",
     "closed",
 ]
-assert not any("hunter2" in text for text in told.results), (
-    "what the server blurts out is cut before the model reads it"
+assert not any("hunter2" in text for text in story.results), (
+    "the password in the error of the server never reaches the model"
 )
 
 # %% [markdown]
-# Next: [6. In a team: Agent Squad](6_agent_squad.ipynb)
+# Next: [6. Agent Squad](6_agent_squad.ipynb)

@@ -11,19 +11,18 @@
 # ---
 
 # %% [markdown]
-# # 6. In a team: Agent Squad
+# # 6. Agent Squad
 #
 # **What you will see:**
-# two users with the same session id kept apart, a restart in the middle of a conversation, one history
-# where the squad and the agents used to keep two, and turns that wait for each other only within a conversation.
+# two users with the same session id and separate histories, a restart in the middle of a conversation, one history for
+# the squad and its agents, and turns that wait for each other only within a conversation.
 #
 # [Agent Squad](https://github.com/awslabs/agent-squad) routes each message to one of several agents. Its own Strands
-# agent is one object for all users, and gets the history as text. `SessionStrandsAgent` builds an agent for each
-# request, with the session of its user, and `SessionChatStorage` makes the squad's history and our session log the
-# same thing.
+# agent is one object for all users, and receives the history as text. `SessionStrandsAgent` builds an agent for each
+# request, with the session of its user. `SessionChatStorage` reads the squad's history from the logs of these sessions.
 #
-# The shop of `examples/squad.py` has three agents: products, orders and escalation. Its classifier goes by words, its
-# models by a script.
+# The shop of `examples/squad.py` has three agents: products, orders and escalation. Its classifier looks for words, and
+# its models follow a script.
 
 # %%
 import asyncio
@@ -52,7 +51,7 @@ memory = MangaMemory.open(durable=f"sqlite:///{folder}/shop.sqlite3", memories=T
 # %% [markdown]
 # ## Two users, one session id
 #
-# Hanako and Taro use the same session id. That is no problem: a session belongs to its user.
+# Hanako and Taro use the same session id. Each has their own session, because a session belongs to its user.
 
 # %%
 shop = Shop(memory)
@@ -60,13 +59,13 @@ answers = [await shop.ask(user, text) for user, text in FIRST_VISIT]
 memory.close()
 
 # %% [markdown]
-# Hanako's complaint was handed over: the order agent wrote a note, and the escalation agent reads it with her next
-# message, once.
+# The order agent handed Hanako's complaint over with a note. The escalation agent reads the note once, with her next
+# message.
 #
 # ## A restart
 #
-# Everything is closed and opened again. The escalation agent has the note, Taro does not see Hanako's order, and the
-# product agent knows what Hanako likes.
+# The memory is closed and opened again. The escalation agent still has the note, Taro does not see Hanako's order, and
+# the product agent knows Hanako's favourite genre.
 
 # %%
 memory = MangaMemory.open(durable=f"sqlite:///{folder}/shop.sqlite3", memories=True)
@@ -87,10 +86,10 @@ assert answers[5][1] == "Order 17 is not yours."
 assert answers[6][1] == "Some more horror, perhaps."
 
 # %% [markdown]
-# ## One history, not two
+# ## One history
 #
-# Each agent has its own conversation with its tool calls, which the others do not see. What the squad's classifier is
-# shown of a user is these logs, as text, in the order in which it was said.
+# Each agent has its own conversation, whose tool calls the others do not see. The squad's classifier receives the texts
+# of all these conversations of a user, in order of time.
 
 # %%
 for user in ("hanako", "taro"):
@@ -102,21 +101,21 @@ for user in ("hanako", "taro"):
             for message in manager.history()
             for block in message["content"]
         ]
-        print(f"  {agent_id:<11} {' '.join(blocks) or 'has never spoken to this user'}")
+        print(f"  {agent_id:<11} {' '.join(blocks) or 'no messages of this user'}")
 log = str(list(memory.session(ConversationScope("taro", SESSION, "orders")).history()))
 assert "three weeks" not in log
 
 seen = await SessionChatStorage(memory).fetch_all_chats("hanako", SESSION)
-print("\nwhat the classifier sees of hanako")
+print("\nthe history of hanako that the classifier receives")
 for message in seen:
     print(f"  {message.role:<9} {message.content[0]['text']}")
 assert [message.role for message in seen] == ["user", "assistant"] * 5
 
 # %% [markdown]
-# ## One at a time, and side by side
+# ## Concurrent requests
 #
-# Two users write twice each, all at once. Requests of one conversation wait for one another; those of different ones run
-# side by side. To be sure that they do, each user's first turn waits here until the other one's has begun.
+# Two users send two messages each, all at once. Requests of one conversation wait for one another, those of different
+# conversations run at the same time. To prove it, the first turn of each user waits until that of the other has begun.
 
 # %%
 # Picture: Bar chart: the two turns of each user follow one another, the turns of the
@@ -125,7 +124,7 @@ spans, begun, both = [], {}, asyncio.Event()
 
 
 def slow(scope):
-    """Build an agent that takes its time, and takes down when it worked."""
+    """Build an agent with slow answers that records the time of each."""
 
     async def begin_turn(event):
         begun[scope.user_id] = time.perf_counter()
@@ -188,7 +187,7 @@ for user, text, start, end in spans:
     )
 axes.set(
     xlabel="seconds",
-    title="Turns of one conversation follow one another, those of two users overlap",
+    title="Turns of one user follow one another, those of two users overlap",
 )
 plt.show()
 
@@ -209,9 +208,9 @@ for user in ("hanako", "taro"):
     ]
 (_, _, begun_a, ended_a), (_, _, begun_b, ended_b) = spans[:2]
 assert max(begun_a, begun_b) < min(ended_a, ended_b), (
-    "different conversations run side by side"
+    "turns of different conversations overlap"
 )
 memory.close()
 
 # %% [markdown]
-# Next: [7. What it costs, and how large it has to be](7_cost_and_capacity.ipynb)
+# Next: [7. Cost and capacity](7_cost_and_capacity.ipynb)

@@ -11,15 +11,15 @@
 # ---
 
 # %% [markdown]
-# # 7. What it costs, and how large it has to be
+# # 7. Cost and capacity
 #
 # **What you will see:**
-# what a month costs at a million messages a day, where measured and published figures part, what the
-# costs depend on, how large the tiers are from a thousand to a billion messages a day, and how long to keep sessions hot.
+# the monthly cost of a million messages a day, the differences from a published design, the inputs that the cost
+# depends on, the size of the tiers from a thousand to a billion messages a day, and the best TTL of the hot tier.
 #
-# `CostModel.measured` multiplies what sessions of this package were measured to take, on a real DynamoDB API and a
-# real Valkey, by prices of a date. `CostModel.paper` is a published design, by its own numbers. Both are arithmetic:
-# nobody has run a billion messages a day to write this notebook.
+# `CostModel.measured` multiplies the requests and bytes of measured sessions, on a real DynamoDB API and a real Valkey,
+# by dated prices. `CostModel.paper` is a published design with its own numbers. All larger loads are calculated, not
+# measured. The command `strands-manga-memory cost` prints the same numbers.
 
 # %%
 import matplotlib.pyplot as plt
@@ -74,7 +74,7 @@ assert 150 < paper.redis_usd_month < 230, "the paper's own sum, from its own inp
 assert 60 < paper.dynamodb_usd_month < 100
 
 # %% [markdown]
-# ## Where the two part
+# ## Differences between the two designs
 
 # %%
 for each in differences(workload):
@@ -84,9 +84,9 @@ for each in differences(workload):
     )
 
 # %% [markdown]
-# ## What it depends on
+# ## Sensitivity
 #
-# Each input halved and doubled; the cache-hit rate at 0.9 and 0.5.
+# The total with each input halved and doubled; with a cache-hit rate of 0.9 and 0.5.
 
 # %%
 # Picture: Bar chart of sensitivity: messages a day and model calls a message change
@@ -102,21 +102,21 @@ for name, (low, high) in swings:
 axes.axvline(base / 1000, color="grey", linewidth=1)
 axes.set(
     xlabel="thousand US dollars a month, all together",
-    title="It is the tokens: messages, calls, history",
+    title="Total with each input halved and doubled",
 )
 plt.show()
 
 swing = {name: abs(high - low) / base for name, (low, high) in swings}
 assert max(swing, key=swing.get) == "messages_per_day"
 assert max(swing[name] for name in ("ttl_seconds", "memory_days", "peak")) < 0.01, (
-    "what is only stored hardly matters"
+    "storage times hardly change the total"
 )
 
 # %% [markdown]
-# ## The budget of the history is money
+# ## The cost of the token budget
 #
-# The stores cost next to nothing. What the memory layer decides is how many tokens each call has. In short sessions
-# hardly any history is longer than its budget; in those of 60 turns, as here, the budget is what counts.
+# Tokens cost 300 times as much as the stores, and the budget limits the tokens of each call. Histories of 10 turns
+# seldom exceed the budget. In sessions of 60 turns the budget decides the cost.
 
 # %%
 # Picture: Line chart: with sessions of 60 turns, a larger budget of the history costs
@@ -190,7 +190,7 @@ for load, plan in zip(loads, plans, strict=True):
         f"{plan.write_units_per_second:>11,.0f}{plan.stored_gb / 1000:>11,.2f}"
         f"{plan.workers:>11,}{plan.cores:>11,.1f}"
     )
-print("\nwhat is in the way at a billion:")
+print("\nlimits at a billion messages a day:")
 for limit in plans[-1].limits:
     print("-", limit)
 
@@ -215,20 +215,20 @@ axes.set(
     xscale="log",
     yscale="log",
     xlabel="messages a day",
-    title="How large it has to be, at three times the mean load",
+    title="Capacity, at three times the mean load",
 )
 axes.legend()
 plt.show()
 
-assert not plans[3].limits, "nothing is in the way at a million"
-assert plans[-1].limits, "and at a billion something is"
+assert not plans[3].limits, "no limit is reached at a million"
+assert plans[-1].limits, "some limits are reached at a billion"
 
 # %% [markdown]
-# ## How long should a conversation stay hot?
+# ## The TTL of the hot tier
 #
-# From the gaps between a user's turns follows which share of returns would find the conversation in the hot tier: the
-# resumption curve. These gaps are made up; `strands-manga-memory ttl-advice` reads those that your deployment has
-# recorded.
+# The resumption curve shows, for each TTL, the share of returning users whose conversation is still in the hot tier.
+# It is calculated from the gaps between turns. These gaps are invented; `strands-manga-memory ttl-advice` reads the
+# recorded gaps of your deployment.
 
 # %%
 # Picture: Line chart: 94 % of returning users find their conversation in the hot tier
@@ -257,7 +257,7 @@ for name, choice, colour in (
 axes.set(
     xscale="log",
     xlabel="minutes in the hot tier",
-    ylabel="returns that find it hot",
+    ylabel="returns within the TTL",
     ylim=(0, 1.02),
 )
 axes.set_title("The resumption curve")

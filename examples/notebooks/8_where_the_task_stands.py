@@ -100,7 +100,7 @@ state.goals.set("reorder a volume for a friend")
 # %% [markdown]
 # ## The conversation
 #
-# `received` returns the state in the latest request: all that the model is told about the task.
+# `received` returns the state in the latest request: the complete text about the task.
 
 
 # %%

@@ -14,7 +14,7 @@
 # # 9. Making room in stages, and instruction files
 #
 # **What you will see:**
-# a history that is left alone until the window is nearly full, the stages that then make
+# a history that stays unchanged until the window is nearly full, the stages that then make
 # room one after the other, the tool that reads a truncated result again, and the instruction
 # files that stay in the system prompt.
 #
@@ -76,7 +76,7 @@ def texts_of(messages):
 def reply(messages):
     last = messages[-1]["content"]
     if any("toolResult" in block for block in last):
-        return "Here is what the warehouse has."
+        return "Here is the stock of the warehouse."
     if "Thank you" in last[-1]["text"]:
         return "You're welcome!"
     if "warehouse" not in last[-1]["text"]:
