@@ -71,7 +71,7 @@ SEARCHES: dict[str, tuple[str, ...]] = {
     "guide/operations#Deployment": ("deployment", "postgresql", "dynamodb table"),
     "guide/security#Encryption": ("encryption", "encryption key"),
     "guide/security#Isolation": ("multi-tenant", "tenant"),
-    "guide/sessions#Time to live": ("session ttl", "session expired"),
+    "guide/sessions#Time to live": ("ttl", "session ttl", "session expired"),
     "guide/sessions#Pages, forks and rewinds": ("fork", "rewind", "list sessions"),
     "guide/settings#Settings": ("environment variables", "configuration"),
     "guide/migration#Migration": ("import sessions", "migrate"),

@@ -57,6 +57,7 @@ async def page(chromium: Browser, site: str) -> AsyncIterator[Page]:
         ("redis down", "strands_manga_memory/ops/runbook.html"),
         ("install", "strands_manga_memory/guide/quickstart.html"),
         ("delete user", "strands_manga_memory/user_data/README.html"),
+        ("ttl", "strands_manga_memory/guide/sessions.html"),
         ("MangaMemory", "api/MangaMemory.html"),
     ],
 )

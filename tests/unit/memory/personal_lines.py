@@ -51,6 +51,8 @@ PERSONAL: list[tuple[str, str]] = [
     ("免許証番号 123456789012", "123456789012"),
     ("driver's license D1234567", "D1234567"),
     ("マイナンバーは123456789018です", "123456789018"),
+    ("My health insurance number is AB123456", "AB123456"),
+    ("基礎年金番号は1234-567890です", "1234-567890"),
     ("〒150-0001 東京都渋谷区神宮前1-2-3", "神宮前1-2-3"),
     ("Ship to 742 Evergreen Terrace, Springfield", "742 Evergreen Terrace"),
     ("You can reach me at mika.tanaka@outlook.jp any time", "mika.tanaka@outlook.jp"),
