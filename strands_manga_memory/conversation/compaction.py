@@ -20,11 +20,14 @@ from strands_manga_memory.conversation.budget import Thresholds, thresholds, win
 from strands_manga_memory.conversation.copying import Template
 from strands_manga_memory.conversation.features import same_objects
 from strands_manga_memory.conversation.full_texts import FullTextArchive
-from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager, history_manager_of
+from strands_manga_memory.conversation.importance_manager import (
+    ImportanceWeightedConversationManager,
+    StackedConversationManager,
+    history_manager_of,
+)
 from strands_manga_memory.conversation.message_truncation import cap_of, name_of, result_text, results_of, truncate_result
 from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.selection import is_pinned
-from strands_manga_memory.conversation.stacked_manager import StackedConversationManager
 from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
 from strands_manga_memory.conversation.summary_record import is_synthesized
@@ -362,9 +365,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
     def __repr__(self) -> str:
         return f"TieredCompactionConversationManager(stages={[stage.name for stage in self.stages]}, trigger={self._share})"
 
-    def _register(self, registry: HookRegistry) -> None:
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register the hooks of this manager, then those of the wrapped managers."""
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
-        super()._register(registry)
+        super().register_hooks(registry, **kwargs)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         # At once, not with the first cut: the tools are a part of the cached prefix.

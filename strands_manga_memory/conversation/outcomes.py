@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from strands.types.content import Message
 
@@ -50,30 +47,6 @@ class MessageOutcome:
     passages: tuple[str, ...] = ()
 
 
-_Packed = tuple[Any, ...]
-"""Tuple that stores a ``MessageOutcome`` in less memory.
-
-The tuple contains the fields of the outcome in order, then the names and the values of the signals. The tuple takes half of the
-memory, and the garbage collector does not scan it. An agent may have a thousand outcomes, and a process thousands of agents."""
-
-
-def _packed(one: MessageOutcome) -> _Packed:
-    names, values = _same(tuple(one.signals)), array("d", one.signals.values()).tobytes()
-    return one.tracking_id, one.role, one.act, one.score, one.tokens, one.outcome, one.reason, names, values
-
-
-def _unpacked(packed: _Packed, **changes: Any) -> MessageOutcome:
-    *fields, names, values = packed
-    fields.append(dict(zip(names, array("d", values), strict=True)))
-    return replace(MessageOutcome(*fields), **changes)
-
-
-@functools.lru_cache(1_024)
-def _same(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same tuple object for equal tuples. This saves memory."""
-    return names
-
-
 class OutcomeLog:
     """Records the outcomes of the messages in one history.
 
@@ -89,7 +62,7 @@ class OutcomeLog:
     def __init__(self, features: FeatureCache, weights: SignalWeights) -> None:
         self._features = features
         self._weights = weights
-        self._evicted: list[_Packed] = []
+        self._evicted: list[MessageOutcome] = []
         self._numbers = itertools.count()
         self._order: dict[str | None, int] = {}
 
@@ -104,7 +77,7 @@ class OutcomeLog:
         self._see(messages)
         old = _ages(messages)
         for at in gone[-REMEMBERED_DROPS:]:
-            self._evicted.append(_packed(self._outcome(messages[at], old[at], "dropped", reasons[at])))
+            self._evicted.append(self._outcome(messages[at], old[at], "dropped", reasons[at]))
         del self._evicted[:-REMEMBERED_DROPS]
 
     def of(self, messages: Sequence[Message], reasons: Mapping[int, str]) -> list[MessageOutcome]:
@@ -117,13 +90,13 @@ class OutcomeLog:
         self._see(messages)
         old = _ages(messages)
         kept = {message.get("tracking_id"): self._present(message, old[at], reasons[at]) for at, message in enumerate(messages)}
-        gone = {id_: packed for packed in self._evicted if (id_ := packed[0]) not in kept}
-        found = [*map(_unpacked, gone.values()), *kept.values()]
+        gone = {one.tracking_id: one for one in self._evicted if one.tracking_id not in kept}
+        found = [*gone.values(), *kept.values()]
         return sorted(found, key=lambda one: self._order.get(one.tracking_id, len(self._order)))
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Forget all messages except the given messages and the recorded evicted messages."""
-        ids = {message.get("tracking_id") for message in messages} | {tracking_id for tracking_id, *_ in self._evicted}
+        ids = {message.get("tracking_id") for message in messages} | {one.tracking_id for one in self._evicted}
         self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
     def _see(self, messages: Iterable[Message]) -> None:

@@ -13,8 +13,10 @@ from strands.plugins import Plugin
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.features import same_objects
-from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.stacked_manager import StackedConversationManager
+from strands_manga_memory.conversation.importance_manager import (
+    ImportanceWeightedConversationManager,
+    StackedConversationManager,
+)
 
 if TYPE_CHECKING:
     from strands import Agent

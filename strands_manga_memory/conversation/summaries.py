@@ -460,9 +460,7 @@ class SummaryJobs:
         summarizer: Summarizer | None,
         breaker: CircuitBreaker,
         stats: SummaryStats,
-        prepare: Callable[[Summary], None],
     ) -> None:
-        self._prepare = prepare
         self._writer = writer
         self._summarizer = summarizer
         self._breaker = breaker
@@ -508,17 +506,10 @@ class SummaryJobs:
 
         async def written() -> Summary:
             with measured(SUMMARY):
-                summary = await self._writer.write(span.summary, span.fresh, summarizer if asked else None)
-                self._prepare(summary)
-                return summary
+                return await self._writer.write(span.summary, span.fresh, summarizer if asked else None)
 
         self._pending = SharedRun(Run(written), key, marks, asked)
         shared_runs.add(self._pending)
-
-    def at_once(self, span: SummarySpan) -> Summary:
-        """Return a summary of the messages before the recent turns, made without a model. An active run is discarded."""
-        self.forget()
-        return self._writer.from_rules(span.summary, span.fresh)
 
     def take(self) -> FinishedSummary | None:
         """Return the summary of an ended run. Return None if no run has ended, or if the run failed."""
@@ -562,10 +553,6 @@ class SummaryJobs:
         except Exception as error:  # noqa: BLE001 - taking it tells what went wrong
             logger.debug("error=<%s> | the summary was not written", type(error).__name__)
         return True
-
-    def stats(self) -> SummaryStats:
-        """Return the counts, and whether the circuit breaker of the summarizer is open."""
-        return replace(self._stats, resting=self._breaker.state is State.OPEN)
 
     def _key(self, first: str, last: str, agent: Agent) -> Hashable:
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)

@@ -17,10 +17,13 @@ from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import function, of_kind, with_method
+from strands_manga_memory.circuit_breaker import State
 from strands_manga_memory.conversation.budget import window_of
-from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance_manager import (
+    ImportanceWeightedConversationManager,
+    StackedConversationManager,
+)
 from strands_manga_memory.conversation.scoring import Band
-from strands_manga_memory.conversation.stacked_manager import StackedConversationManager
 from strands_manga_memory.conversation.summaries import (
     CoveredRange,
     FinishedSummary,
@@ -35,7 +38,7 @@ from strands_manga_memory.conversation.summaries import (
     split_history,
     summarizer_breaker,
 )
-from strands_manga_memory.conversation.summary_record import RULES, RenderedSummary, Summary, is_synthesized, shown
+from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized, render_summary
 from strands_manga_memory.conversation.summary_writing import (
     Log,
     SummaryCache,
@@ -148,7 +151,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
         summarizer = None if model is None else resolve_history_summarizer(model)
         self._breaker = summarizer_breaker(schedule.rest_seconds, clock)
-        self._jobs = SummaryJobs(self._writer, summarizer, self._breaker, self._stats, self._prefix.prepare)
+        self._jobs = SummaryJobs(self._writer, summarizer, self._breaker, self._stats)
 
     def __repr__(self) -> str:
         return (
@@ -172,15 +175,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
-    def _register(self, registry: HookRegistry) -> None:
-        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
-        super()._register(registry)
-
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks that install summaries, and the hooks of the trimmer.
 
         A further hook checks the restored history for an unreadable summary.
         """
+        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
 
@@ -376,7 +376,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             span = split_history(history, self.keep_recent_turns)
             if not span.fresh and (only_fresh or not span.shown):
                 return
-            summary = self._jobs.at_once(span)
+            self._jobs.forget()
+            summary = self._writer.from_rules(span.summary, span.fresh)
             head, gone = self._prefix.of(summary, history, span.before_recent, room=budget, is_tight=True)
             if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: span.before_recent]):
                 agent.messages[: span.before_recent] = head
@@ -404,7 +405,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def stats(self) -> SummaryStats:
         """Return the counts of summaries, waits, warnings and tokens so far."""
         rate = self.cache.hit_rate if self.cache is not None else 0.0
-        return replace(self._jobs.stats(), warnings=self._trigger.warnings, cache_hit_rate=rate)
+        resting = self._breaker.state is State.OPEN
+        return replace(self._stats, resting=resting, warnings=self._trigger.warnings, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
         """Wait for an active run and install its summary.
@@ -482,13 +484,6 @@ class SummaryPrefix:
         self._trimmer = trimmer
         self._types = types
         self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
-        self._prepared: tuple[Summary, RenderedSummary] | None = None
-
-    def prepare(self, summary: Summary) -> None:
-        """Render the summary and count its tokens in advance, outside the event loop."""
-        laid_out = self.shown(summary, self.facts_tokens)
-        self._trimmer.tokens(laid_out.messages)
-        self._prepared = summary, laid_out
 
     def of(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
@@ -503,11 +498,10 @@ class SummaryPrefix:
         own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
         room -= tokens(history[split:])
         facts = max(0, min(self.facts_tokens, max(room, own) - self.sizes.summary_tokens))
-        laid_out = self._as_prepared(summary, facts) or self.shown(summary, facts)
-        taken = tokens(laid_out.messages)
+        shown = self._shown(summary, facts)
         kept = select_kept(
             covered,
-            min(room, most // 2) - taken,  # there must be room to grow before the next one
+            min(room, most // 2) - tokens(shown),  # there must be room to grow before the next one
             bands=() if is_tight else self._bands(summary),
             band_of=lambda message: self._trimmer.bands.of(self._trimmer.score(message)),
             tokens_of=tokens,
@@ -515,22 +509,11 @@ class SummaryPrefix:
         )
         ids = frozenset(message.get("tracking_id") for message in kept)
         if kept:
-            laid_out = self.shown(replace(summary, kept=tuple(id_of(message) for message in kept)), facts)
-        return [*laid_out.messages, *kept], [message for message in covered if message.get("tracking_id") not in ids]
+            shown = self._shown(replace(summary, kept=tuple(id_of(message) for message in kept)), facts)
+        return [*shown, *kept], [message for message in covered if message.get("tracking_id") not in ids]
 
-    def _as_prepared(self, summary: Summary, facts_tokens: int) -> RenderedSummary | None:
-        """Return the messages that :meth:`prepare` rendered, if they can be used.
-
-        The messages must show this summary, with facts of at most ``facts_tokens`` tokens.
-        """
-        if self._prepared is None or self._prepared[0] is not summary:
-            return None
-        laid_out = self._prepared[1]
-        return laid_out if not laid_out.beside or self._trimmer.tokens(laid_out.messages[:2]) <= facts_tokens else None
-
-    def shown(self, summary: Summary, facts_tokens: int) -> RenderedSummary:
-        """Render the summary as messages."""
-        return shown(
+    def _shown(self, summary: Summary, facts_tokens: int) -> list[Message]:
+        return render_summary(
             summary,
             summary_tokens=self.sizes.summary_tokens,
             facts_tokens=facts_tokens,

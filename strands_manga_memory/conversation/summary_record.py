@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -63,7 +63,6 @@ class Summary:
         attempts: How often the summarizer was asked for the latest summary.
         model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer wrote it.
         tokens: Tokens spent on all summaries of the conversation.
-        failures: How often in a row no usable text was written.
         kept: ``tracking_id`` of each summarized message that nevertheless stayed in the history.
     """
 
@@ -74,18 +73,12 @@ class Summary:
     attempts: int = 0
     model: str = RULES
     tokens: int = 0
-    failures: int = 0
     kept: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """Text of all segments, without repetitions of the same text."""
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
-
-    @property
-    def covered(self) -> tuple[str, str]:
-        """``tracking_id`` of the first and of the last summarized message."""
-        return (self.segments[0].first, self.segments[-1].last) if self.segments else ("", "")
 
     def to_state(self) -> dict[str, Any]:
         """Return the record as JSON values."""
@@ -111,7 +104,6 @@ class Summary:
             "attempts": self.attempts,
             "model": self.model,
             "tokens": self.tokens,
-            "failures": self.failures,
             "kept": list(self.kept),
         }
 
@@ -125,7 +117,7 @@ class Summary:
         try:
             if state["v"] != VERSION:
                 raise CorruptRecordError(f"the summary has version {state['v']!r}, this package reads {VERSION}", record=KEY)
-            numbers = {name: state[name] for name in ("turns", "version", "attempts", "tokens", "failures")}
+            numbers = {name: state[name] for name in ("turns", "version", "attempts", "tokens")}
             if not all(isinstance(number, int) for number in numbers.values()):
                 raise CorruptRecordError("the record of the summary is malformed", record=KEY)
             return cls(
@@ -194,39 +186,19 @@ line what follows →:"""
 ACKNOWLEDGED = "Noted."
 
 
-@dataclass(frozen=True)
-class RenderedSummary:
-    """A summary as messages for the model.
-
-    Attributes:
-        messages: Messages of alternating roles. Earlier facts that did not fit into the summary come first, then the summary.
-            An acknowledgement of the assistant follows each of them.
-        in_prose: Facts that the summary text contains. Corrections among them are written below the text as well.
-        appended: Facts that are written below the text.
-        beside: Earlier facts that are written into a separate message.
-        left_out: Facts for which there was no room.
-    """
-
-    messages: tuple[Message, ...]
-    in_prose: tuple[Fact, ...] = field(default=())
-    appended: tuple[Fact, ...] = field(default=())
-    beside: tuple[Fact, ...] = field(default=())
-    left_out: tuple[Fact, ...] = field(default=())
-
-
-def shown(
+def render_summary(
     summary: Summary,
     *,
     summary_tokens: int,
     facts_tokens: int,
     count: Callable[[str], int],
     types: EntityTypes = SHOP,
-) -> RenderedSummary:
-    """Render a summary as messages for the model.
+) -> list[Message]:
+    """Render a summary as messages of alternating roles for the model.
 
     Facts that are not in the summary text are written as plain facts. The latest facts are written below the text. Text and
     facts together have at most ``summary_tokens`` tokens. Earlier facts are written into a separate message before the
-    summary, with at most ``facts_tokens`` tokens.
+    summary, with at most ``facts_tokens`` tokens. An acknowledgement of the assistant follows each of them.
 
     If there is no room for all facts, some are left out. Facts are left out in this order: tasks, findings, statements of
     little content, outcomes, promises, open questions. Identifiers, decisions, preferences and corrections are left out last.
@@ -235,8 +207,7 @@ def shown(
     """
     written = summary.text
     prose = SearchableText(written, types)
-    in_prose = tuple(slot for slot in summary.slots if prose.mentions(slot)) if written else ()
-    said = frozenset(in_prose)
+    said = frozenset(slot for slot in summary.slots if prose.mentions(slot)) if written else frozenset()
     # A correction that the prose says is written all the same: it must come after what it corrects.
     waiting = sorted(
         ((at, slot) for at, slot in enumerate(summary.slots) if slot not in said or slot.kind is FactKind.CORRECTION),
@@ -258,7 +229,7 @@ def shown(
     if fitting:
         facts = "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])
         messages = [_synthesized(facts), _acknowledgement(), *messages]
-    return RenderedSummary(tuple(messages), in_prose, tuple(appended), tuple(fitting), left_out)
+    return messages
 
 
 def _synthesized(text: str, record: Summary | None = None) -> Message:
@@ -290,9 +261,7 @@ def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
     return (rank, 0.0, -at)
 
 
-def _fitting(
-    waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
-) -> tuple[list[Fact], tuple[Fact, ...]]:
+def _fitting(waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]) -> tuple[list[Fact], list[Fact]]:
     """Return the facts that fit into ``room`` tokens, and the facts that do not fit.
 
     The fitting facts are in the order of the conversation.
@@ -306,7 +275,7 @@ def _fitting(
             fitting.append(numbered)
         else:
             left.append(numbered[1])
-    return [slot for _, slot in sorted(fitting, key=lambda one: one[0])], tuple(left)
+    return [slot for _, slot in sorted(fitting, key=lambda one: one[0])], left
 
 
 def _tokens(slot: Fact, count: Callable[[str], int]) -> int:

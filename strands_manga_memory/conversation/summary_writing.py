@@ -385,7 +385,6 @@ class SummaryWriter:
             attempts=sum(work.attempts for work in works),
             model=summarizer_name(summarizer) if usable else RULES,
             tokens=earlier.tokens + sum(work.tokens for work in works),
-            failures=0 if usable else earlier.failures + 1,
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:

@@ -61,7 +61,7 @@ def assert_covered(agent: Agent, sessions: Any) -> None:
     """There is one summary, and what left the window is within what it covers; a turn that came later may be there, too."""
     (record,) = records(agent)
     logged = [message["tracking_id"] for message in sessions.history()]
-    first, last = map(logged.index, record.covered)
+    first, last = logged.index(record.segments[0].first), logged.index(record.segments[-1].last)
     window = {message["tracking_id"] for message in agent.messages}
     gone = [at for at, id_ in enumerate(logged) if id_ not in window]
     assert gone
