@@ -14,8 +14,8 @@
 # # 7. Cost and capacity
 #
 # **What you will see:**
-# the monthly cost of a million messages a day, the differences from a published design, the inputs that the cost
-# depends on, the size of the tiers from a thousand to a billion messages a day, and the best TTL of the hot tier.
+# the monthly cost of a million messages a day, the differences from a published design, the size of the tiers from a
+# thousand to a billion messages a day, and the best TTL of the hot tier.
 #
 # `CostModel.measured` multiplies the requests and bytes of measured sessions, on a real DynamoDB API and a real Valkey,
 # by dated prices. `CostModel.paper` is a published design with its own numbers. All larger loads are calculated, not
@@ -31,7 +31,6 @@ from strands_manga_memory.ops.cost import (
     capacity_plan,
     differences,
     prices,
-    sensitivity,
 )
 
 workload = Workload()
@@ -82,35 +81,6 @@ for each in differences(workload):
         f"{each.what:<32} paper {each.paper:>13,.2f}   "
         f"here {each.measured:>13,.2f}\n    {each.why}"
     )
-
-# %% [markdown]
-# ## Sensitivity
-#
-# The total with each input halved and doubled; with a cache-hit rate of 0.9 and 0.5.
-
-# %%
-# Picture: Bar chart of sensitivity: messages a day and model calls a message change
-# the monthly cost most; the storage times hardly change it.
-base = ours.total_usd_month
-swings = sorted(
-    sensitivity(CostModel.measured(workload)).items(),
-    key=lambda entry: abs(entry[1][1] - entry[1][0]),
-)
-figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
-for name, (low, high) in swings:
-    axes.barh(name, (high - low) / 1000, left=low / 1000, color="tab:blue")
-axes.axvline(base / 1000, color="grey", linewidth=1)
-axes.set(
-    xlabel="thousand US dollars a month, all together",
-    title="Total with each input halved and doubled",
-)
-plt.show()
-
-swing = {name: abs(high - low) / base for name, (low, high) in swings}
-assert max(swing, key=swing.get) == "messages_per_day"
-assert max(swing[name] for name in ("ttl_seconds", "memory_days", "peak")) < 0.01, (
-    "storage times hardly change the total"
-)
 
 # %% [markdown]
 # ## The cost of the token budget
@@ -233,18 +203,18 @@ assert plans[-1].limits, "some limits are reached at a billion"
 # %%
 # Picture: Line chart: 94 % of returning users find their conversation in the hot tier
 # if it stays there for 33 minutes; longer times add little.
-advice = ttl_advice(synthetic_gaps(20_000), CostModel.measured(workload))
+advice = ttl_advice(synthetic_gaps(20_000))
 figure, axes = plt.subplots(figsize=(8, 3.8), layout="constrained")
 axes.plot(
     [seconds / 60 for seconds, _ in advice.curve], [share for _, share in advice.curve]
 )
-for name, choice, colour in (
-    ("now", advice.current, "tab:orange"),
-    ("the knee", advice.at_knee, "tab:green"),
+for name, seconds, colour in (
+    ("now", workload.ttl_seconds, "tab:orange"),
+    ("the knee", advice.knee, "tab:green"),
 ):
-    minutes = choice.seconds / 60
+    minutes = seconds / 60
     axes.axvline(minutes, color=colour, linestyle="--", linewidth=1)
-    label = f"{name}: {minutes:,.0f} min, {choice.resumed:.0%}"
+    label = f"{name}: {minutes:,.0f} min, {advice.resumed(seconds):.0%}"
     axes.annotate(
         label,
         (minutes, 0.1),
@@ -265,16 +235,9 @@ axes.xaxis.set_major_formatter(lambda minutes, _: f"{minutes:g}")
 axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
 plt.show()
 
-for choice in advice.choices[::3]:
-    print(
-        f"{choice.seconds / 60:>6,.0f} min: {choice.resumed:>4.0%} hot, "
-        f"{choice.hot_usd_month:>5,.0f} USD of memory, "
-        f"{choice.reload_usd_month:>4,.0f} USD of reloads, "
-        f"{choice.reload_seconds_per_day / 3600:>5.2f} h of waiting a day"
-    )
-resumed = [choice.resumed for choice in advice.choices]
+resumed = [advice.resumed(60 * minutes) for minutes in (1, 5, 15, 30, 60, 240, 1440)]
 assert resumed == sorted(resumed)
-assert advice.at_knee.resumed > 0.85
+assert advice.resumed(advice.knee) > 0.85
 
 # %% [markdown]
 # Next: [8. Where the task stands](8_where_the_task_stands.ipynb)

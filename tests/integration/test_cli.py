@@ -452,7 +452,7 @@ LONG_SESSION = "session-2026-11-25T16:00:00Z-7f2b0c1e-aaaa-bbbb-cccc-1234567890a
         ["cost"],
         ["cost", "--preset", "paper", "--messages-per-day", "3e8"],
         ["ttl-advice"],
-        ["ttl-advice", "--synthetic", "2000", "--messages-per-day", "3e8", "--ttl-seconds", "86400"],
+        ["ttl-advice", "--synthetic", "2000", "--ttl-seconds", "86400"],
         ["bench", "--turns", "5"],
         ["forget-user", LONG_USER, "--yes"],
     ],
@@ -516,7 +516,7 @@ def test_few_gaps_make_no_advice(url: str, capsys: Any) -> None:
     assert run(["ttl-advice", "--durable", url]) == 0
     printed = capsys.readouterr().out
     assert "a recommendation needs 100" in printed
-    assert "knee" not in printed
+    assert len(printed.splitlines()) == 1, "no table and no knee"
 
 
 def test_the_list_of_commands_is_not_cut(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

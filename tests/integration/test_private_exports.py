@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 import threading
@@ -10,11 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from strands.storage import LocalFileStorage
 
-from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory import MangaMemory
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.ops.exporting import export_snapshots
 from strands_manga_memory.testing import ScriptedModel
 
 
@@ -56,29 +53,3 @@ def test_an_export_to_a_pipe_is_written(url: str, tmp_path: Path) -> None:
     reader.join(10)
     assert "my secret wish" in found[0]
     assert _mode(pipe) == 0o622
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def test_exported_snapshots_are_private(url: str, tmp_path: Path) -> None:
-    """``export --snapshots`` writes files of mode 0600 in folders of mode 0700, also over files that everybody could read."""
-    folder = tmp_path / "snapshots"
-    for _ in range(2):
-        assert run(["export", "u1", "--durable", url, "--snapshots", str(folder)]) == 0
-        (file,) = _files(folder)
-        assert "my secret wish" in file.read_text()
-        assert _mode(file) == 0o600
-        assert _mode(file.parent) == 0o700
-        file.chmod(0o666)
-        file.parent.chmod(0o777)
-
-
-def test_snapshots_exported_from_python_are_private(url: str, tmp_path: Path) -> None:
-    """``export_snapshots`` protects local files as the command does."""
-    storage = LocalFileStorage(str(tmp_path / "snapshots"))
-    with MangaMemory.open(durable=url) as memory:
-        asyncio.run(export_snapshots(memory, storage, [ConversationScope("u1", "s1")]))
-    (file,) = _files(tmp_path / "snapshots")
-    assert _mode(file) == 0o600

@@ -205,7 +205,7 @@ def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deploy
     memory.close()
     gaps = stored_gaps(memory.durable)
     assert gaps.total == 7
-    advice = ttl_advice(gaps, CostModel.measured())
+    advice = ttl_advice(gaps)
     assert 30 <= advice.knee <= 700
     assert [share for _, share in advice.curve] == sorted(share for _, share in advice.curve)
     assert advice.curve[-1][1] == 1.0

@@ -72,7 +72,7 @@ def doctor(
     return FAILED if failed else 0
 
 
-_DEADLINES = {"hot.load": 0.05, "durable.get": 0.05, "serialization": 0.01, "breaker.check": 0.001}
+_DEADLINES = {"hot.load": 0.05, "durable.batch_get": 0.05, "serialization": 0.01, "breaker.check": 0.001}
 """Hard deadlines in seconds, by operation."""
 
 

@@ -1,9 +1,8 @@
 """Estimates the monthly cost and the capacity of a deployment.
 
 ``CostModel.measured(workload)`` uses measurements of this package and current prices. ``CostModel.paper()`` uses the
-figures of a published design. ``differences()`` compares the two models. ``sensitivity()`` shows how the cost changes with
-each input. ``prices.json`` contains the prices, each with a date. The command ``strands-manga-memory cost`` prints all
-results.
+figures of a published design. ``differences()`` compares the two models. ``prices.json`` contains the prices, each with a
+date. The command ``strands-manga-memory cost`` prints all results.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from strands_manga_memory.ops.cost.cost_model import (
     TokenPrice,
     differences,
     prices,
-    sensitivity,
 )
 from strands_manga_memory.ops.cost.use import MEASURED, MonthlyUse, SessionUse, Workload, session_use
 
@@ -37,6 +35,5 @@ __all__ = [
     "capacity_plan",
     "differences",
     "prices",
-    "sensitivity",
     "session_use",
 ]

@@ -176,15 +176,14 @@ class CostModel:
                 raise ValueError(f"there is no price for {name!r:.80} of {self.prices.date}; there are {', '.join(known)}")
 
     @classmethod
-    def measured(cls, workload: Workload | None = None, *, at: Prices | None = None, node: str | None = None) -> CostModel:
+    def measured(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
         """Return a cost model with the measurements of this package.
 
         Args:
             workload: Load of the deployment. Default: ``Workload()``.
             at: List prices. Default: the latest prices.
-            node: Node type of the hot tier. None: the cheapest type that has enough memory.
         """
-        return cls(workload=workload or Workload(), prices=at or prices(), node=node)
+        return cls(workload=workload or Workload(), prices=at or prices())
 
     @classmethod
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
@@ -337,39 +336,3 @@ def differences(workload: Workload | None = None) -> list[Difference]:
         ("USD per month for DynamoDB", lambda cost: cost.dynamodb_usd_month, "all of the above"),
     ]
     return [Difference(what, value(paper), value(ours), why) for what, value, why in rows]
-
-
-_VARIED: dict[str, tuple[float, float]] = {
-    "messages_per_day": (0.5, 2.0),
-    "users": (0.5, 2.0),
-    "turns_per_session": (0.5, 2.0),
-    "bytes_per_message": (0.5, 2.0),
-    "ttl_seconds": (0.5, 2.0),
-    "memory_days": (0.5, 2.0),
-    "peak": (0.5, 2.0),
-    "history_tokens": (0.5, 2.0),
-    "output_tokens": (0.5, 2.0),
-    "calls_per_message": (0.77, 2.0),
-}
-
-
-def sensitivity(model: CostModel) -> dict[str, tuple[float, float]]:
-    """Return how the monthly cost changes with each input, keyed by input.
-
-    Each pair has the cost at a low value and at a high value of the input. Most inputs are halved
-    and doubled. The rate of cache hits is set to 0.5 and 0.9.
-    """
-    found = {}
-    for name, factors in _VARIED.items():
-        value = getattr(model.workload, name)
-        low, high = (
-            max(1.0, value * factor) if name in ("peak", "turns_per_session") else value * factor for factor in factors
-        )
-        found[name] = (_total(model, name, low), _total(model, name, high))
-    found["cache_hit_rate"] = (_total(model, "cache_hit_rate", 0.5), _total(model, "cache_hit_rate", 0.9))
-    return found
-
-
-def _total(model: CostModel, name: str, value: float) -> float:
-    changes: dict[str, Any] = {name: value}
-    return replace(model, workload=replace(model.workload, **changes)).cost().total_usd_month

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
 from strands_manga_memory.ops.provisioning import SESSION_ACTIONS
 from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
+from strands_manga_memory.stores.aws.dynamodb_requests import translated
 from strands_manga_memory.stores.aws.dynamodb_values import table_definition
 from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
-from strands_manga_memory.stores.embedded.sqlite_file import FILE_VERSION
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
 
 _CREATE = "strands-manga-memory init-table"
@@ -32,9 +33,10 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         clock: Function that returns seconds since 1970.
     """
     if isinstance(table, DynamoDBTable):
-        described = _described(table, tier)
-        if isinstance(described, Finding):
-            yield described
+        try:
+            described = table.client.describe_table(TableName=table.name)
+        except (ClientError, BotoCoreError) as error:
+            yield _failure(table, tier, translated(error, f"table=<{table.name}>"))
             return
         yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
         yield from _shape(table, described["Table"], tier)
@@ -43,49 +45,30 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         skew = _skew(described, clock)
         if skew is not None:
             yield clock_finding(f"{tier}.clock", skew, "DynamoDB")
-    elif isinstance(table, SQLiteTable):
-        found = list(_file(table, tier))
-        yield from found
-        if any(finding.remedy for finding in found):
-            return
     yield _tried(table, tier)
+    if isinstance(table, SQLiteTable):
+        yield from _damage(table, tier)
 
 
-def _described(table: DynamoDBTable, tier: str) -> Mapping[str, Any] | Finding:
-    try:
-        return table.client.describe_table(TableName=table.name)
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
-        if code == "ResourceNotFoundException":
-            return problem(
-                f"{tier}.table", f"there is no table {table.name!r} here", f"{_CREATE} (or --print for CloudFormation)"
-            )
-        if code in (
-            "UnrecognizedClientException",
-            "InvalidClientTokenId",
-            "InvalidSignatureException",
-            "ExpiredTokenException",
-        ):
-            return problem(f"{tier}.auth", f"AWS refuses the credentials: {code}", "aws sts get-caller-identity; renew them")
-        if code.startswith("AccessDenied"):
-            return _denied(tier, str(error))
-        return problem(f"{tier}.reach", f"the table {table.name!r} cannot be described: {error}", "check region and endpoint")
-    except BotoCoreError as error:
-        if "redential" in str(error):
-            return problem(
-                f"{tier}.auth", f"there are no AWS credentials: {error}", "aws configure, or give the role to the task"
-            )
-        return problem(
-            f"{tier}.reach", f"DynamoDB does not answer: {error}", "check region, endpoint, VPC endpoint and security group"
-        )
+_CHECKS = {"authentication": "auth", "table": "table", "permission": "permission", "read-only": "permission"}
+"""Name of the check that a refusal concerns, keyed by its reason."""
+
+_REMEDIES = {
+    "auth": "aws sts get-caller-identity; renew them",
+    "table": f"{_CREATE} (or --print for CloudFormation)",
+    "permission": f"allow on the table: {_ACTIONS}; strands-manga-memory permissions",
+    "reach": "check region, endpoint, VPC endpoint and security group",
+}
+"""Remedy in DynamoDB, keyed by the name of the check."""
 
 
-def _denied(tier: str, what: str) -> Finding:
-    return problem(
-        f"{tier}.permission",
-        f"a call is not allowed: {what}",
-        f"allow on the table: {_ACTIONS}; strands-manga-memory permissions",
-    )
+def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:
+    """Return the finding for a failed call of a table."""
+    if isinstance(error, CorruptRecordError):
+        return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
+    check = _CHECKS.get(getattr(error, "reason", ""), "reach")
+    remedy = _REMEDIES.get(check, "") if isinstance(table, DynamoDBTable) else getattr(error, "remedy", "")
+    return problem(f"{tier}.{check}", f"{step}{error}", remedy or "is the table throttled, or the file locked? try again")
 
 
 def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
@@ -163,31 +146,18 @@ def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | N
     return 0.0 if abs(skew) < 1.5 else skew
 
 
-def _file(table: SQLiteTable, tier: str) -> Iterator[Finding]:
-    path = table.path
-    if not path.exists():
-        yield problem(f"{tier}.table", f"there is no file {path}", f"{_CREATE}, or let the application create it")
+def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
+    if not table.path.exists():
         return
     try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
-        try:
-            [[version]] = connection.execute("PRAGMA user_version").fetchall()
+        with closing(sqlite3.connect(f"file:{table.path}?mode=ro", uri=True, timeout=1.0)) as connection:
             [[state]] = connection.execute("PRAGMA quick_check(1)").fetchall()
-            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        yield problem(f"{tier}.reach", f"{path} cannot be read: {error}", "is it a SQLite file, and may this user read it?")
-        return
-    yield ok(f"{tier}.reach", f"{path} can be read")
-    if version > FILE_VERSION:
-        yield problem(f"{tier}.schema", f"a newer version ({version}) of this package wrote the file", "upgrade this package")
-    elif state != "ok":
-        yield problem(f"{tier}.schema", f"the file is damaged: {state}", "restore it from a backup; sqlite3 FILE .recover")
-    elif table.schema.name not in names:
-        yield problem(f"{tier}.table", f"the file has no table {table.schema.name!r}", _CREATE)
+    except sqlite3.Error:
+        return  # reported by _tried
+    if state == "ok":
+        yield ok(f"{tier}.schema", "the file is intact")
     else:
-        yield ok(f"{tier}.schema", f"version {version}, intact")
+        yield problem(f"{tier}.schema", f"the file is damaged: {state}", "restore it from a backup; sqlite3 FILE .recover")
 
 
 def _tried(table: Table, tier: str) -> Finding:
@@ -219,10 +189,5 @@ def _tried(table: Table, tier: str) -> Finding:
         try:
             work()
         except StoreError as error:
-            reason = getattr(error, "reason", None)
-            if reason is None and isinstance(error, StoreUnavailableError):
-                return problem(f"{tier}.reach", f"{step}: {error}", "is the table throttled, or the file locked? try again")
-            denied = reason in ("permission", "read-only") or "not authorized" in str(error)
-            found = _denied(tier, str(error)) if denied else problem(f"{tier}.permission", str(error), "see the message")
-            return Finding(found.check, found.level, f"{step}: {found.detail}", found.remedy)
+            return _failure(table, tier, error, f"{step}: ")
     return ok(f"{tier}.permission", f"{len(steps)} kinds of calls are allowed")

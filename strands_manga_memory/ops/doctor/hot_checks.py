@@ -62,39 +62,29 @@ def not_opened(error: ValueError | StoreError) -> Finding:
 def _reached(store: RedisHotStore, shown: str) -> Finding:
     try:
         store.read("doctor", ["none"])
-    except StoreRefusedError as error:
-        return _refusal("hot.reach", error)
-    except StoreUnavailableError as error:
-        return problem(
-            "hot.reach",
-            f"{shown} does not answer: {error}",
-            _CONNECT,
-        )
     except StoreError as error:
+        if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError):
+            return problem("hot.reach", f"{shown} does not answer: {error}", _CONNECT)
         return _refusal("hot.reach", error)
     return ok("hot.reach", f"{shown} answers")
 
 
+_REMEDIES = {
+    "authentication": ("hot.auth", "put user and password into the URL: redis://user:password@host:port"),
+    "permission": (
+        "hot.permission",
+        f"ACL SETUSER {redis_acl('<user>')} (and +info +config|get +cluster for this doctor); "
+        "strands-manga-memory permissions --print acl",
+    ),
+    "cluster": ("hot.cluster", "use redis+cluster://; CLUSTER INFO shows slots that are down"),
+}
+"""Check and remedy of a refusal, keyed by its reason."""
+
+
 def _refusal(check: str, error: StoreError) -> Finding:
-    text, reason = str(error), getattr(error, "reason", "")
-    if reason == "authentication":
-        return problem(
-            "hot.auth", f"the login is refused: {text}", "put user and password into the URL: redis://user:password@host:port"
-        )
-    if reason == "permission":
-        return problem(
-            "hot.permission",
-            f"the user lacks permissions: {text}",
-            f"ACL SETUSER {redis_acl('<user>')} (and +info +config|get +cluster for this doctor); "
-            "strands-manga-memory permissions --print acl",
-        )
-    if reason == "cluster":
-        return problem(
-            "hot.cluster",
-            f"this is a cluster: {text}",
-            "use redis+cluster://; CLUSTER INFO shows slots that are down",
-        )
-    return problem(check, text, getattr(error, "remedy", "") or "read the server's log")
+    otherwise = check, getattr(error, "remedy", "") or "read the server's log"
+    check, remedy = _REMEDIES.get(getattr(error, "reason", ""), otherwise)
+    return problem(check, str(error), remedy)
 
 
 def _one_node(client: Any) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from strands_manga_memory.ops.cost import (
     capacity_plan,
     differences,
     prices,
-    sensitivity,
     session_use,
     use,
 )
@@ -83,15 +82,6 @@ def test_model_cost_goes_by_the_worst_hit_rate() -> None:
     assert CostModel.measured(only).cost().model_usd_month == pytest.approx(expected)
 
 
-def test_the_sensitivity_goes_in_the_right_direction() -> None:
-    model = CostModel.measured()
-    found, now = sensitivity(model), model.cost().total_usd_month
-    for name in ("messages_per_day", "bytes_per_message", "output_tokens", "calls_per_message"):
-        low, high = found[name]
-        assert low < now < high
-    assert found["cache_hit_rate"][0] > now > found["cache_hit_rate"][1]
-
-
 def test_the_capacity_plan_up_to_a_billion_messages_a_day() -> None:
     plans = [capacity_plan(CostModel.measured(Workload(messages_per_day=load, users=load / 5))) for load in (1e6, 1e8, 1e9)]
     small, large, huge = plans
@@ -110,8 +100,6 @@ def test_nodes_hold_the_peak() -> None:
     cost = CostModel.measured(Workload(messages_per_day=1e8, users=2e7)).cost()
     held = cost.nodes / 2 * prices().nodes[cost.node].memory_gib * 2**30 * 0.75
     assert held >= 3 * cost.use.hot_gb * 1e9
-    asked = CostModel.measured(Workload(messages_per_day=1e8), node="cache.r7g.large").cost()
-    assert asked.node == "cache.r7g.large"
 
 
 def test_prices_are_data_with_a_date(tmp_path: Path, capsys: Any) -> None:
@@ -145,10 +133,9 @@ def test_a_workload_that_makes_no_sense_is_refused(name: str, value: Any) -> Non
         Workload(**{name: value})
 
 
-def test_unknown_models_and_nodes_are_named(capsys: Any) -> None:
+def test_unknown_models_are_named(capsys: Any) -> None:
     assert run(["cost", "--model", "gpt=1.0"]) == 1
     assert "'gpt'" in capsys.readouterr().err
-    assert run(["cost", "--node", "cache.none"]) == 1
     assert run(["cost", "--model", "haiku"]) == 2
     assert run(["cost", "--preset", "guess"]) == 2
 
