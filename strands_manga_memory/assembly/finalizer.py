@@ -13,9 +13,7 @@ from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.language.session_summaries import SessionSummarizer, Transcript, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_log import CommittedChange
-from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
+from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Retention
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.places import Place
@@ -67,7 +65,6 @@ class SessionFinalizer:
         memory_codec: Codec of the memories. It must be the codec of ``UserMemoryStore``.
         pii: Treatment of personal data. Default ``PiiPolicy()``.
         timeout: Seconds to wait for the model. Default 30.
-        keep_episodes: Whether the messages are stored for searches across sessions. Default True.
         retention: How long each type of memory is kept. Default ``RETENTION``.
 
     Raises:
@@ -87,33 +84,30 @@ class SessionFinalizer:
         memory_codec: Codec | None = None,
         pii: PiiPolicy | None = None,
         timeout: float = 30.0,
-        keep_episodes: bool = True,
         retention: Mapping[MemoryType, Retention] = RETENTION,
     ) -> None:
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there are no sessions to finalize")
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r:.80}")
-        self._caches = hot_store_of(hot)
+        caches = hot_store_of(hot)
         self._tiers = Tiers.of(
-            self._caches,
+            caches,
             table_of(durable),
             codec=codec,
             clock=clock,
             ttl=ttl,
             on_store_error="raise",
         )
-        self._memory_codec = memory_codec
-        self._pii = pii or PiiPolicy()
         self._keeper = MemoryKeeper(
             table=table_of(memories, USER_MEMORY, name="memories"),
             summarizer=resolve_summarizer(model),
-            pii=self._pii,
+            pii=pii or PiiPolicy(),
             codec=memory_codec,
             clock=clock,
             timeout=timeout,
-            keep_episodes=keep_episodes,
             retention=retention,
+            hot=caches,
         )
 
     def __repr__(self) -> str:
@@ -170,12 +164,7 @@ class SessionFinalizer:
 
     def _finalized(self, transcript: Transcript) -> MemoryRecord | None:
         with measured(HANDOFF):
-            stored = self._keeper.finalize(transcript)
-        if self._caches is not None:  # the next session starts with the memories of this one
-            owner = Owner(transcript.user_id, transcript.tenant)
-            profile = HotProfile(self._caches, owner, codec=self._memory_codec)
-            profile.publish(CommittedChange(revision=self._keeper.revision(owner)), drops_context=True)
-        return stored
+            return self._keeper.finalize(transcript)
 
     def disconnected(self, scope: ConversationScope) -> bool:
         """Start the grace period of a disconnected user.

@@ -11,11 +11,12 @@ from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.language.pii import PiiRule
-    from strands_manga_memory.memory.finalizing import MemoryKeeper, MemoryRollup
+    from strands_manga_memory.memory.finalizing import MemoryKeeper
     from strands_manga_memory.memory.memory_context import AgentContext
     from strands_manga_memory.memory.memory_search import RankingWeights, extract_user_query
     from strands_manga_memory.memory.pii_policy import PiiPolicy
     from strands_manga_memory.memory.plugin import Learn, UserContext
+    from strands_manga_memory.memory.preferences.hot_profile import CachedContext, ProfileCache
     from strands_manga_memory.memory.preferences.preference_outbox import (
         CallablePreferenceSink,
         KinesisPreferenceSink,
@@ -24,14 +25,13 @@ if TYPE_CHECKING:
         PreferenceSink,
         TablePreferenceSink,
     )
-    from strands_manga_memory.memory.preferences.profile_cache import CachedContext, ProfileCache
     from strands_manga_memory.memory.profiles import Profile, ProfileReader, ProfileSource, TableProfileSource
     from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Retention
     from strands_manga_memory.memory.store import UserMemoryStore
 
 _NAMES = {
     ".language.pii": "PiiRule",
-    "finalizing": "MemoryKeeper MemoryRollup",
+    "finalizing": "MemoryKeeper",
     "memory_context": "AgentContext",
     "memory_search": "RankingWeights extract_user_query",
     "pii_policy": "PiiPolicy",
@@ -39,7 +39,7 @@ _NAMES = {
     "preferences.preference_outbox": (
         "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSignal PreferenceSink TablePreferenceSink"
     ),
-    "preferences.profile_cache": "CachedContext ProfileCache",
+    "preferences.hot_profile": "CachedContext ProfileCache",
     "profiles": "Profile ProfileReader ProfileSource TableProfileSource",
     "records": "RETENTION MemoryRecord MemoryType Retention",
     "store": "UserMemoryStore",
@@ -55,7 +55,6 @@ __all__ = [
     "Learn",
     "MemoryKeeper",
     "MemoryRecord",
-    "MemoryRollup",
     "MemoryType",
     "PiiPolicy",
     "PiiRule",

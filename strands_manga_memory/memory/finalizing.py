@@ -13,8 +13,6 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strands.models import Model
-
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.preferences import (
@@ -30,7 +28,6 @@ from strands_manga_memory.language.session_summaries import (
     SessionSummary,
     Transcript,
     Utterance,
-    resolve_summarizer,
     summarize_session,
 )
 from strands_manga_memory.language.summary_facts import Fact, FactKind
@@ -38,6 +35,7 @@ from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, PERIODS, ended_at
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, forgotten_id, note_id
 from strands_manga_memory.memory.preferences.statements import Removal, Statement
 from strands_manga_memory.memory.records import (
@@ -57,6 +55,7 @@ from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.tokens import shorten_line, truncate_to_tokens
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Item, Table
 
 logger = logging.getLogger(__name__)
@@ -66,133 +65,6 @@ WEEK_TOKENS, MONTH_TOKENS = MOST_WEEKS // 5, MOST_MONTHS // 4
 
 _MOST_TOPICS = 5
 _MOST_COVERED = 400
-
-
-class MemoryRollup:
-    """Creates a user's weekly and monthly summaries from the session summaries.
-
-    A weekly summary covers sessions that ended at least 7 days ago. A monthly summary covers sessions that ended at least 30
-    days ago. Running it again changes nothing, unless a session summary was added or changed. ``UserMemoryStore.sources`` lists
-    the session summaries of a weekly or monthly summary, even expired ones.
-
-    Args:
-        table: Table of the schema ``USER_MEMORY``.
-        user_id: User id, unique within the tenant.
-        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
-        model: Strands model or summarizer that writes the texts. None means that rules write the texts.
-        clock: Function that returns seconds since 1970.
-        retention: Retention of each type of memory.
-        pii: Policy for personal data.
-        codec: Codec of content and metadata. It must be the codec of the ``UserMemoryStore``.
-        timeout: Most seconds to wait for the model. Default 30.
-    """
-
-    def __init__(
-        self,
-        table: Table,
-        *,
-        user_id: str,
-        tenant: str | None = None,
-        model: Model | SessionSummarizer | None = None,
-        clock: Callable[[], float] = time.time,
-        retention: Mapping[MemoryType, Retention] = RETENTION,
-        pii: PiiPolicy | None = None,
-        codec: Codec | None = None,
-        timeout: float = 30.0,
-    ) -> None:
-        self._owner = Owner(user_id, tenant)
-        self._partition = UserPartition(table, self._owner, codec=codec, clock=clock)
-        self._summarizer = resolve_summarizer(model)
-        self._clock = clock
-        self._retention = retention
-        self._pii = pii or PiiPolicy()
-        self._timeout = timeout
-
-    def run(
-        self,
-        loaded: PartitionContent | None = None,
-        *,
-        guard: Item | str | None = "",
-        forgotten: Mapping[str, float] | None = None,
-    ) -> int:
-        """Create missing weekly and monthly summaries, and update outdated ones.
-
-        Return the number of summaries that were written.
-
-        Args:
-            loaded: Memories of the user, if the caller has just read them.
-            guard: Marker of the user's last erasure, as in ``UserPartition.update``.
-            forgotten: Deletion times of weekly and monthly summaries, keyed by ``forgotten_id``. Sessions from before a
-                deletion do not create the summary again.
-
-        Raises:
-            StoreUnavailableError: The table is unavailable.
-        """
-        records = (loaded or self._partition.load_context()).records
-        sessions = [record for record in records.values() if record.type == MemoryType.SUMMARY]
-        now = self._clock()
-        written = 0
-        for type_, days, name_of in PERIODS:
-            periods: dict[str, list[MemoryRecord]] = defaultdict(list)
-            for record in sessions:
-                if now - ended_at(record) >= days * DAY:
-                    periods[name_of(ended_at(record))].append(record)
-            for period, covered in sorted(periods.items()):
-                after = (forgotten or {}).get(forgotten_id(f"{type_}#{period}"), 0.0)
-                covered = [record for record in covered if ended_at(record) > after]
-                expires_at = self._retention[type_].expires_at(max(map(ended_at, covered), default=0.0))
-                if not covered or (expires_at is not None and expires_at <= now):
-                    continue
-                written += self._made(type_, period, sorted(covered, key=ended_at), records, guard)
-        return written
-
-    def _made(
-        self,
-        type_: MemoryType,
-        period: str,
-        sessions: Sequence[MemoryRecord],
-        records: Mapping[str, MemoryRecord],
-        guard: Item | str | None,
-    ) -> bool:
-        id_ = f"{type_}#{period}"
-        versions = {record.memory_id: record.version for record in sessions}
-        if _is_up_to_date(records.get(id_), versions):
-            return False
-        content, topics = self._content(sessions, WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS)
-        latest = ended_at(sessions[-1])
-        now, rule = self._clock(), self._retention[type_]
-
-        def made(known: MemoryRecord | None) -> MemoryRecord | None:
-            if known is not None and _is_up_to_date(known, versions):
-                return known
-            covers = {**(known.covers if known else {}), **versions}
-            metadata: dict[str, Any] = {"period": period, "sessions": len(covers), "topics": topics, "ended_at": latest}
-            first = known or MemoryRecord(
-                memory_id=id_, type=type_, content="", importance=rule.importance, created_at=now, updated_at=now
-            )
-            return first.changed(
-                content=content,
-                metadata=metadata,
-                covers=dict(list(covers.items())[-_MOST_COVERED:]),
-                updated_at=now,
-                expires_at=rule.expires_at(latest),
-            )
-
-        with skip_unreadable():
-            return self._partition.update(id_, made, guard=guard) is not None
-        return False
-
-    def _content(self, sessions: Sequence[MemoryRecord], most: int) -> tuple[str, list[str]]:
-        counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
-        topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
-        if isinstance(self._summarizer, RuleSessionSummarizer):
-            text = _by_rules(sessions, topics)
-        else:
-            lines = [("user", record.content) for record in sessions]
-            summary = summarize_session(self._summarizer, lines, max_tokens=most, timeout=self._timeout)
-            text = _by_rules(sessions, topics) if summary.by_rules else summary.text
-        text = self._pii.applied(text, place=self._owner.partition)
-        return truncate_to_tokens(text, most), topics
 
 
 def _by_rules(sessions: Sequence[MemoryRecord], topics: Sequence[str]) -> str:
@@ -231,7 +103,7 @@ class MemoryKeeper:
         codec: Codec of content and metadata.
         clock: Function that returns seconds since 1970.
         timeout: Most seconds to wait for the summarizer. Default 30.
-        keep_episodes: Whether to store the messages of sessions for later searches. Default True.
+        hot: Hot tier that caches the memories of active users, or None.
     """
 
     table: Table
@@ -241,15 +113,11 @@ class MemoryKeeper:
     codec: Codec | None = None
     clock: Callable[[], float] = time.time
     timeout: float = 30.0
-    keep_episodes: bool = True
+    hot: HotStore | None = None
 
     def partition(self, owner: Owner) -> UserPartition:
         """Return the memories of one user in the table."""
         return UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
-
-    def revision(self, owner: Owner) -> str:
-        """Return a token that changes whenever a user's memories change."""
-        return self._log(self.partition(owner)).revision()
 
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store the memories of a conversation and return its summary.
@@ -281,30 +149,113 @@ class MemoryKeeper:
             if stored is None:
                 return None
             self._keep_questions(partition, stored, erased)
-        if self.keep_episodes:
-            self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
+        self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
         self._keep_preferences(partition, transcript, stored, erased)
         loaded = partition.load_context()
         self._keep_patterns(partition, loaded, erased, forgotten)
         if loaded.uses:
             partition.fold()
         partition.delete_many(loaded.expired)  # else they would use up the limits of the reads at session start
-        MemoryRollup(
-            self.table,
-            user_id=owner.user_id,
-            tenant=owner.tenant,
-            model=self.summarizer,
-            clock=self.clock,
-            retention=self.retention,
-            pii=self.pii,
-            codec=self.codec,
-            timeout=self.timeout,
-        ).run(loaded, guard=erased, forgotten=forgotten)
-        log.renew()
+        self.roll_up(owner, loaded, guard=erased, forgotten=forgotten)
+        log.renew(drops_context=True)  # the next session starts with the memories of this one
         return stored
 
+    def roll_up(
+        self,
+        owner: Owner,
+        loaded: PartitionContent | None = None,
+        *,
+        guard: Item | str | None = "",
+        forgotten: Mapping[str, float] | None = None,
+    ) -> int:
+        """Create missing weekly and monthly summaries of a user, and update outdated ones.
+
+        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
+        ago. Return the number of summaries that were written. If no session summary was added or changed, it is 0.
+
+        Args:
+            owner: The user.
+            loaded: Memories of the user, if the caller has just read them.
+            guard: Marker of the user's last erasure, as in ``UserPartition.update``.
+            forgotten: Deletion times of weekly and monthly summaries, keyed by ``forgotten_id``. Sessions from before a
+                deletion do not create the summary again.
+
+        Raises:
+            StoreUnavailableError: The table is unavailable.
+        """
+        partition = self.partition(owner)
+        records = (loaded or partition.load_context()).records
+        sessions = [record for record in records.values() if record.type == MemoryType.SUMMARY]
+        now = self.clock()
+        written = 0
+        for type_, days, name_of in PERIODS:
+            periods: dict[str, list[MemoryRecord]] = defaultdict(list)
+            for record in sessions:
+                if now - ended_at(record) >= days * DAY:
+                    periods[name_of(ended_at(record))].append(record)
+            for period, covered in sorted(periods.items()):
+                after = (forgotten or {}).get(forgotten_id(f"{type_}#{period}"), 0.0)
+                covered = [record for record in covered if ended_at(record) > after]
+                expires_at = self.retention[type_].expires_at(max(map(ended_at, covered), default=0.0))
+                if not covered or (expires_at is not None and expires_at <= now):
+                    continue
+                written += self._roll_up_period(partition, type_, period, sorted(covered, key=ended_at), records, guard)
+        return written
+
+    def _roll_up_period(
+        self,
+        partition: UserPartition,
+        type_: MemoryType,
+        period: str,
+        sessions: Sequence[MemoryRecord],
+        records: Mapping[str, MemoryRecord],
+        guard: Item | str | None,
+    ) -> bool:
+        id_ = f"{type_}#{period}"
+        versions = {record.memory_id: record.version for record in sessions}
+        if _is_up_to_date(records.get(id_), versions):
+            return False
+        content, topics = self._rollup_text(
+            partition.owner, sessions, WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
+        )
+        latest = ended_at(sessions[-1])
+        now, rule = self.clock(), self.retention[type_]
+
+        def made(known: MemoryRecord | None) -> MemoryRecord | None:
+            if known is not None and _is_up_to_date(known, versions):
+                return known
+            covers = {**(known.covers if known else {}), **versions}
+            metadata: dict[str, Any] = {"period": period, "sessions": len(covers), "topics": topics, "ended_at": latest}
+            first = known or MemoryRecord(
+                memory_id=id_, type=type_, content="", importance=rule.importance, created_at=now, updated_at=now
+            )
+            return first.changed(
+                content=content,
+                metadata=metadata,
+                covers=dict(list(covers.items())[-_MOST_COVERED:]),
+                updated_at=now,
+                expires_at=rule.expires_at(latest),
+            )
+
+        with skip_unreadable():
+            return partition.update(id_, made, guard=guard) is not None
+        return False
+
+    def _rollup_text(self, owner: Owner, sessions: Sequence[MemoryRecord], most: int) -> tuple[str, list[str]]:
+        counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
+        topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
+        if isinstance(self.summarizer, RuleSessionSummarizer):
+            text = _by_rules(sessions, topics)
+        else:
+            lines = [("user", record.content) for record in sessions]
+            summary = summarize_session(self.summarizer, lines, max_tokens=most, timeout=self.timeout)
+            text = _by_rules(sessions, topics) if summary.by_rules else summary.text
+        text = self.pii.applied(text, place=owner.partition)
+        return truncate_to_tokens(text, most), topics
+
     def _log(self, partition: UserPartition) -> PreferenceLog:
-        return PreferenceLog(partition, importance=self.retention[MemoryType.PREFERENCE].importance)
+        publish = None if self.hot is None else HotProfile(self.hot, partition.owner, codec=self.codec).publish
+        return PreferenceLog(partition, publish=publish, importance=self.retention[MemoryType.PREFERENCE].importance)
 
     def _summary(
         self, known: MemoryRecord | None, id_: str, transcript: Transcript, summary: SessionSummary

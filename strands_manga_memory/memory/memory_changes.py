@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.arguments import filled
@@ -12,10 +11,8 @@ from strands_manga_memory.language.preferences import slot_for_key
 from strands_manga_memory.memory.memory_search import checked_importance, checked_type
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_log import CommittedChange, PreferenceLog, preference_record
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
-from strands_manga_memory.memory.preferences.statements import Removal, message_digest
 from strands_manga_memory.memory.records import (
     INTERNAL,
     MemoryRecord,
@@ -43,7 +40,7 @@ class MemoryChanges:
         clock: Function that returns seconds since 1970.
         shown: Function that is called with the id of each changed memory and its new record. The record is None if the
             memory was deleted.
-        profile: Record of the user in the hot tier. None means that there is no hot tier.
+        log: Log of the user's preferences.
         outbox: Outbox of pending preference signals, or None.
     """
 
@@ -55,7 +52,7 @@ class MemoryChanges:
         cleaning: PiiFilter,
         clock: Callable[[], float],
         shown: Callable[[str, MemoryRecord | None], None],
-        profile: HotProfile | None,
+        log: PreferenceLog,
         outbox: PreferenceOutbox | None,
     ) -> None:
         self._partition = partition
@@ -63,9 +60,8 @@ class MemoryChanges:
         self._cleaning = cleaning
         self._clock = clock
         self._shown = shown
-        self._profile = profile
+        self._log = log
         self._outbox = outbox
-        self._log = PreferenceLog(partition, importance=retention[MemoryType.PREFERENCE].importance)
 
     def remember(
         self,
@@ -106,7 +102,7 @@ class MemoryChanges:
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
             self._keep_questions(record)
-        self._publish(self._log.renew())
+        self._log.renew()
         return self._noted(record)
 
     def _id_of(self, type_: MemoryType, text: str) -> str:
@@ -132,18 +128,19 @@ class MemoryChanges:
         filled("value", value)
         if len(key) > _MOST_KEY_CHARACTERS:
             raise ValueError(f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}")
-        rule = self._retention[MemoryType.PREFERENCE]
-        shown = _name_of(self._cleaning.text(key))
-        record = preference_record(
-            shown,
-            self._cleaning.text(value),
-            memory_id=self._partition.salt.preference_id(slot_for_key(shown)),
-            now=self._clock(),
+        rule, now = self._retention[MemoryType.PREFERENCE], self._clock()
+        name, value = _name_of(self._cleaning.text(key)), self._cleaning.text(value)
+        shown = " ".join(name.split())
+        record = MemoryRecord(
+            memory_id=self._partition.salt.preference_id(slot_for_key(name)),
+            type=MemoryType.PREFERENCE,
+            content=f"{shown}: {value}",
             importance=rule.importance if importance is None else checked_importance("importance", importance),
-            metadata=self._cleaning.metadata(metadata),
+            created_at=now,
+            updated_at=now,
+            metadata={**self._cleaning.metadata(metadata), "preference_key": shown, "value": value},
         )
-        self._publish(committed := self._log.set(record))
-        return self._noted(committed.records.get(record.memory_id) or record)
+        return self._noted(self._log.set(record))
 
     def forget(self, memory_id: str) -> bool:
         """Delete a memory and return whether it existed.
@@ -160,13 +157,12 @@ class MemoryChanges:
             if there:
                 self._log.note_forgotten(memory_id, now)
             self._delete_derived(memory_id)
-            self._publish(self._log.renew(), is_removal=True)
+            self._log.renew(is_removal=True)
             return there
-        committed = self._log.forget(record, now)
+        removal = self._log.forget(record, now)
         self._shown(memory_id, None)
-        self._publish(committed)
         if self._outbox is not None:
-            self._outbox.drop(self._partition.owner, committed.removals[0])
+            self._outbox.drop(self._partition.owner, removal)
         return True
 
     def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
@@ -175,24 +171,23 @@ class MemoryChanges:
         The summaries of the message's session are deleted, too. Return the number of changed memories.
         """
         at = self._clock() if at is None else at
-        if self._profile is not None:
-            self._profile.publish(CommittedChange(removals=[Removal(at, message=message_digest(message_id))]))
         is_stored = False
         try:
-            committed = self._log.retract(message_id, at)
+            changed = self._log.retract(message_id, at)
             is_stored = True
         finally:  # the outbox retries if the table is unavailable
             if self._outbox is not None:
                 self._outbox.retract(self._partition.owner, message_id, at=at, is_stored=is_stored)
-        for id_, record in committed.records.items():
+        for id_, record in changed.items():
             self._shown(id_, record)
         summaries = {} if session_id is None else self._partition.load(MemoryType.SUMMARY).records
         made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
         for id_ in made:
             self._partition.delete(id_)
             self._delete_derived(id_)
-        self._publish(replace(committed, revision=self._log.renew().revision) if made else committed)
-        return len(committed.records) + len(made)
+        if made:
+            self._log.renew(is_removal=True)
+        return len(changed) + len(made)
 
     def _preference(self, memory_id: str) -> MemoryRecord | None:
         if not memory_id.startswith(f"{MemoryType.PREFERENCE}#"):
@@ -201,10 +196,6 @@ class MemoryChanges:
             return self._partition.get(memory_id)
         except CorruptRecordError:  # a damaged record can still be deleted
             return None
-
-    def _publish(self, committed: CommittedChange, *, is_removal: bool = False) -> None:
-        if self._profile is not None:
-            self._profile.publish(committed, is_removal=is_removal)
 
     def _delete_derived(self, memory_id: str) -> None:
         """Delete the memories that were derived from a summary.

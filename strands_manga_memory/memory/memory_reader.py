@@ -16,7 +16,7 @@ from strands_manga_memory.memory.memory_context import AgentContext, agent_conte
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, RankingWeights, Snapshot, checked_type
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
-from strands_manga_memory.memory.preferences.hot_profile import CacheLookup, MemoryCache
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.profiles import ProfileReader
 from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Retention, counted
 from strands_manga_memory.messages.injection import strip_own_blocks
@@ -63,7 +63,7 @@ class MemoryReader:
         self,
         partition: UserPartition,
         *,
-        copy: MemoryCache | None,
+        cached: HotProfile | None,
         profiles: ProfileReader | None,
         ranking: Ranking,
         cleaning: PiiFilter,
@@ -71,7 +71,7 @@ class MemoryReader:
         writer: Writer,
     ) -> None:
         self._partition = partition
-        self._copy = copy
+        self._cached = cached
         self._profiles = profiles
         self._ranking = ranking
         self._cleaning = cleaning
@@ -202,19 +202,19 @@ class MemoryReader:
 
         Memories read from the table are stored in the hot tier later.
         """
-        copy = self._copy
-        looked = CacheLookup() if copy is None else copy.look()
-        if looked.memories is not None:
-            self._take(looked.memories, None)
+        hot = self._cached
+        cached, seen = (None, None) if hot is None else hot.look()
+        if cached is not None:
+            self._take(cached, None)
             return
         loaded = self._partition.load_start()
         first = dict(loaded.records)
 
         def keep(recent: PartitionContent) -> None:
-            if copy is not None and looked.seen is not None:
+            if hot is not None and seen is not None:
                 records, unreadable = {**recent.records, **first}, [*loaded.unreadable, *recent.unreadable]
                 is_partial = loaded.is_partial or recent.is_partial
-                copy.keep(PartitionContent(records, unreadable=unreadable, is_partial=is_partial), looked.seen)
+                hot.keep(PartitionContent(records, unreadable=unreadable, is_partial=is_partial), seen)
 
         self._take(loaded, keep)
 
@@ -300,7 +300,7 @@ class MemoryReader:
 
     def _written_quietly(self, used: list[str], at: float) -> None:
         try:
-            is_not_erased = self._copy is not None and self._copy.rules_out_erasure()
+            is_not_erased = self._cached is not None and self._cached.rules_out_erasure()
             self._partition.note_uses(used, at=None if is_not_erased else at)
         except StoreError as error:
             logger.debug("error=<%s> | failed to record a recall", type(error).__name__)

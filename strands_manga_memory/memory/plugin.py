@@ -38,7 +38,7 @@ from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.memory_context import ENTRY_CHARACTERS, fitting
 from strands_manga_memory.memory.memory_search import user_query
-from strands_manga_memory.memory.preferences.profile_cache import ProfileCache
+from strands_manga_memory.memory.preferences.hot_profile import ProfileCache
 from strands_manga_memory.memory.preferences.statements import Removal, SlotState, message_digest
 from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.memory.store import UserMemoryStore

@@ -42,9 +42,9 @@ class MemoryType(StrEnum):
     EPISODE = "episode"
     """Messages of a session without tool results. They are stored when the session is finalized."""
     WEEK = "weekly_rollup"
-    """Summary of the sessions of a week, made by ``MemoryRollup``."""
+    """Summary of the sessions of a week, made when a session is finalized."""
     MONTH = "monthly_rollup"
-    """Summary of the sessions of a month, made by ``MemoryRollup``."""
+    """Summary of the sessions of a month, made when a session is finalized."""
     QUESTION = "question"
     """Open questions of a session, copied from its summary so that they can be read without the summary."""
 

@@ -20,7 +20,7 @@ from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking
 from strands_manga_memory.memory.memory_search import Hit, RankingWeights, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile, MemoryCache
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.profiles import ProfileReader, ProfileSource
@@ -116,14 +116,16 @@ class UserMemoryStore(MemoryStore):
         self.writable = of_kind("writable", writable, bool, "True or False")
         self.extraction = extraction
         self.owner = Owner(user_id, tenant)
-        copy = None if hot is None else MemoryCache(hot, self.owner, codec=codec)
+        cached = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._count_tokens = count_tokens
         kept = {MemoryType(type_): rule for type_, rule in retention.items()}
+        publish = None if cached is None else cached.publish
+        self.preference_log = PreferenceLog(self.partition, publish=publish, importance=kept[MemoryType.PREFERENCE].importance)
         cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition, max_characters)
         self._reader = MemoryReader(
             self.partition,
-            copy=copy,
+            cached=cached,
             profiles=ProfileReader.of(profile),
             ranking=Ranking(kept, weights or RankingWeights(), embed),
             cleaning=cleaning,
@@ -136,7 +138,7 @@ class UserMemoryStore(MemoryStore):
             cleaning=cleaning,
             clock=clock,
             shown=self._reader.shown,
-            profile=None if hot is None else HotProfile(hot, self.owner, codec=codec),
+            log=self.preference_log,
             outbox=outbox,
         )
 
@@ -346,11 +348,6 @@ class UserMemoryStore(MemoryStore):
             at: Time of the removal, in seconds since 1970. Later texts of the same message are kept. By default, it is now.
         """
         return self._changes.retract(message_id, session_id, at)
-
-    @property
-    def preference_log(self) -> PreferenceLog:
-        """Log of the user's preferences in the table, for a ``ProfileCache``."""
-        return PreferenceLog(self.partition)
 
     def drop_snapshot(self) -> None:
         """Discard the memories in this process after another process changed the table.

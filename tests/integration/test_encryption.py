@@ -31,8 +31,7 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.language.preferences import Preference
-from strands_manga_memory.memory import MemoryType
+from strands_manga_memory.memory import MemoryType, PreferenceSignal
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
 from strands_manga_memory.session.protocol.split import MOST_BYTES
@@ -171,7 +170,8 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     talk(memory, history=history)
     data = dumped(memory, unique)
     memory.finalize(ConversationScope("u1", "s1", tenant="acme"))
-    memory._outbox.store(Owner("u1", "acme"), Preference("format", CANARY), at=1.0)  # type: ignore[union-attr]
+    signal = PreferenceSignal(id="1", number=0, user_id="u1", tenant="acme", key="format", value=CANARY, at=1.0)
+    memory._outbox._store(Owner("u1", "acme"), [signal])  # type: ignore[union-attr]
     settle(memory)
     data += dumped(memory, unique)
     assert len(data) > 10_000

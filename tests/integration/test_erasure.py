@@ -23,9 +23,8 @@ from strands_manga_memory import (
     Table,
     TieredSessionManager,
 )
-from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.language.session_summaries import SessionSummary
-from strands_manga_memory.memory import CallablePreferenceSink, PreferenceOutbox
+from strands_manga_memory.memory import CallablePreferenceSink, PreferenceOutbox, PreferenceSignal
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.hot import DELETED
 from strands_manga_memory.stores.writer import shared_writer
@@ -140,7 +139,8 @@ def test_report_counts_preferences_that_no_sink_has_taken(memory: MangaMemory) -
     """A preference that waits for its sink is deleted, and counted as pending."""
     assert memory.memories is not None
     outbox = PreferenceOutbox(memory.memories, CallablePreferenceSink(lambda signal: None))
-    outbox.store(Owner("u1"), Preference("genre", "horror"), at=time.time())
+    signal = PreferenceSignal(id="1", number=0, user_id="u1", key="genre", value="horror", at=time.time())
+    outbox._accept(Owner("u1"), [signal])
     assert len(everything(memory, "u1", None)["waiting_signals"]) == 1
     report = memory.forget_user("u1")
     assert report.complete, report.left

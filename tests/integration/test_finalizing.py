@@ -24,8 +24,8 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import Summary
-from strands_manga_memory.memory import MemoryRollup
-from strands_manga_memory.memory.records import DAY
+from strands_manga_memory.memory import MemoryKeeper, PiiPolicy
+from strands_manga_memory.memory.records import DAY, Owner
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.session.places import FIRST_LOOK
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
@@ -59,6 +59,9 @@ class World:
             agent(text)
         manager.close() if close else manager.flush()
         return agent
+
+    def roll_up(self) -> int:
+        return MemoryKeeper(table=self.memories, pii=PiiPolicy(), clock=self.clock).roll_up(Owner("u1"))
 
     def finalizer(self, model: Any = None, **named: Any) -> SessionFinalizer:
         stores = {"hot": self.hot, "durable": self.durable, "memories": self.memories}
@@ -376,7 +379,7 @@ def test_tool_results_and_personal_data_are_never_kept(world: World) -> None:
     world.sweeper().run_once()
     world.clock.advance(8 * DAY)
     world.sweeper().run_once()
-    MemoryRollup(world.memories, user_id="u1", clock=world.clock).run()
+    world.roll_up()
     kept = repr([record.content + repr(record.metadata) for record in world.store().partition.load().records.values()])
     assert "Uzumaki" in kept
     for canary in ("CANARY", "canary@example.com", "1234-5678"):
@@ -445,9 +448,8 @@ def test_weeks_and_months_within_their_caps_with_pointers(quick: tuple[Table, Ta
     current = [record.metadata["value"] for record in store.recall(type="preference", limit=None)]
     assert len(current) == 20
     assert all(value in context for value in current)
-    rollup = MemoryRollup(world.memories, user_id="u1", clock=world.clock)
-    rollup.run()
-    assert rollup.run() == 0
+    world.roll_up()
+    assert world.roll_up() == 0
     sources = store.sources(months[0].memory_id)
     assert sources
     world.clock.advance(45 * DAY)
@@ -471,7 +473,7 @@ def test_a_forgotten_session_leaves_no_trace_in_roll_ups(tables: tuple[Table, Ta
     summary = world.finalizer().run(ConversationScope("u1", "s1"))
     assert summary is not None
     world.clock.advance(40 * DAY)
-    assert MemoryRollup(world.memories, user_id="u1", clock=world.clock).run() == 2
+    assert world.roll_up() == 2
     store = world.store()
     store.refresh()
     assert store.forget(summary.memory_id)

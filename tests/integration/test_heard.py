@@ -205,7 +205,8 @@ def test_what_waits_in_the_spool_is_dropped(tmp_path: Path) -> None:
     outbox = PreferenceOutbox(table, CallablePreferenceSink(lambda signal: None))
     owner = Owner("u1")
     for message, value in (("m1", SECRET), ("m2", "romance")):
-        outbox.store(owner, Preference("genre", value), at=1.0, message_id=message)
+        signal = PreferenceSignal(id=value, number=0, user_id="u1", key="genre", value=value, at=1.0, message_id=message)
+        outbox._accept(owner, [signal])
     outbox.retract(owner, "m1")
     outbox._sink = CallablePreferenceSink(lambda signal: 1 / 0)  # it waits on
     wait_until(lambda: [signal.value for signal in outbox.waiting(owner)] == ["romance", ""], "the message to be taken back")

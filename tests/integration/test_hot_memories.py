@@ -19,7 +19,7 @@ from strands_manga_memory import (
     SQLiteTable,
     UserMemoryStore,
 )
-from strands_manga_memory.memory.preferences.hot_profile import MEMORIES, MemoryCache, cache_name
+from strands_manga_memory.memory.preferences.hot_profile import MEMORIES, HotProfile, cache_name
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.table import Item
 from strands_manga_memory.stores.writer import shared_writer
@@ -115,13 +115,13 @@ def test_what_is_remembered_forgotten_or_preferred_between_two_messages_is_known
 def test_what_is_dropped_while_the_table_is_read_is_not_kept(hot: RedisHotStore, table: Reads, worker: Worker) -> None:
     memory = worker()
     asked(memory, "hello")
-    copy = MemoryCache(hot, Owner("u1", None))
+    copy = HotProfile(hot, Owner("u1"))
     store = UserMemoryStore(table, user_id="u1", hot=hot)  # type: ignore[arg-type]
-    looked = copy.look()
-    assert looked.seen is not None
+    _, seen = copy.look()
+    assert seen is not None
     loaded = store.partition.load()
     store.remember("The parcel is at the locker GX3.")
-    assert not copy.keep(loaded, looked.seen)
+    assert not copy.keep(loaded, seen)
     assert "GX3" in asked(memory, "Where is the parcel?")
 
 
@@ -143,10 +143,10 @@ def test_a_copy_that_cannot_be_read_counts_as_none(hot: RedisHotStore, table: Re
     memory = worker()
     memory.user("u1").remember("The parcel is at the locker GX5.")
     asked(memory, "hello")
-    copy = MemoryCache(hot, Owner("u1", None), codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
-    looked = copy.look()
-    assert looked.seen is not None
-    assert copy.keep(UserMemoryStore(table, user_id="u1").partition.load(), looked.seen)  # type: ignore[arg-type]
+    copy = HotProfile(hot, Owner("u1"), codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
+    _, seen = copy.look()
+    assert seen is not None
+    assert copy.keep(UserMemoryStore(table, user_id="u1").partition.load(), seen)  # type: ignore[arg-type]
     assert "GX5" in asked(memory, "Where is the parcel?")
 
 

@@ -30,8 +30,7 @@ from strands_manga_memory import (
     open_hot_store,
 )
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.language.preferences import Preference
-from strands_manga_memory.memory import KinesisPreferenceSink
+from strands_manga_memory.memory import KinesisPreferenceSink, PreferenceSignal
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.ops.provisioning import REDIS_COMMANDS, iam_policy, redis_acl
 from strands_manga_memory.stores import TieredStorage
@@ -65,7 +64,8 @@ def live(memory: MangaMemory) -> None:
     known = user.remember("likes titans")
     user.prefer("format", "paperback")
     assert user.recall(query="titans")
-    memory._outbox.store(Owner("u1", "acme"), Preference("language", "ja"), at=1.0)  # type: ignore[union-attr]
+    signal = PreferenceSignal(id="1", number=0, user_id="u1", tenant="acme", key="language", value="ja", at=1.0)
+    memory._outbox._store(Owner("u1", "acme"), [signal])  # type: ignore[union-attr]
     memory._outbox.drain_all()  # type: ignore[union-attr]
     settle(memory)
     again = MangaMemory.open(

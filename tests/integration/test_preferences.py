@@ -85,6 +85,13 @@ def settle(store: object, within: Callable[[], bool]) -> None:
 # The spool
 
 
+def store(outbox: PreferenceOutbox, preference: Preference, *, at: float, owner: Owner = OWNER) -> None:
+    """Store a signal as a process that ends before it sends the signal."""
+    key, value = preference.slot, preference.value
+    signal = PreferenceSignal(id="1", number=0, user_id=owner.user_id, tenant=owner.tenant, key=key, value=value, at=at)
+    outbox._accept(owner, [signal])
+
+
 def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: Table) -> None:
     sink = Sink()
     outbox = PreferenceOutbox(table, sink)
@@ -102,7 +109,7 @@ def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -
     sink.refusing = True
     outbox = PreferenceOutbox(table, sink, clock=clock)
     for number in range(60):
-        outbox.store(OWNER, Preference(f"key {number % 7}", f"value {number}"), at=clock())
+        store(outbox, Preference(f"key {number % 7}", f"value {number}"), at=clock())
         clock.advance(1)
         with pytest.raises(StoreUnavailableError, match="throttled"):
             outbox.drain(OWNER)
@@ -122,7 +129,7 @@ def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_sa
             raise SystemError("killed")
 
     outbox = PreferenceOutbox(table, CallablePreferenceSink(die_after_sending))
-    outbox.store(OWNER, Preference("genre", "horror"), at=1.0)
+    store(outbox, Preference("genre", "horror"), at=1.0)
     with pytest.raises(SystemError):
         outbox.drain(OWNER)
     assert outbox.drain(OWNER) == 1
@@ -132,8 +139,8 @@ def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_sa
 def test_workers_whose_clocks_differ_agree_on_the_order(table: Table) -> None:
     sink = Sink()
     ahead, behind = (PreferenceOutbox(table, sink, clock=FakeClock(now)) for now in (9_000.0, 1_000.0))
-    ahead.store(OWNER, Preference("genre", "first"), at=9_000.0)
-    behind.store(OWNER, Preference("genre", "second"), at=1_000.0)
+    store(ahead, Preference("genre", "first"), at=9_000.0)
+    store(behind, Preference("genre", "second"), at=1_000.0)
     ahead.drain(OWNER)
     assert [signal.value for signal in sink.taken] == ["first", "second"]
 
@@ -147,7 +154,7 @@ def test_one_worker_at_a_time_sends_a_users_signals(table: Table) -> None:
         sent.append(signal.value)
 
     outbox = PreferenceOutbox(table, CallablePreferenceSink(slow))
-    outbox.store(OWNER, Preference("genre", "horror"), at=1.0)
+    store(outbox, Preference("genre", "horror"), at=1.0)
     thread = threading.Thread(target=outbox.drain, args=(OWNER,))
     thread.start()
     assert inside.wait(20)
@@ -173,7 +180,7 @@ def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: Table) -> 
 def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink = Sink()
     outbox = PreferenceOutbox(table, sink)
-    outbox.store(OWNER, Preference("contact", "call 090-1234-5678"), at=1.0)
+    store(outbox, Preference("contact", "call 090-1234-5678"), at=1.0)
     assert "1234" not in repr(list(table.query("u1")))
     outbox.drain(OWNER)
     assert sink.taken[0].value == "call [phone]"
@@ -220,7 +227,7 @@ def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(kinesis: Any, 
     outbox = PreferenceOutbox(table, KinesisPreferenceSink(kinesis, stream_name=stream))
     owner = Owner("u1", "tenant")
     for number in range(5):
-        outbox.store(owner, Preference("genre", f"ホラー {number}"), at=1.0, session_id="s1")
+        store(outbox, Preference("genre", f"ホラー {number}"), at=1.0, owner=owner)
     assert outbox.drain(owner) == 5
     records = records_of(kinesis, stream)
     bodies = [json.loads(record["Data"]) for record in records]
@@ -330,7 +337,7 @@ def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) 
 
 def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(kinesis: Any, table: Table) -> None:
     outbox = PreferenceOutbox(table, KinesisPreferenceSink(kinesis, stream_name="nothing"))
-    outbox.store(OWNER, Preference("genre", "horror"), at=1.0)
+    store(outbox, Preference("genre", "horror"), at=1.0)
     with pytest.raises(StoreError, match="ResourceNotFoundException"):
         outbox.drain(OWNER)
     assert len(list(outbox.waiting(OWNER))) == 1

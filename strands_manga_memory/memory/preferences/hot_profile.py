@@ -1,4 +1,4 @@
-"""Reads and writes the record of a user in the hot tier.
+"""Record of a user in the hot tier, and the text about the user that an agent takes from it.
 
 The record has cached memories, the context for agents, recent statements of preferences, and recent removals.
 """
@@ -6,132 +6,56 @@ The record has cached memories, the context for agents, recent statements of pre
 from __future__ import annotations
 
 import logging
+import math
+import threading
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.exceptions import ConflictError, KeyMissingError, StoreError
+from strands_manga_memory.exceptions import ConflictError, KeyMissingError, PersonalDataError, StoreError
+from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.memory_context import AgentContext
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
-from strands_manga_memory.memory.preferences.preference_log import CommittedChange
-from strands_manga_memory.memory.preferences.statements import Removal, Statement, latest_removals, recent, text_of
+from strands_manga_memory.memory.pii_policy import PiiPolicy
+from strands_manga_memory.memory.preferences.statements import (
+    Removal,
+    SlotState,
+    Statement,
+    fold,
+    latest_removals,
+    recent,
+    text_of,
+    valid,
+)
 from strands_manga_memory.memory.records import Owner, item_of, record_of
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
 from strands_manga_memory.stores.writer import shared_writer
 
+if TYPE_CHECKING:
+    from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
+    from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
+
 logger = logging.getLogger(__name__)
 
+TTL = 1800.0
+"""Seconds that the record exists after its last use. Cached memories and a cached context are used at most as long."""
 MEMORIES = "memories"
 """Name of the field with the cached memories."""
 MOST_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
+_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION = "context", "statements", "removals", "revision"
+FIELDS = (_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION)
+_RETRY_SECONDS = (0.5, 60.0)
+
 
 def cache_name(owner: Owner) -> str:
     """Return the key of a user's record in the hot tier."""
     return f"profile/{owner.partition}/cache"
-
-
-@dataclass(frozen=True)
-class CacheLookup:
-    """Result of looking up cached memories in the hot tier.
-
-    Attributes:
-        memories: Cached memories, or None.
-        seen: Epoch and version of the user's record. None if there is no active record or the hot tier is unavailable.
-    """
-
-    memories: PartitionContent | None = None
-    seen: tuple[int, int] | None = None
-
-
-class MemoryCache:
-    """Cache of a user's memories in the hot tier.
-
-    The memories are one field of the user's record. By default, they expire after 1,800 seconds. Each change of a memory drops
-    the cached memories. A process that reads the table then caches the memories again, but only if the record has not changed
-    since. Unreadable data counts as missing.
-    """
-
-    def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = 1800.0) -> None:
-        self._hot = hot
-        self._owner = owner
-        self._codec = codec or Codec()
-        self._ttl = ttl
-        self._name = cache_name(owner)
-
-    def look(self) -> CacheLookup:
-        """Return the cached memories, in one round trip.
-
-        The result is empty if the hot tier is unavailable.
-        """
-        try:
-            record = self._hot.load(self._name, [MEMORIES], touch=False)
-            if record is None or record.state != ACTIVE or record.expires_in <= 0:
-                return CacheLookup()
-            return CacheLookup(self._read(record), (record.epoch, record.version))
-        except (StoreError, KeyMissingError) as error:
-            logger.debug("error=<%s> | the cached memories of a user are not used", type(error).__name__)
-            return CacheLookup()
-
-    def rules_out_erasure(self) -> bool:
-        """Return whether the hot tier proves that the user was not erased recently.
-
-        The call needs one round trip.
-        """
-        if not self._hot.survives_process:
-            return False
-        try:
-            record = self._hot.load(self._name, [], touch=False)
-        except StoreError:
-            return False
-        return record is not None and record.state == ACTIVE and record.epoch == 1
-
-    def keep(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories and return whether they were stored.
-
-        They are stored only if the record has not changed since ``look`` returned ``seen``.
-        """
-        rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
-        uses = {id_: list(used) for id_, used in loaded.uses.items()}
-        content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "read_at": time.time()}
-        data = self._codec.encode(content, self._place)
-        if len(data) > MOST_BYTES or loaded.unreadable:
-            return False
-        try:
-            return self._written(seen, fields={MEMORIES: data})
-        except StoreError:
-            return False
-
-    @property
-    def _place(self) -> str:
-        return f"{self._name}#{MEMORIES}"
-
-    def _read(self, record: HotRecord) -> PartitionContent | None:
-        if MEMORIES not in record.fields:
-            return None
-        data = self._codec.decode(record.fields[MEMORIES], self._place)
-        with trusted(self._place):
-            if time.time() - float(data["read_at"]) >= self._ttl:
-                return None  # limits how long a removal that could not be published has no effect
-            records = [record_of(row, self._owner, None) for row in data["rows"]]
-            uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
-        return PartitionContent({each.memory_id: each for each in records}, uses, is_partial=bool(data["is_partial"]))
-
-    def _written(self, seen: tuple[int, int], *, fields: dict[str, bytes]) -> bool:
-        write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields=fields, ttl=self._ttl)
-        return self._hot.write(self._name, write) is WriteStatus.OK
-
-
-TTL = 1800.0
-"""Seconds that the record exists after its last use. A cached context is used at most as long."""
-
-_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION = "context", "statements", "removals", "revision"
-FIELDS = (_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION)
-_RETRY_SECONDS = (0.5, 60.0)
 
 
 @dataclass(frozen=True)
@@ -164,7 +88,7 @@ class ProfileState:
 class HotProfile:
     """Reads and changes the record of a user in the hot tier.
 
-    Changes use compare-and-set.
+    Changes use compare-and-set. Each change of a memory drops the cached memories.
 
     Args:
         hot: Hot tier of the record.
@@ -175,6 +99,7 @@ class HotProfile:
 
     def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = TTL) -> None:
         self._hot = hot
+        self._owner = owner
         self._codec = codec or Codec()
         self._ttl = ttl
         self.name = cache_name(owner)
@@ -189,13 +114,12 @@ class HotProfile:
         """
         return self._hot.load(self.name, FIELDS, touch=touch)
 
-    def update(self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False) -> ProfileState | None:
+    def update(self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False) -> ProfileState:
         """Change the record by compare-and-set and return its new state.
 
-        The result is None if ``change`` returns None.
-
         Args:
-            change: Function that gets the current state and returns the next state. None means that nothing changes.
+            change: Function that gets the current state and returns the next state. None means that nothing changes. The result
+                is then an empty state.
             drops: Whether to drop the cached memories, too.
 
         Raises:
@@ -203,62 +127,115 @@ class HotProfile:
             ConflictError: Other writers keep changing the record.
         """
 
-        def attempt() -> tuple[ProfileState | None] | None:
-            kept = self._hot.load(self.name, FIELDS, touch=False)
+        def attempt() -> ProfileState | None:
+            kept = self.load()
             before = self.state_of(kept)
             after = change(before)
             if after is None:
-                return (None,)
+                return ProfileState()
             # A new record gets a new token: an agent that has read an earlier record may have missed removals.
             after = replace(after, removed=after.removed or uuid.uuid4().hex)
             write = self._write(kept, before, after, drops=drops)
             if self._hot.write(self.name, write) is not WriteStatus.OK:
                 return None
-            return (replace(after, epoch=write.epoch, version=write.version, exists=True, is_erased=False),)
+            return replace(after, epoch=write.epoch, version=write.version, exists=True, is_erased=False)
 
-        return repeat_until_written(attempt, record=self.name)[0]
+        return repeat_until_written(attempt, record=self.name)
 
     def publish(
-        self, committed: CommittedChange | None = None, *, is_removal: bool = False, drops_context: bool = False
+        self,
+        *,
+        statements: Sequence[Statement] = (),
+        removals: Sequence[Removal] = (),
+        revision: str = "",
+        is_removal: bool = False,
+        drops_context: bool = False,
     ) -> None:
         """Publish a change of the table to new sessions and live agents.
 
         Cached memories are dropped. If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
-            committed: Change of the table. Live agents add the new statements to their context. The removals also apply to
-                earlier statements that other devices write later.
+            statements: New statements. Live agents add them to their context.
+            removals: Removals. They also apply to earlier statements that other devices write later.
+            revision: Revision of the preference log after the change.
             is_removal: Whether data was removed. Agents then must not use contexts that were read before.
             drops_context: Whether the next session start must read the table.
         """
-        new = committed or CommittedChange()
 
         def changed(state: ProfileState) -> ProfileState | None:
-            if not state.exists and not new.removals:
+            if not state.exists and not removals:
                 return None
-            void = latest_removals([*state.removals, *new.removals])
-            removes = is_removal or bool(new.removals)
+            void = latest_removals([*state.removals, *removals])
+            removes = is_removal or bool(removals)
             return replace(
                 state,
                 context=None if drops_context or removes else state.context,
-                statements=recent([*state.statements, *new.statements], void),
+                statements=recent([*state.statements, *statements], void),
                 removals=void,
-                revision=new.revision or state.revision,
+                revision=revision or state.revision,
                 removed=uuid.uuid4().hex if removes else state.removed,
             )
 
-        self._published(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
+        self._publish(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
 
     def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the record by a tombstone and return the epoch of the tombstone.
-
-        The tombstone exists for ``ttl`` seconds.
-        """
+        """Replace the record by a tombstone for ``ttl`` seconds, and return the epoch of the tombstone."""
         return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
+
+    # Cached memories
+
+    def look(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
+        """Return the cached memories, and the epoch and version of the record. Both may be None. Needs one round trip."""
+        try:
+            record = self._hot.load(self.name, [MEMORIES], touch=False)
+            if record is not None and record.state == ACTIVE and record.expires_in > 0:
+                return self._memories_of(record), (record.epoch, record.version)
+        except (StoreError, KeyMissingError) as error:
+            logger.debug("error=<%s> | the cached memories of a user are not used", type(error).__name__)
+        return None, None
+
+    def keep(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
+        """Cache memories and return whether they were stored.
+
+        They are stored only if the record has not changed since ``look`` returned ``seen``.
+        """
+        rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
+        uses = {id_: list(used) for id_, used in loaded.uses.items()}
+        content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "read_at": time.time()}
+        data = self._codec.encode(content, self._place(MEMORIES))
+        if len(data) > MOST_BYTES or loaded.unreadable:
+            return False
+        write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=self._ttl)
+        try:
+            return self._hot.write(self.name, write) is WriteStatus.OK
+        except StoreError:
+            return False
+
+    def rules_out_erasure(self) -> bool:
+        """Return whether the hot tier proves that the user was not erased recently. Needs one round trip."""
+        if not self._hot.survives_process:
+            return False
+        try:
+            record = self._hot.load(self.name, [], touch=False)
+        except StoreError:
+            return False
+        return record is not None and record.state == ACTIVE and record.epoch == 1
 
     # Inside
 
-    def _published(self, change: Callable[[ProfileState], ProfileState | None], wait: float, until: float) -> None:
+    def _memories_of(self, record: HotRecord) -> PartitionContent | None:
+        data = self._field(record, MEMORIES, dict)
+        if data is None:
+            return None
+        with trusted(self._place(MEMORIES)):
+            if time.time() - float(data["read_at"]) >= self._ttl:
+                return None  # limits how long a removal that could not be published has no effect
+            records = [record_of(row, self._owner, None) for row in data["rows"]]
+            uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
+        return PartitionContent({each.memory_id: each for each in records}, uses, is_partial=bool(data["is_partial"]))
+
+    def _publish(self, change: Callable[[ProfileState], ProfileState | None], wait: float, until: float) -> None:
         try:
             self.update(change, drops=True)
         except (StoreError, ConflictError) as error:
@@ -266,11 +243,10 @@ class HotProfile:
                 return
             logger.warning("error=<%s> | failed to publish a change of a user's memories, retrying", type(error).__name__)
             again = min(_RETRY_SECONDS[1], 2 * wait)
-            key = ("publish", uuid.uuid4().hex)
             shared_writer(self._hot, None).later(
-                key,
+                ("publish", uuid.uuid4().hex),
                 wait,
-                lambda: self._published(change, again, until),
+                lambda: self._publish(change, again, until),
                 is_needed=lambda: False,  # the table has the change, so the exit does not wait for the hot tier
             )
 
@@ -299,10 +275,12 @@ class HotProfile:
     def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:
         if name not in record.fields:
             return None
-        place = f"{self.name}#{name}"
-        data = self._codec.decode(record.fields[name], place)
-        with trusted(place):
+        data = self._codec.decode(record.fields[name], self._place(name))
+        with trusted(self._place(name)):
             return read(data)
+
+    def _place(self, name: str) -> str:
+        return f"{self.name}#{name}"
 
     def _write(self, kept: HotRecord | None, before: ProfileState, after: ProfileState, *, drops: bool) -> HotWrite:
         values: dict[str, Any] = {
@@ -314,13 +292,309 @@ class HotProfile:
             values[_CONTEXT] = after.context.stored
         is_new = not before.exists
         gone = [] if is_new else [*([_CONTEXT] if after.context is None else []), *([MEMORIES] if drops else [])]
-        deleted = kept is not None and kept.state == DELETED
         return HotWrite(
-            expect=None if kept is None or deleted else (kept.epoch, kept.version),
+            expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
             epoch=1 if kept is None else kept.epoch + (kept.state in (DELETED, CLOSING)),
             version=new_version(),
-            fields={name: self._codec.encode(value, f"{self.name}#{name}") for name, value in values.items()},
+            fields={name: self._codec.encode(value, self._place(name)) for name, value in values.items()},
             removed=gone,
             ttl=self._ttl,
             replace=is_new,
         )
+
+
+@dataclass(frozen=True)
+class CachedContext:
+    """Text about a user for an agent.
+
+    Attributes:
+        context: Text about the user at session start.
+        overrides: Preferences that were stated later and replace those in ``context``. The keys are subjects such as
+            ``genre``. The latest preference comes last.
+    """
+
+    context: AgentContext = field(default_factory=AgentContext)
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+class ProfileCache:
+    """Cache of the text about one user, called the context.
+
+    The hot tier shares the context with all devices and workers. The context is loaded once per session. It does not change
+    within the session, so the prefix of the prompt stays the same. Preferences that the user states later are overrides. Other
+    devices load the overrides before their next model call. After a removal by any process, ``refresh`` reads a new context.
+    While the hot tier is unavailable, the process uses the values that it read last.
+
+    Args:
+        hot: Hot tier of the cache.
+        user_id: User id, unique within the tenant.
+        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
+        outbox: Outbox that sends statements to another service. None means that statements are not sent.
+        ttl: Seconds that the user's record in the hot tier exists after its last use. Default 1,800.
+        pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
+        codec: Codec of the data in the hot tier.
+        clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
+        log: Log of the user's statements in the memory table. None means that there is no log.
+        reads_revision: Whether each refresh checks if the table changed. This is needed if processes with another hot
+            tier change the table. Default False.
+
+    Attributes:
+        writer: Writer that runs the background work of the cache.
+        lane: Key of the background work. All caches of the user in the process share the key, so their work runs in order.
+
+    Raises:
+        ValueError: An id is invalid, or ``ttl`` is not above 0.
+    """
+
+    def __init__(
+        self,
+        hot: HotStore,
+        *,
+        user_id: str,
+        tenant: str | None = None,
+        outbox: PreferenceOutbox | None = None,
+        ttl: float = TTL,
+        pii: PiiPolicy | None = None,
+        codec: Codec | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        log: PreferenceLog | None = None,
+        reads_revision: bool = False,
+    ) -> None:
+        if not ttl > 0:
+            raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
+        self._owner = Owner(user_id, tenant)
+        self._profile = HotProfile(hot, self._owner, codec=codec, ttl=ttl)
+        self._outbox = outbox
+        self._ttl = ttl
+        self._pii = pii or PiiPolicy()
+        self._log = log
+        self._reads_revision = reads_revision and log is not None
+        self._clock = time.time if log is None else log.clock
+        self.writer = shared_writer(hot, None)
+        self.lane = ("profile", self._owner)
+        self._health = TierHealth(clock=clock)
+        self._lock = threading.RLock()
+        self._read_context: Callable[[], AgentContext] | None = None
+        self._memories_changed: Callable[..., None] = lambda **_: None
+        self._void_before = -math.inf
+        self._unsaved: list[Statement] = []
+        self._take(ProfileState(), AgentContext())
+
+    @property
+    def cached(self) -> CachedContext:
+        """Context and overrides that this process knows.
+
+        Statements that are not yet written to the hot tier are included. The property does no I/O.
+        """
+        with self._lock:
+            return self._cached
+
+    @property
+    def stated(self) -> dict[str, SlotState]:
+        """Preferences that were stated since session start, with their latest statements.
+
+        The keys are subjects such as ``genre``.
+        """
+        with self._lock:
+            rows = recent([*self._state.statements, *self._unsaved], self._state.removals)
+            return fold(each for each in rows if each.at > self._context.changed_at.get(each.slot, -math.inf))
+
+    def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> CachedContext:
+        """Return the user's context from the hot tier.
+
+        If the context is missing or too old, ``read`` is called and the result is stored in the hot tier.
+
+        Args:
+            read: Function that reads the user's context from the memories. It is called again after removals.
+            changed: Function that is called after changes by other processes. ``is_removal=True`` means that memories were
+                removed.
+        """
+        self._read_context, self._memories_changed = read, changed
+        self._adopt(self._look(touch=True))
+        return self.cached
+
+    def hear(
+        self,
+        preferences: Sequence[Preference],
+        *,
+        message_id: str | None = None,
+        session_id: str | None = None,
+        at: float | None = None,
+    ) -> None:
+        """Store the preferences of a message in this cache and the hot tier.
+
+        The preferences are then passed to the outbox. A preference is left out if the policy for personal data refuses it, or
+        if it is from before an erasure.
+
+        Args:
+            preferences: The preferences.
+            message_id: ``tracking_id`` of the message.
+            session_id: Session of the message.
+            at: Time of the message, in seconds since 1970. Default: now.
+        """
+        at = self._clock() if at is None else at
+        kept = []
+        for each in preferences:
+            try:
+                slot, value = (self._pii.applied(text, place=self._owner.partition) for text in (each.slot, each.value))
+            except PersonalDataError as error:
+                logger.debug("error=<%s> | a preference was refused", type(error).__name__)
+                continue
+            kept.append(Statement(replace(each, slot=slot, value=value), at, message_id, session_id))
+        if not kept or at <= self._void_before:
+            return
+        with self._lock:
+            self._unsaved += kept
+            self._take(self._state, self._context)
+        self._save()
+        if self._outbox is not None:
+            stated = [each.preference for each in kept]
+            self._outbox.emit(self._owner, stated, message_id=message_id, session_id=session_id, at=at)
+
+    def remove(self, removal: Removal) -> None:
+        """Stop showing removed preferences. ``refresh`` then reads a new context."""
+        with self._lock:
+            self._unsaved = list(valid(self._unsaved, [removal]))
+            statements = valid(self._state.statements, [removal])
+            self._take(replace(self._state, statements=statements, removed=""), AgentContext())
+
+    def refresh(self) -> bool:
+        """Load the changes that other devices and processes made.
+
+        Return whether the overrides or the context changed. The call needs one round trip. After a removal, it also reads the
+        memories.
+        """
+        before = self.cached
+        if self._unsaved:
+            self._save()
+        state = self._look(touch=False)
+        if state is None:
+            return False
+        known = self._state
+        if state.exists and state.removed == known.removed:
+            self._take(state, self._context)
+            if state.revision != known.revision:
+                self._memories_changed(is_removal=False)
+        elif not state.exists and (state.epoch, state.version, state.is_erased) == (known.epoch, known.version, True):
+            return False  # the agent has handled this erasure already
+        else:
+            self._reload(state)
+        return self.cached != before
+
+    def peek(self) -> CachedContext:
+        """Return the context and preferences in the hot tier without renewing their expiry."""
+        state = self._read() or ProfileState()
+        return CachedContext(state.context or AgentContext(), _values(fold(recent(state.statements, state.removals))))
+
+    # Inside
+
+    def _read(self, *, touch: bool = False) -> ProfileState | None:
+        loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
+        return None if loaded is None else self._profile.state_of(loaded[0])
+
+    def _look(self, *, touch: bool) -> ProfileState | None:
+        """Return the user's record with the changes of other processes, or None if the hot tier is unavailable."""
+        state = self._read(touch=touch)
+        return None if state is None else self._health.tried(lambda: self._followed(state))
+
+    def _followed(self, state: ProfileState) -> ProfileState:
+        """Return the user's record with changes that are only in the table.
+
+        Processes with another hot tier made these changes.
+        """
+        log = self._log if self._reads_revision and state.exists else None
+        if log is None or (revision := log.revision()) == state.revision:
+            return state
+        known, erased_at = log.removals().all, log.erased_at()
+
+        def changed(state: ProfileState) -> ProfileState | None:
+            if not state.exists:
+                return None
+            removals = latest_removals([*state.removals, *known])
+            kept = tuple(each for each in recent(state.statements, removals) if each.at > erased_at)
+            return replace(state, context=None, statements=kept, removals=removals, revision=revision, removed="")
+
+        return self._profile.update(changed, drops=True)
+
+    def _reload(self, state: ProfileState) -> None:
+        """Discard the context and read a new one.
+
+        After an erasure, earlier statements are discarded, too.
+        """
+        is_erased = self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
+        self._take(replace(state, removed=""), AgentContext())
+        if is_erased:
+            self._drop_erased()
+        self._memories_changed(is_removal=True)
+        self._adopt(state)
+
+    def _adopt(self, state: ProfileState | None) -> None:
+        """Use the context in the user's record, or read one from the table and store it in the record.
+
+        The context is not stored if the record changed meanwhile.
+        """
+        state, is_up = state or ProfileState(), state is not None
+        context = state.context
+        # The limit matters if a removal could not be published.
+        if context is not None and (context.read_at is None or self._clock() - context.read_at < self._ttl):
+            self._take(state, context)
+            return
+        if self._read_context is None:
+            self._take(state, AgentContext())
+            return
+        revision = self._log.revision() if self._log is not None and self._reads_revision else ""
+        context = self._read_context()
+        self._take(replace(state, removed=""), context)
+        if state.is_erased:  # an erased user gets a record with the next statement
+            self._take(state, context)
+        if state.is_erased or not is_up:
+            return
+
+        def kept(now: ProfileState) -> ProfileState | None:
+            read, there = ((each.exists, each.epoch, each.removed, each.revision) for each in (state, now))
+            if now.is_erased or there != read:
+                return None
+            return replace(now, context=context, revision=now.revision or revision)
+
+        stored = self._health.tried(lambda: self._profile.update(kept))
+        if stored is not None and stored.exists:
+            self._take(stored, context)
+
+    def _save(self) -> None:
+        """Write statements to the hot tier that are not stored there yet."""
+        mine: list[Statement] = []
+
+        def added(state: ProfileState) -> ProfileState | None:
+            nonlocal mine
+            if state.is_erased or state.epoch > max(1, self._state.epoch):
+                self._drop_erased()
+            with self._lock:
+                mine = list(self._unsaved)
+            if not mine:
+                return None
+            return replace(state, statements=recent([*state.statements, *mine], state.removals))
+
+        stored = self._health.tried(lambda: self._profile.update(added))
+        if stored is None or not stored.exists:
+            return
+        with self._lock:
+            del self._unsaved[: len(mine)]
+            known = self._state
+            is_same = stored.removed == known.removed
+            self._take(stored if is_same else replace(known, statements=stored.statements), self._context)
+
+    def _drop_erased(self) -> None:
+        erased_at = -math.inf if self._log is None else self._log.erased_at()
+        with self._lock:
+            self._void_before = max(self._void_before, erased_at)
+            self._unsaved = [each for each in self._unsaved if each.at > self._void_before]
+            self._take(self._state, self._context)
+
+    def _take(self, state: ProfileState, context: AgentContext) -> None:
+        with self._lock:
+            self._state, self._context = state, context
+            self._cached = CachedContext(context, _values(self.stated))
+
+
+def _values(slots: Mapping[str, SlotState]) -> dict[str, str]:
+    return {slot: state.value for slot, state in slots.items()}

@@ -101,35 +101,23 @@ class _State:
     voided: VoidedTimes
 
 
-@dataclass(frozen=True)
-class CommittedChange:
-    """Result of a change of preferences.
-
-    Other copies of the preferences are updated from this result.
-
-    Attributes:
-        records: Changed preference records, keyed by id. None means that the record was deleted.
-        revision: Revision of the log after the change. It is empty if nothing was written.
-        statements: Preferences that ``prefer`` set.
-        removals: Deleted preferences, or retracted messages.
-    """
-
-    records: Mapping[str, MemoryRecord | None] = field(default_factory=dict)
-    revision: str = ""
-    statements: Sequence[Statement] = ()
-    removals: Sequence[Removal] = ()
-
-
 class PreferenceLog:
     """Stores the preferences of a user, with one transaction for each change.
 
     The log contains all statements of the user. The record of a subject such as ``genre`` has the value that results from all
     its statements in the order of their times. The order of writes makes no difference. A value set by ``prefer`` is stored in
-    the record, not in the log.
+    the record, not in the log. ``publish`` is ``HotProfile.publish``, by which live agents learn of changes.
     """
 
-    def __init__(self, partition: UserPartition, *, importance: float = RETENTION[MemoryType.PREFERENCE].importance) -> None:
+    def __init__(
+        self,
+        partition: UserPartition,
+        *,
+        publish: Callable[..., None] | None = None,
+        importance: float = RETENTION[MemoryType.PREFERENCE].importance,
+    ) -> None:
         self._partition = partition
+        self._publish = publish or (lambda **_: None)
         self._importance = importance
 
     @property
@@ -185,37 +173,51 @@ class PreferenceLog:
         state = self._state(statements)
         return state.logged.admit(statements, state.voided), state.erased
 
-    def set(self, record: MemoryRecord) -> CommittedChange:
-        """Set a preference to the value of ``record``.
+    def set(self, record: MemoryRecord) -> MemoryRecord:
+        """Set a preference to the value of ``record`` and return the stored record.
 
         The value overrides earlier statements.
         """
         given = {"value": record.metadata["value"], "at": record.updated_at}
-        return self._commit(PreferenceChange(record=replace(record, metadata={**record.metadata, _SET: given})))
+        record = replace(record, metadata={**record.metadata, _SET: given})
+        changed, revision = self._commit(PreferenceChange(record=record))
+        stated = self._base(record)
+        self._publish(statements=[] if stated is None else [stated], revision=revision)
+        return changed.get(record.memory_id) or record
 
-    def forget(self, record: MemoryRecord, at: float) -> CommittedChange:
+    def forget(self, record: MemoryRecord, at: float) -> Removal:
         """Delete a preference and its statements up to the time ``at``."""
         removal = Removal.of_preference(*_slot_and_value(record), at)
-        return self._commit(PreferenceChange(removals=[removal], dropped=record.memory_id))
+        _, revision = self._commit(PreferenceChange(removals=[removal], dropped=record.memory_id))
+        self._publish(removals=[removal], revision=revision)
+        return removal
 
-    def retract(self, message_id: str, at: float) -> CommittedChange:
-        """Delete the statements of a message up to the time ``at``."""
-        return self._commit(PreferenceChange(removals=[Removal(at, message=message_digest(message_id))]))
+    def retract(self, message_id: str, at: float) -> Mapping[str, MemoryRecord | None]:
+        """Delete the statements of a message up to the time ``at``.
 
-    def renew(self) -> CommittedChange:
-        """Replace the revision after a change of another memory.
+        Return the changed preference records, keyed by id. None means that the record was deleted.
+        """
+        removal = Removal(at, message=message_digest(message_id))
+        self._publish(removals=[removal])  # agents stop using the statements, even if the table is unavailable
+        changed, revision = self._commit(PreferenceChange(removals=[removal]))
+        self._publish(removals=[removal], revision=revision)
+        return changed
 
-        The statements do not change. The call works on an encrypted log without its key.
+    def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
+        """Replace and publish the revision after a change of another memory.
+
+        The statements do not change. The call works on an encrypted log without its key. The arguments are those of
+        ``HotProfile.publish``.
         """
         revision = uuid.uuid4().hex
 
-        def attempt() -> CommittedChange | None:
+        def attempt() -> str | None:
             item, erased = self._marks()
             renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": _version(item) + 1}
-            is_written = self._partition.table.put(renewed, when=_unchanged(item))
-            return CommittedChange(revision=_revision(revision, erased)) if is_written else None
+            return _revision(revision, erased) if self._partition.table.put(renewed, when=_unchanged(item)) else None
 
-        return repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
+        written = repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
+        self._publish(revision=written, is_removal=is_removal, drops_context=drops_context)
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
         """Record that a memory was deleted at the time ``at``.
@@ -232,16 +234,21 @@ class PreferenceLog:
         found = self._partition.table.batch_get(keys)
         return found.get(keys[0]), found.get(keys[1])
 
-    def _commit(self, change: PreferenceChange, *, guard: Item | str | None = "") -> CommittedChange:
-        """Store a change by compare-and-set on the log."""
+    def _commit(
+        self, change: PreferenceChange, *, guard: Item | str | None = ""
+    ) -> tuple[Mapping[str, MemoryRecord | None], str]:
+        """Store a change by compare-and-set on the log.
+
+        Return the changed records and the revision of the log. The revision is empty if nothing was written.
+        """
         table, owner = self._partition.table, self._partition.owner
         notes = [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
 
-        def attempt() -> CommittedChange | None:
+        def attempt() -> tuple[Mapping[str, MemoryRecord | None], str] | None:
             state = self._state(change.statements)
             after = state.logged.after(change, state.voided)
             if after is None or not (isinstance(guard, str) or state.erased == guard):
-                return CommittedChange(removals=change.removals)
+                return {}, ""
             changed: dict[str, MemoryRecord | None] = {}
             writes: list[Write] = []
             if change.record or change.dropped or after.statements != state.logged.statements:
@@ -252,9 +259,7 @@ class PreferenceLog:
             logged = [Write(item=item, when=_unchanged(state.item)), *notes]
             if not table.transact([*logged, not_erased_since(owner.partition, state.erased), *writes[:_MOST_WRITES]]):
                 return None
-            given = None if change.record is None else self._base(change.record)
-            statements = [] if given is None else [given]
-            return CommittedChange(changed, _revision(after.revision, state.erased), statements, change.removals)
+            return changed, _revision(after.revision, state.erased)
 
         return repeat_until_written(attempt, record=place_of(owner, CHANGES))
 
@@ -410,22 +415,6 @@ def note_id(message_id: str) -> str:
 def forgotten_id(memory_id: str) -> str:
     """Return the id of the item that records the deletion of a memory."""
     return f"{FORGOTTEN}{message_digest(memory_id)}"
-
-
-def preference_record(
-    key: str, value: str, *, memory_id: str, now: float, importance: float, metadata: Mapping[str, Any]
-) -> MemoryRecord:
-    """Create the record of a preference that ``prefer`` sets."""
-    shown = " ".join(key.split())
-    return MemoryRecord(
-        memory_id=memory_id,
-        type=MemoryType.PREFERENCE,
-        content=f"{shown}: {value}",
-        importance=importance,
-        created_at=now,
-        updated_at=now,
-        metadata={**metadata, "preference_key": shown, "value": value},
-    )
 
 
 def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:

@@ -368,28 +368,8 @@ class PreferenceOutbox:
         key, value = (self._pii.applied(text, place=signal.owner.partition) for text in (signal.key, signal.value))
         return replace(signal, key=key, value=value)
 
-    def store(
-        self,
-        owner: Owner,
-        preference: Preference,
-        *,
-        at: float,
-        message_id: str | None = None,
-        session_id: str | None = None,
-    ) -> PreferenceSignal:
-        """Store a signal under the user's next sequence number and return it.
-
-        ``drain`` sends the signal later.
-
-        Raises:
-            PersonalDataError: The policy refuses the signal.
-            StoreUnavailableError: The table is unavailable.
-            ConflictError: Other writers keep storing signals of the user.
-        """
-        return self._store(owner, [self._cleaned(_signal(owner, preference, at, message_id, session_id))])[0]
-
-    def _store(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> list[PreferenceSignal]:
-        """Store the signals of a message in one transaction and return them.
+    def _store(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
+        """Store the signals of a message in one transaction.
 
         Preferences that were deleted or retracted meanwhile are left out. Preferences from before an erasure are left out, too.
         """
@@ -400,7 +380,7 @@ class PreferenceOutbox:
             if signal.retracted:
                 self._drop(owner, Removal(signal.at, message=message_digest(signal.message_id or signal.id)))
 
-        def attempt() -> list[PreferenceSignal] | None:
+        def attempt() -> bool | None:
             head = self._table.get(owner.partition, HEAD)
             with trusted(place_of(owner, HEAD)):
                 number = 1 if head is None else int(head["next"])
@@ -412,12 +392,14 @@ class PreferenceOutbox:
                 not_erased_since(owner.partition, erased),
             ]
             if self._table.transact(writes):
-                return [replace(signal, number=number + at) for at, signal in enumerate(kept)]
+                return True
             if self._table.get(owner.partition, ERASED) != erased:
-                return self._store(owner, signals)
+                self._store(owner, signals)
+                return True
             return None
 
-        return repeat_until_written(attempt, record=place_of(owner, HEAD)) if kept else []
+        if kept:
+            repeat_until_written(attempt, record=place_of(owner, HEAD))
 
     def _item(self, owner: Owner, number: int, signals: Sequence[PreferenceSignal]) -> Item:
         id_ = f"{ENTRY}{number:012d}"
