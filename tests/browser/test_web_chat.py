@@ -187,6 +187,24 @@ async def test_starters_are_in_the_language_of_the_browser(
     await context.close()
 
 
+async def test_captions_and_the_card_of_memories_are_in_the_language_of_the_browser(
+    chromium: Browser, app: headless.Application
+) -> None:
+    context = await chromium.new_context(locale="ja-JP")
+    page = await context.new_page()
+    await headless.opened(page, app.url)
+    await say(page, "私の好きなジャンルはミステリーです。")
+    await expect(page.locator(".used").last).to_have_text("使った記憶：この会話のみ")
+    await say(page, "私の好きなジャンルは何ですか？")
+    await expect(page.locator(".used").last).to_contain_text("ユーザーの記憶")
+    card = page.locator("#memory section", has=page.locator("#memories"))
+    await expect(card.locator("h2")).to_have_text("あなたについて知っていること")
+    await expect(card.locator("small").first).to_contain_text("この会話より")
+    await card.locator("button").first.click()
+    await expect(card.locator("li")).to_have_count(0)
+    await context.close()
+
+
 async def test_a_question_about_oneself_is_answered_from_memory(visit: NewPage) -> None:
     page = await visit()
     assert "not told me" in await say(page, "What is my favourite genre?")
@@ -232,7 +250,7 @@ async def test_who_asks_for_something_else_is_not_held_in_a_purchase(visit: NewP
 async def test_an_empty_chat_invites_and_says_that_answers_are_scripted(visit: NewPage) -> None:
     page = await visit()
     await expect(page.locator("#welcome")).to_be_visible()
-    await expect(page.locator("#scripted")).to_contain_text("scripted: rules stand in for a model")
+    await expect(page.locator("#scripted")).to_contain_text("scripted: rules replace a model")
     await expect(page.locator("#model")).to_have_text("answers are scripted")
     await page.locator("#starters button").first.click()
     await expect(page.locator(".answer.done")).to_have_count(1)
@@ -256,7 +274,7 @@ async def test_a_timeline_tells_what_breakers_did_and_what_stood_in(visit: NewPa
     for volume in (1, 2, 4, 7):
         await say(page, f"Is The Tide-Waiting Diner volume {volume} in stock?")
     happened = page.locator("#happened")
-    for words in ("get_stock opened", "an earlier answer stood in", "failed (3 in a row)"):
+    for words in ("get_stock opened", "replaced by an earlier answer", "failed (3 in a row)"):
         await expect(happened).to_contain_text(words)
     await expect(page.locator("#tracks .span.open, #tracks .span.half_open").first).to_be_visible()
     await expect(page.locator("#tracks .mark").first).to_be_visible()
@@ -342,7 +360,7 @@ async def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(vi
     await page.click("#kill")
     restored = page.locator("#restored")
     await expect(restored).to_contain_text("in the middle of an answer", timeout=60_000)
-    await expect(restored).to_contain_text("restored 1 finished turn, each as it was")
+    await expect(restored).to_contain_text("restored 1 finished turn, each unchanged")
     assert (await transcript(page))[:2] == said
     assert await transcript(page) == [*said, "Recommend me something to read.", "(This was not answered.)"]
     assert await page.locator("#worker").inner_text() != worker

@@ -132,14 +132,17 @@ def _shop(folder: Path, **settings: Any) -> Shop:
     """A shop whose tools are functions of this process instead of servers."""
 
     @tool
-    def search_manga(genre: str = "", limit: int = 5) -> str:
+    def search_manga(query: str = "", genre: str = "", max_price_yen: int = 10_000, limit: int = 5) -> str:
         """Find manga.
 
         Args:
+            query: Words of title, author or story.
             genre: The genre.
+            max_price_yen: Highest price of a volume.
             limit: How many.
         """
-        return json.dumps(catalogue.search(genre=genre or None, limit=limit), ensure_ascii=False, default=vars)
+        found = catalogue.search(query, genre=genre or None, max_price_yen=max_price_yen, limit=limit)
+        return json.dumps(found, ensure_ascii=False, default=vars)
 
     @tool
     def my_orders() -> str:
@@ -195,6 +198,44 @@ async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_
     again.memory.close()
 
 
+@pytest.mark.parametrize(
+    "talk",
+    [
+        {
+            "Is The Cat and the Crossing Keeper volume 2 in stock?": "18 copies",
+            "I would like to buy it.": "Paper or digital?",
+            "Paper.": "Volume 2 (paper) is in your basket.",
+        },
+        {
+            "『猫と踏切番』2巻は在庫ありますか？": "18冊",
+            "それを買いたいです。": "電子版、どちらに",
+            "紙で": "第2巻（紙の本）をかごに",
+        },
+        {
+            "Show me The Tide-Waiting Diner.": "18 volumes",
+            "And volume 3?": "The Tide-Waiting Diner, volume 3",
+            "Is The Cat and the Crossing Keeper in stock?": "volume 1",
+            "buy it": "Which volume",
+            "5": "Paper or digital?",
+        },
+        {"Is volume 9 of The Cat and the Crossing Keeper in stock?": "has volumes 1 to 5"},
+        {"My name is Ken.": "Nice to meet you, Ken", "What is my name?": "Ken"},
+        {"私の名前はケンです。": "ケン様", "私の名前は何ですか？": "ケン"},
+        {"Is there a cheaper edition of The Lighthouse Star Post?": "These cost less", "もっと安い版は？": "もっと安い作品"},
+        {"Is there a cheaper edition of Lodgers of Echo House?": "(16 volumes, 561 yen)"},
+        {"Do you have horror?": "We have no horror", "ホラー漫画はありますか？": "ホラーの作品は取り扱いがありません"},
+        {"Where is my order?": "ORD-", "Thanks!": "You are welcome", "Do you have sports manga?": "We have no sports"},
+    ],
+    ids=lambda talk: next(iter(talk)),
+)
+async def test_the_script_answers_from_the_conversation(tmp_path: Path, talk: dict[str, str]) -> None:
+    """A message that names no series, volume or genre of the shop is answered from the earlier ones."""
+    shop = _shop(tmp_path)
+    for text, part in talk.items():
+        assert part in (await _answer(shop, text))[1]
+    shop.memory.close()
+
+
 async def test_a_complaint_goes_to_a_human_with_what_was_said(tmp_path: Path) -> None:
     shop = _shop(tmp_path)
     assert (await _answer(shop, "配送がひどい。苦情です！"))[0] == "orders"
@@ -244,7 +285,7 @@ def test_a_new_session_in_the_terminal_begins_with_nothing(
     shop = _shop(tmp_path)
     shop.servers.status = dict
     visitors = Visitors(tmp_path / "visitors.sqlite3")
-    lines = ["Find me some manga about fantasy.", command, "/memory", "Find me some manga about horror."]
+    lines = ["Find me some manga about fantasy.", command, "/memory", "Find me some manga about food."]
     monkeypatch.setattr(Console, "input", lambda self, prompt: lines.pop(0) if lines else "/quit")
     screen = io.StringIO()
     Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
@@ -252,7 +293,7 @@ def test_a_new_session_in_the_terminal_begins_with_nothing(
     assert "fantasy" not in after
     began = visitors.at_terminal("u").session_id
     history = asyncio.run(shop.history("u", began))
-    assert [said.question for said in history] == ["Find me some manga about horror."]
+    assert [said.question for said in history] == ["Find me some manga about food."]
     lines[:] = [command]
     Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
     screen.truncate(0)

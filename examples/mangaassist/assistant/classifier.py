@@ -18,8 +18,8 @@ _WORDS = (
     (
         PRODUCTS,
         r"stock|about me|my favou?rite|my (?:budget|format|language|name)\b"
-        r"|manga|series|volumes?\b|read\b|genre|recommend|buy|catalogue"
-        r"|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品|私の好み|好きな|予算",
+        r"|manga|series|volumes?\b|read\b|genre|recommend|buy|take it|cheap|edition|horror|\bpaper\b|\bdigital\b|catalogue"
+        r"|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品|私の好み|私の名前|好きな|予算|安い|安く|ホラー|電子版",
     ),
 )
 

@@ -33,11 +33,13 @@ class Heard:
         text: What the user says.
         told: What stands beside it: state, recalled messages, memories, a handoff, and the system prompt.
         results: What tools answered to it so far.
+        earlier: The user's earlier texts that are in the window, the latest first.
     """
 
     text: str
     told: str
     results: tuple[Result, ...]
+    earlier: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, messages: list[Any], system: list[Any] | None) -> Heard:
@@ -58,7 +60,8 @@ class Heard:
                     results.append(_result(block["toolResult"], names))
                 elif _is_injected(block.get("text", "")):
                     told.append(block["text"])
-        return cls(_own_texts(messages[asked])[-1], "\n".join(told), tuple(results))
+        earlier = [_own_texts(message)[-1] for message in messages[:asked] if message["role"] == "user" and _own_texts(message)]
+        return cls(_own_texts(messages[asked])[-1], "\n".join(told), tuple(results), tuple(reversed(earlier)))
 
     @property
     def japanese(self) -> bool:

@@ -26,6 +26,18 @@ _GENRES = {
     "slice of life": r"slice of life|日常",
     "comedy": r"comed|funny|コメディ|笑える",
 }
+_GENRES_JA = "ミステリー、ファンタジー、料理、恋愛、SF、日常、コメディ"
+_GENRES_LACKING = {
+    "horror": r"horror|ホラー|怪談",
+    "sports": r"\bsports?\b|football|baseball|スポーツ|野球|サッカー",
+    "thrillers": r"thriller|スリラー|サスペンス",
+    "westerns": r"\bwesterns?\b|西部劇",
+    "war": r"\bwar\b|戦争|軍事",
+    "robots": r"\bmecha\b|robot|ロボット",
+    "isekai": r"isekai|異世界",
+}
+_CHEAPER = r"cheap|less expensive|costs? less|安い|安く|お得"
+_VOLUME = re.compile(r"\bvol(?:ume|\.)? ?(\d+)|(\d+) ?巻", re.IGNORECASE)
 _QUESTIONS_JA = {"Which volume would you like?": "何巻にしますか？", "Paper or digital?": "紙の本と電子版、どちらにしますか？"}
 
 
@@ -51,45 +63,15 @@ class ScriptedAssistant(ScriptedModel):
 
 
 def products(heard: Heard) -> Answer:
-    """Find titles, tell stock and prices, fill what a purchase needs."""
+    """Find titles, tell stock and prices, fill the slots of a purchase."""
     for tool, told in (("get_stock", _stock), ("search_manga", _titles), ("list_volumes", _volumes), ("calculator", _price)):
         result = heard.result(tool)
         if result is not None:
             return told(heard, result)
-    manga = _manga(heard)
-    volume = _volume(heard)
     filled = heard.result("update_slots")
     if filled is not None:
         return _purchase(heard, filled.text)
-    buying = heard.is_told(r"(intent: purchase)")
-    if buying and heard.says(r"never mind|cancel|forget it|changed my mind|not any more|やめ|キャンセル|やっぱりいい"):
-        return _use("update_slots", intent="browsing")
-    if about := _asked_of_self(heard):
-        return _known_one(heard, about)
-    if heard.says(r"know about me|what do i like|my taste|私の好み|覚えて"):
-        return _known(heard)
-    if heard.says(r"favou?rite|好きな|苦手|prefer") and not heard.says(r"recommend|find|search|おすすめ|探"):
-        return _say(heard, "Noted, I will remember that.", "承知しました。覚えておきます。")
-    if heard.says(r"\bbuy\b|purchase|買い|買う|欲しい|注文したい"):
-        return _use("update_slots", intent="purchase")
-    wanted = _format(heard)
-    if wanted and buying:
-        return _use("update_slots", values={"format": wanted}, confirmed=True)
-    if heard.says(r"stock|在庫") and manga:
-        return _use("get_stock", asin=manga.asin, volume=volume or 1)
-    if heard.says(r"how much|price|いくら|値段") and manga:
-        return _use("calculator", expression=f"{manga.price_yen} * 1.1")
-    if heard.says(r"all (the )?volumes|every volume|list|一覧|全巻") and manga:
-        return _use("list_volumes", asin=manga.asin)
-    genre = next((genre for genre, words in _GENRES.items() if heard.says(words)), None) or _favorite(heard)
-    if genre and heard.says(r"find|recommend|read|manga|series|show|おすすめ|探|読み|漫画|作品|教えて|" + _GENRES[genre]):
-        return _use("search_manga", genre=genre, limit=3)
-    if heard.says(r"stock|find|recommend|manga|read\b|在庫|おすすめ|探|漫画"):
-        return _use("search_manga", limit=3)
-    question = heard.is_told(r"Ask the user next: (.+?\?)")
-    if question and buying:  # asked last: who asks for something else gets that, and the purchase waits
-        return _QUESTIONS_JA.get(question, question) if heard.japanese else question
-    return _say(
+    return next(filter(None, (rule(heard) for rule in _PRODUCT_RULES)), None) or _say(
         heard,
         f"I have no rule for “{heard.text[:300]}”. Ask me about manga, stock, prices or your orders.",
         f"「{heard.text[:300]}」には決まった答えがありません。作品、在庫、値段、ご注文についてお尋ねください。",
@@ -111,6 +93,8 @@ def orders(heard: Heard) -> Answer:
     clock = heard.result("current_time")
     if clock is not None:
         return _say(heard, f"It is {clock.text.strip()}.", f"現在の日時は{clock.text.strip()}です。")
+    if polite := _small_talk(heard):
+        return polite
     if heard.says(r"complain|unacceptable|refund|human|苦情|ひどい|返金|担当者"):
         return _use("hand_over", agent_id="escalation", summary=f"The customer says: {heard.text[:300]}")
     number = re.search(r"ORD-\d{4,12}", heard.text, re.IGNORECASE)
@@ -135,7 +119,9 @@ def escalation(heard: Heard) -> Answer:
     handed_over = heard.is_told(r"<handoff from=\S+>(.+?)</handoff>")
     if handed_over or heard.says(r"complain|refund|human|苦情|返金|担当者"):
         return _use("open_case", reason=(handed_over or heard.text)[:300])
-    return _say(heard, "Your case is open; somebody writes to you today.", "受付済みです。本日中にご連絡いたします。")
+    return _small_talk(heard) or _say(
+        heard, "Your case is open; somebody writes to you today.", "受付済みです。本日中にご連絡いたします。"
+    )
 
 
 # --- What the product agent says ------------------------------------------------------------------------------------------
@@ -143,15 +129,20 @@ def escalation(heard: Heard) -> Answer:
 
 def _titles(heard: Heard, result: Result) -> str:
     found = [catalogue.find(asin) for asin in result.values("asin")]
-    if result.failed or not found:
+    if result.failed:
         return _away(heard)
+    cheaper = heard.says(_CHEAPER)
+    if not found:
+        return _say(heard, "No series costs less.", "これより安い作品はありません。") if cheaper else _lacking(heard)
     if heard.japanese:
         lines = [
             f"・『{each.title_ja}』（{each.author}、全{each.volumes}巻、{each.price_yen}円）{each.about_ja}" for each in found
         ]
-        return "\n".join(["こちらはいかがでしょうか。", *lines])
+        opening = "紙の本と電子版は同じ値段です。もっと安い作品はこちらです。" if cheaper else "こちらはいかがでしょうか。"
+        return "\n".join([opening, *lines])
     lines = [f"- {each.title_en} ({each.volumes} volumes, {each.price_yen} yen): {each.about_en}" for each in found]
-    return "\n".join(["How about one of these?", *lines])
+    opening = "Paper and digital cost the same. These cost less a volume:" if cheaper else "How about one of these?"
+    return "\n".join([opening, *lines])
 
 
 def _stock(heard: Heard, result: Result) -> str:
@@ -272,19 +263,30 @@ def _use(tool: str, **arguments: Any) -> list[dict[str, Any]]:
     return [{"toolUse": {"toolUseId": f"use-{uuid.uuid4().hex[:12]}", "name": tool, "input": arguments}}]
 
 
-def _manga(heard: Heard) -> catalogue.Manga | None:
-    """Return the series that the user names, or else the one that is spoken of."""
-    text = heard.text.lower()
+def _named(text: str) -> catalogue.Manga | None:
+    """Return the series that a text names."""
+    text = text.lower()
     for manga in catalogue.CATALOGUE:
         if manga.title_ja in text or manga.title_en.lower().removeprefix("the ") in text or manga.asin.lower() in text:
             return manga
+    return None
+
+
+def _manga(heard: Heard) -> catalogue.Manga | None:
+    """Return the series that the user names, or else the last one of the conversation."""
+    named = next(filter(None, map(_named, (heard.text, *heard.earlier))), None)
     asin = heard.is_told(r"\basin (B07X\d{4})")
-    return catalogue.find(asin) if asin else None
+    return named or (catalogue.find(asin) if asin else None)
 
 
 def _volume(heard: Heard) -> int | None:
-    found = re.search(r"volume (\d+)|(\d+) ?巻", heard.text, re.IGNORECASE)
-    known = found[1] or found[2] if found else heard.is_told(r"\bvolume =? ?(\d+)")
+    """Return the volume that the user names, or else the last one of the same series."""
+    for text in (heard.text, *heard.earlier):
+        if found := _VOLUME.search(text):
+            return int(found[1] or found[2])
+        if _named(text):
+            return None
+    known = heard.is_told(r"\bvolume =? ?(\d+)")
     return int(known) if known else None
 
 
@@ -295,3 +297,145 @@ def _format(heard: Heard) -> str | None:
 def _favorite(heard: Heard) -> str | None:
     told = "\n".join(re.findall(r"(?:genre|ジャンル): .*", heard.told))
     return next((genre for genre, words in _GENRES.items() if re.search(words, told, re.IGNORECASE)), None)
+
+
+# --- Rules of the product agent: each answers, or leaves the message to the next one --------------------------------------
+
+
+def _cancelled(heard: Heard) -> Answer | None:
+    cancels = heard.says(r"never mind|cancel|forget it|changed my mind|not any more|やめ|キャンセル|やっぱりいい")
+    return _use("update_slots", intent="browsing") if cancels and _is_buying(heard) else None
+
+
+def _small_talk(heard: Heard) -> Answer | None:
+    if heard.says(r"^\W*(?:hi|hello|hey|good (?:morning|evening)|こんにちは|こんばんは|おはよう(?:ございます)?)\W*$"):
+        return _say(heard, "Hello! What would you like to read?", "こんにちは。どんな作品をお探しですか？")
+    if heard.says(r"^\W*(?:ok\W+|great\W+)?(?:thanks?(?: you)?(?: very much| a lot)?|ありがとう(?:ございま(?:す|した))?)\W*$"):
+        return _say(heard, "You are welcome.", "どういたしまして。")
+    return None
+
+
+def _about_the_user(heard: Heard) -> Answer | None:
+    if about := _asked_of_self(heard):
+        return _known_one(heard, about)
+    return _known(heard) if heard.says(r"know about me|what do i like|my taste|私の好み|覚えて") else None
+
+
+def _introduced(heard: Heard) -> Answer | None:
+    found = re.search(r"\b(?:[Mm]y name is|[Cc]all me|I am|I'm) ([A-Z]\w+)", heard.text) or re.search(
+        r"(?:名前は|^|。)([^\s、。はが]{1,20}?)(?:といいます|と申します|です。?$)", heard.text
+    )
+    if found is None or heard.says(r"[?？]") or (heard.japanese and not heard.says(r"名前は|といいます|と申します")):
+        return None
+    return _say(heard, f"Nice to meet you, {found[1]}. I will remember your name.", f"{found[1]}様ですね。覚えておきます。")
+
+
+def _preference(heard: Heard) -> Answer | None:
+    if heard.says(r"favou?rite|prefer|don't like|\bhate\b|好きな|苦手|嫌い") and not heard.says(
+        r"recommend|find|search|おすすめ|探"
+    ):
+        return _say(heard, "Noted, I will remember that.", "承知しました。覚えておきます。")
+    return None
+
+
+def _no_such_volume(heard: Heard) -> Answer | None:
+    manga, found = _manga(heard), _VOLUME.search(heard.text)
+    if manga is None or found is None or 1 <= int(found[1] or found[2]) <= manga.volumes:
+        return None
+    return _say(
+        heard,
+        f"{manga.title_en} has volumes 1 to {manga.volumes}.",
+        f"『{manga.title_ja}』は1巻から{manga.volumes}巻までです。",
+    )
+
+
+def _bought(heard: Heard) -> Answer | None:
+    if not heard.says(r"\bbuy\b|purchase|\btake it\b|basket|買|欲しい|注文したい|それにします"):
+        return None
+    given = {"volume": _volume(heard), "format": _format(heard)}
+    values = {name: str(value) for name, value in given.items() if value}
+    return _use("update_slots", intent="purchase", **({"values": values, "confirmed": True} if values else {}))
+
+
+def _slot(heard: Heard) -> Answer | None:
+    """Fill a slot of the purchase: the format, or a number alone as the volume."""
+    if not _is_buying(heard):
+        return None
+    if kind := _format(heard):
+        return _use("update_slots", values={"format": kind}, confirmed=True)
+    number = re.fullmatch(r"\D{0,5}(\d{1,2})\D{0,10}", heard.text)
+    if number and heard.is_told(r"(Ask the user next: Which volume)") and not _VOLUME.search(heard.text):
+        return _use("update_slots", values={"volume": number[1]}, confirmed=True)
+    return None
+
+
+def _about_a_series(heard: Heard) -> Answer | None:
+    manga = _manga(heard)
+    if heard.says(_CHEAPER):
+        return _use("search_manga", max_price_yen=manga.price_yen - 1 if manga else 600, limit=3)
+    if manga is None:
+        return None
+    if heard.says(r"stock|在庫"):
+        return _use("get_stock", asin=manga.asin, volume=_volume(heard) or 1)
+    if heard.says(r"how much|price|いくら|値段"):
+        return _use("calculator", expression=f"{manga.price_yen} * 1.1")
+    if heard.says(r"all (the )?volumes|every volume|list|一覧|全巻"):
+        return _use("list_volumes", asin=manga.asin)
+    return None
+
+
+def _genre(heard: Heard) -> Answer | None:
+    named = next((genre for genre, words in _GENRES.items() if heard.says(words)), None)
+    if named is None and any(map(heard.says, _GENRES_LACKING.values())):
+        return _lacking(heard)
+    genre = named or _favorite(heard)
+    if genre and heard.says(r"find|recommend|read|manga|series|show|おすすめ|探|読み|漫画|作品|教えて|" + _GENRES[genre]):
+        return _use("search_manga", genre=genre, limit=3)
+    return None
+
+
+def _lacking(heard: Heard) -> Answer:
+    """Name the genre that the shop lacks, and the genres that it has."""
+    genre = next((genre for genre, words in _GENRES_LACKING.items() if heard.says(words)), "series of this kind")
+    words = re.search(_GENRES_LACKING.get(genre, "$^"), heard.text, re.IGNORECASE)
+    return _say(
+        heard,
+        f"We have no {genre}. Our genres are {', '.join(_GENRES)}.",
+        f"{words[0] if words else 'その種類'}の作品は取り扱いがありません。{_GENRES_JA}がございます。",
+    )
+
+
+def _volume_alone(heard: Heard) -> Answer | None:
+    manga, found = _manga(heard), _VOLUME.search(heard.text)
+    if manga and found and not _is_buying(heard):
+        return _use("get_stock", asin=manga.asin, volume=int(found[1] or found[2]))
+    return None
+
+
+def _some_titles(heard: Heard) -> Answer | None:
+    if heard.says(r"stock|find|recommend|manga|read\b|在庫|おすすめ|探|漫画"):
+        return _use("search_manga", limit=3)
+    return None
+
+
+def _next_question(heard: Heard) -> Answer | None:
+    """Ask for the next slot. The rules before it answer other questions first, and the purchase waits."""
+    question = heard.is_told(r"Ask the user next: (.+?\?)")
+    if question and _is_buying(heard):
+        return _QUESTIONS_JA.get(question, question) if heard.japanese else question
+    return None
+
+
+def _title_alone(heard: Heard) -> Answer | None:
+    manga = _named(heard.text)
+    return _use("search_manga", query=manga.title_ja, limit=1) if manga else None
+
+
+_PRODUCT_RULES: tuple[Callable[[Heard], Answer | None], ...] = (
+    *(_cancelled, _small_talk, _about_the_user, _introduced, _preference, _no_such_volume, _bought, _slot),
+    *(_about_a_series, _genre, _volume_alone, _some_titles, _next_question, _title_alone),
+)
+
+
+def _is_buying(heard: Heard) -> bool:
+    return heard.is_told(r"(intent: purchase)") is not None

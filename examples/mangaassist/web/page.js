@@ -1,8 +1,20 @@
-// The page: shows what the server tells, as text. No text is ever made into markup.
+// The page: shows the events of the server as text. No text is ever made into markup.
 "use strict";
 
 const JAPANESE = navigator.language.startsWith("ja");
 const inLanguage = (english, japanese) => (JAPANESE ? japanese : english);
+if (JAPANESE) {
+  document.documentElement.lang = "ja";
+  for (const each of document.querySelectorAll("[data-ja]")) each.textContent = each.dataset.ja;
+}
+
+// Names that the server sends, for the captions of answers and the card of memories.
+const NAMES_JA = {
+  "user memory": "ユーザーの記憶", "recall of earlier messages": "以前の発言の引用", "state of the task": "手続きの状態",
+  "this session": "この会話", "an earlier session": "以前の会話", preference: "好み", interaction_summary: "会話の要約",
+  behavioral_pattern: "傾向", feedback: "ご意見", fact: "事実", episode: "出来事", weekly_rollup: "週の要約", monthly_rollup: "月の要約",
+};
+const named = (name) => (JAPANESE && NAMES_JA[name]) || name.replaceAll("_", " ");
 
 const SUGGESTIONS = inLanguage(
   [
@@ -41,7 +53,7 @@ let views = {};
 let shown = ""; // the agent whose memory is shown
 let source = null;
 let worker = 0; // the process that answers
-let before = null; // what was said when the connection to it broke
+let before = null; // the transcript at the time when the connection to it broke
 
 function element(name, { text = "", classes = [], title = "" } = {}) {
   const made = document.createElement(name);
@@ -55,7 +67,7 @@ const badge = (state, text = state) => element("span", { text, classes: ["badge"
 
 // --- the conversation
 
-/** Change the list of turns; who looks at its end still does. */
+/** Change the list of turns; a reader at its end stays there. */
 function changing(change) {
   const list = byId("turns");
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 80;
@@ -81,8 +93,8 @@ function putTurn(turn) {
     };
     const acts = element("div", { classes: ["acts"] });
     acts.append(
-      act("fork", "Branch from here", "A new session begins with everything up to here; this one stays in the store"),
-      act("rewind", "Go back to here", "Everything after this answer is deleted, and what the agents noted with it"),
+      act("fork", inLanguage("Branch from here", "ここから分岐"), "A new session begins with everything up to here; this one stays in the store"),
+      act("rewind", inLanguage("Go back to here", "ここまで戻る"), "Everything after this answer is deleted, and what the agents noted with it"),
     );
     item.append(parts.question, parts.quotes, parts.answer, parts.used, acts);
     byId("welcome").hidden = true;
@@ -93,7 +105,10 @@ function putTurn(turn) {
   }
   parts.answer.textContent = turn.answer;
   putQuotes(turn);
-  if (turn.done && turn.used) parts.used.textContent = `Memory used: ${turn.used.join(", ") || "this conversation only"}`;
+  if (turn.done && turn.used) {
+    const used = turn.used.map(named).join(inLanguage(", ", "、")) || inLanguage("this conversation only", "この会話のみ");
+    parts.used.textContent = inLanguage("Memory used: ", "使った記憶：") + used;
+  }
   if (turn.agent) parts.answer.dataset.agent = turn.agent;
   parts.answer.classList.toggle("done", turn.done);
 }
@@ -105,8 +120,11 @@ function putQuotes({ id, quotes }) {
   if (!parts) return;
   parts.quotes.replaceChildren(...quotes.slice(0, MOST_QUOTES).map((text) => element("blockquote", { text, title: text })));
   if (!quotes.length) return;
-  const more = quotes.length > MOST_QUOTES ? `, and ${quotes.length - MOST_QUOTES} more` : "";
-  parts.quotes.prepend(element("p", { text: `recalled for this question from what had left the window${more}:` }));
+  const others = quotes.length - MOST_QUOTES;
+  const more = others > 0 ? inLanguage(`, and ${others} more`, `、ほか${others}件`) : "";
+  parts.quotes.prepend(element("p", {
+    text: inLanguage(`evicted messages, quoted for this question${more}:`, `文脈から外れた発言を、この質問のために引用${more}：`),
+  }));
 }
 
 function addText({ id, agent, text }) {
@@ -143,7 +161,7 @@ function showView() {
 }
 
 function messageRow(message) {
-  const item = element("li", { title: `${message.role}, ${message.act || "said earlier"}: ${message.why}\n${message.text}` });
+  const item = element("li", { title: `${message.role}, ${message.act || "earlier message"}: ${message.why}\n${message.text}` });
   item.dataset.fate = message.fate;
   item.append(
     badge(message.fate),
@@ -188,7 +206,7 @@ function tierChips(tiers) {
   ];
 }
 
-// --- what happened: states of breakers over time, and answers that stood in
+// --- events: states of breakers over time, and earlier answers that replaced failed calls
 
 const SHOWN_SECONDS = 180, AT_LEAST_SECONDS = 30;
 const opened = Date.now();
@@ -208,7 +226,7 @@ function note(text, kind = "") {
 }
 
 function follow(tools) {
-  const words = { open: "opened: calls are not even tried", half_open: "half open: the next call is a trial", closed: "closed again" };
+  const words = { open: "opened: calls are rejected", half_open: "half open: the next call is a probe", closed: "closed again" };
   for (const [name, tool] of Object.entries(tools)) {
     const track = tracks.get(name) ?? { spans: [], stale: [], failures: 0, stood: tool.stale };
     const last = track.spans.at(-1);
@@ -219,7 +237,7 @@ function follow(tools) {
     if (tool.failures_in_a_row > track.failures) note(`${name} failed (${tool.failures_in_a_row} in a row)`, "failed");
     if (tool.stale > track.stood) {
       track.stale.push(Date.now());
-      note(`${name}: an earlier answer stood in`, "stale");
+      note(`${name}: replaced by an earlier answer`, "stale");
     }
     [track.failures, track.stood] = [tool.failures_in_a_row, tool.stale];
     tracks.set(name, track);
@@ -244,7 +262,7 @@ function drawTracks() {
         line.append(span);
       });
       for (const at of stale.filter((time) => time > begin)) {
-        const mark = element("span", { text: "◆", classes: ["mark"], title: "an earlier answer stood in" });
+        const mark = element("span", { text: "◆", classes: ["mark"], title: "replaced by an earlier answer" });
         mark.style.left = `min(${place(at)}%, 100% - .4rem)`; // whole, also where it is new
         line.append(mark);
       }
@@ -254,7 +272,7 @@ function drawTracks() {
     }),
   );
   if (eventful.some(([, track]) => track.stale.length)) {
-    byId("tracks").append(element("p", { text: "◆ an earlier answer stood in", classes: ["key"] }));
+    byId("tracks").append(element("p", { text: "◆ replaced by an earlier answer", classes: ["key"] }));
   }
 }
 
@@ -268,10 +286,13 @@ function compare(process) {
   const now = transcript(), done = before.said.filter((turn) => turn.done);
   const same = done.every((turn, at) => now[at]?.question === turn.question && now[at]?.answer === turn.answer);
   const cut = before.said.length > done.length;
-  const what = `Process ${before.worker} was killed${cut ? " in the middle of an answer" : ""}. Process ${process} knew nothing, and restored ` +
-    `${done.length} finished turn${done.length === 1 ? "" : "s"}${same ? ", each as it was" : ", NOT as they were"}` +
-    `${cut ? "; the one that was cut is closed, and can be asked again." : "."}`;
-  byId("restored").textContent = what;
+  byId("restored").textContent = inLanguage(
+    `Process ${before.worker} was killed${cut ? " in the middle of an answer" : ""}. Process ${process} began empty, and restored ` +
+      `${done.length} finished turn${done.length === 1 ? "" : "s"}${same ? ", each unchanged" : ", NOT unchanged"}` +
+      `${cut ? "; the interrupted one is closed, and can be asked again." : "."}`,
+    `プロセス${before.worker}を${cut ? "回答の途中で" : ""}停止しました。新しいプロセス${process}が、完了した${done.length}回のやりとりを` +
+      `${same ? "そのまま" : "異なる内容で"}復元しました。${cut ? "途中の回答は閉じられ、もう一度尋ねられます。" : ""}`,
+  );
   byId("restored").hidden = false;
   note(`worker ${before.worker} killed, worker ${process} restored ${done.length} turns`, same ? "closed" : "open");
 }
@@ -281,12 +302,13 @@ function showKnown({ known, memories }) {
   byId("known").textContent = known;
   byId("memories").replaceChildren(
     ...memories.map(({ id, type, text, source, at }) => {
-      const item = element("li"), remove = element("button", { text: "Delete" });
+      const item = element("li"), remove = element("button", { text: inLanguage("Delete", "削除") });
       remove.type = "button";
-      remove.setAttribute("aria-label", `Delete: ${text}`);
+      remove.setAttribute("aria-label", `${remove.textContent}: ${text}`);
       remove.addEventListener("click", () => post("/memories", { delete: id }));
       const learned = new Date(at * 1000).toLocaleString();
-      item.append(element("span", { text }), element("small", { text: `${type}, from ${source}, ${learned}` }), remove);
+      const origin = inLanguage(`${named(type)}, from ${named(source)}, ${learned}`, `${named(type)}、${named(source)}より、${learned}`);
+      item.append(element("span", { text }), element("small", { text: origin }), remove);
       return item;
     }),
   );
@@ -321,10 +343,15 @@ const EVENTS = {
     problem("");
     byId("who").textContent = `you are ${event.user}`;
     const scripted = event.model === "scripted";
-    byId("model").textContent = scripted ? "answers are scripted" : `answers by ${event.model}`;
+    byId("model").textContent = scripted
+      ? inLanguage("answers are scripted", "回答は台本です")
+      : inLanguage(`answers by ${event.model}`, `回答：${event.model}`);
     byId("scripted").textContent = scripted
-      ? "The answers are scripted: rules stand in for a model, so nothing here needs a key or a network. MANGAASSIST_MODEL=bedrock (or --model) lets a model answer."
-      : `A model answers: ${event.model}.`;
+      ? inLanguage(
+        "The answers are scripted: rules replace a model, so you need no key and no network. With MANGAASSIST_MODEL=bedrock (or --model) a model answers.",
+        "回答は台本です。モデルの代わりに規則が答えるので、鍵もネットワークも要りません。MANGAASSIST_MODEL=bedrock（または --model）でモデルが答えます。",
+      )
+      : inLanguage(`A model answers: ${event.model}.`, `モデルが答えます：${event.model}`);
     byId("turns").replaceChildren();
     turns = new Map();
     byId("welcome").hidden = event.turns.length > 0;
@@ -437,7 +464,7 @@ byId("kill").addEventListener("click", killWorker);
 byId("panel").addEventListener("click", () => {
   const open = document.body.classList.toggle("panel");
   byId("panel").setAttribute("aria-expanded", String(open));
-  byId("panel").textContent = open ? "Chat" : "Memory";
+  byId("panel").textContent = open ? inLanguage("Chat", "会話") : inLanguage("Memory", "記憶");
 });
 byId("steps").append(
   ...STEPS.map(([text, run]) => {
@@ -460,7 +487,7 @@ for (const place of ["suggestions", "starters"]) {
     }),
   );
 }
-// A browser keeps few connections to one server: pages that nobody sees give theirs back.
+// A browser allows few connections to one server, so a hidden page closes its connection.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) source?.close();
   else connect();
