@@ -97,7 +97,7 @@ class SessionFinalizer:
             codec=codec,
             clock=clock,
             ttl=ttl,
-            on_store_error="raise",
+            is_strict=True,
         )
         self._keeper = MemoryKeeper(
             table=table_of(memories, USER_MEMORY, name="memories"),

@@ -29,14 +29,13 @@ from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
 from strands_manga_memory.session.protocol.log_entry import LogEntry, LogPosition
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
-from strands_manga_memory.session.tiers import OnConflict, Tiers, connect
+from strands_manga_memory.session.tiers import Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump, load, trusted
 from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, within
 
 logger = logging.getLogger(__name__)
 
 _HEAD_START_SECONDS = 0.002
-_MOST_RETURNABLE = 1_024  # evicted messages that are remembered because they may return to the history
 
 
 class AgentConversation:
@@ -52,7 +51,7 @@ class AgentConversation:
     Attributes:
         hold: The conversation's record in this process, and its access to both tiers.
         saver: Schedules saves and flushes.
-        in_turn: Whether the agent is being invoked.
+        lock: Lock that guards the local record. It is never held during I/O.
         possible_loss: Whether turns that only the hot tier had may have been lost before the conversation was opened.
     """
 
@@ -62,29 +61,22 @@ class AgentConversation:
         self._connect()
 
     def _connect(self) -> None:
-        check = partial(_check_merge, on_conflict=self.tiers.on_conflict)
+        check = partial(_check_merge, is_strict=self.tiers.is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
         self.local = self.hold.local
+        self.lock: threading.RLock = self.local.lock
         self.saver = ConversationSaver(self.place, self.tiers, self.hold)
-        self.in_turn = self.possible_loss = False
+        self.possible_loss = False
         self._resets = self.local.resets
         self._last: Mapping[str, Any] | None = None
         self._turn_slots: dict[str, list[Slot]] = {}
         self._given: dict[str, bytes] = {}
         self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
         self._announced: dict[str, Any] = {}
-        self._returnable: dict[str, tuple[Slot, Turn]] = {}
-        self._identities: dict[tuple[Any, int], str] = {}
 
     def renew_after_fork(self) -> None:
         """Start with an empty copy in the child of a process fork. The parent saves its own unsaved messages."""
         self._connect()
-
-    @property
-    def lock(self) -> threading.RLock:
-        """Lock that guards the local record. It is never held during I/O."""
-        lock: threading.RLock = self.local.lock
-        return lock
 
     # Opening
 
@@ -149,7 +141,7 @@ class AgentConversation:
         if error is not None:
             # A durable tier that answers is enough: a conversation begins there. A hot one that is empty is not.
             is_enough = (hold.durable is not None and durable_error is None) or not _is_nothing(hot)
-            if tiers.on_store_error == "raise" or not is_enough:
+            if tiers.is_strict or not is_enough:
                 raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
             cause = (self.saver.hot_health if hot_error else self.saver.durable_health).error
             logger.warning("error=<%s> | a tier could not be read, the other one is used", cause)
@@ -202,14 +194,7 @@ class AgentConversation:
     def begin_turn(self) -> None:
         """Record that a turn begins."""
         with self.lock:
-            self.in_turn = True
             self._turn_slots = {}
-
-    def end_turn(self) -> None:
-        """Record that the turn has ended."""
-        with self.lock:
-            self.in_turn = False
-            self.local.end_turn()
 
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
         """Add a message to the open turn, or begin a new turn. ``at`` is the time of the message in seconds since 1970."""
@@ -226,45 +211,45 @@ class AgentConversation:
             if slot is not None:
                 identity = message.get("tracking_id") or ""
                 self._turn_slots.setdefault(identity, []).append(slot)
-                if identity and isinstance(identity, str):
-                    self._identities[slot[:2]] = identity
             self._last = message
 
-    def repeats(self, tracking_id: str) -> int:
-        """Return how many messages of the current turn have this ``tracking_id``."""
-        return len(self._turn_slots.get(tracking_id, ()))
-
-    def revise(self, message: Mapping[str, Any]) -> None:
-        """Replace the latest message of the current turn that has the same ``tracking_id``."""
+    def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+        """Add a message of the agent's history, or replace the message of the turn that it continues."""
         with self.lock:
-            slot = self._turn_slots[message.get("tracking_id") or ""][-1]
-            assert slot.key is not None  # noqa: S101 - a turn's message has one
-            self.local.revise(slot.key, slot.number, dump(message))
+            identity = message.get("tracking_id") or ""
+            slots = self._turn_slots.get(identity, [])
+            live = sum((other.get("tracking_id") or "") == identity for other in history) if slots else 0
+            # A continuation adds to the last message and announces it again; a caller's second use of a message is a new one.
+            if 0 < live <= len(slots):
+                key, number, _ = slots[-1]
+                assert key is not None  # noqa: S101 - a turn's message has one
+                self.local.revise(key, number, dump(message))
+            else:
+                self.add(message)
 
     def redact(self, message: Mapping[str, Any]) -> bool:
         """Replace all known messages that have the same ``tracking_id``. Return False if there are none."""
         identity = message.get("tracking_id")
         with self.lock:
             local = self.local
-            outside = {slot.key: turn for slot, turn in self._returnable.values() if slot.key is not None}
             found = [
                 (key, number)
-                for key, turn in {**outside, **local.base.turns, **local.own}.items()
+                for key, turn in local.held_turns.items()
                 for number, known in enumerate(turn.messages)
                 if identity and _identity(known) == identity
             ]
             for key, number in found:
                 local.redact(key, {number: dump(message)})
-            self._redact_returnable()
         return bool(found)
 
-    def _redact_returnable(self) -> None:
-        redactions = self.local.base.redactions
-        if redactions:
-            self._returnable = {
-                identity: (slot, turn if slot.key is None else turn.redact(redactions.get(slot.key, {})))
-                for identity, (slot, turn) in self._returnable.items()
-            }
+    def _held_slot(self, identity: str) -> Slot | None:
+        """Return the reference to the newest message in memory that has this ``tracking_id``."""
+        text = dump(identity)
+        for key, turn in reversed(self.local.held_turns.items()):
+            for number, data in enumerate(turn.messages):
+                if text in data and _identity(data) == identity:
+                    return Slot(key, number)
+        return None
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
         """Record the present history and states of the agent."""
@@ -272,11 +257,8 @@ class AgentConversation:
             local = self.local
             if self._resets != local.resets:
                 return  # they belong to a conversation that was deleted or has expired
-            if len(self._identities) > 2 * len(local.view) + _MOST_RETURNABLE:
-                self._identities = {}
-            self._redact_returnable()  # others may have redacted some
-            view = slots_of(messages, local.view, local.message, self._returnable, self._identities)
-            self._set_view(view if self.keeps_window else ())
+            view = slots_of(messages, local.view, local.message, self._held_slot)
+            local.set_view(view if self.keeps_window else ())
             entries, notes = entries_of(snapshot), notes_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():
                 return
@@ -288,33 +270,6 @@ class AgentConversation:
                 local.set_states({name: load(data) for name, data in changed.items()})
             if notes is not None:
                 local.set_notes(load(notes))
-
-    def _set_view(self, view: Sequence[Slot]) -> None:
-        local = self.local
-        present, turns = {slot[:2] for slot in view}, {**local.base.turns, **local.own}
-        for slot in local.view:
-            turn = turns.get(slot.key) if slot.key else None
-            if turn is not None and slot[:2] not in present and slot.number < len(turn.messages):
-                self._keep_returnable(Slot(slot.key, slot.number), turn)
-        for slot, turn in self._returnable.values():
-            if slot.key and slot[:2] in present and slot.key not in turns:
-                local.returned[slot.key] = turn
-        local.set_view(view)
-
-    def keep_returnable(self, log: Mapping[TurnKey, Turn]) -> None:
-        """Remember the last messages of a log, because they may return to the agent's history."""
-        with self.lock:
-            for key in sorted(log)[-_MOST_RETURNABLE // 4 :]:
-                for number in range(len(log[key].messages)):
-                    self._keep_returnable(Slot(key, number), log[key])
-
-    def _keep_returnable(self, slot: Slot, turn: Turn) -> None:
-        identity = _identity(turn.messages[slot.number])
-        if identity and isinstance(identity, str):
-            self._returnable.pop(identity, None)
-            self._returnable[identity] = slot, turn
-            if len(self._returnable) > _MOST_RETURNABLE:
-                del self._returnable[next(iter(self._returnable))]
 
     def set_entry(self, name: str, value: Any) -> None:
         """Set a state entry that is not part of the agent, such as the state of an orchestrator."""
@@ -332,7 +287,7 @@ class AgentConversation:
         """Store changed values of the agent's metadata. Nothing is stored before the first message."""
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
-        if changes and self.message_count and self._resets == self.local.resets:
+        if changes and self.local.message_count and self._resets == self.local.resets:
             self._announced |= changes
             known = self.meta
             self.set_meta({name: value for name, value in changes.items() if value != known.get(name)})
@@ -350,30 +305,11 @@ class AgentConversation:
     # The work of others
 
     @property
-    def is_dirty(self) -> bool:
-        """Whether there is a change that no tier has confirmed."""
-        return self.local.is_dirty
-
-    @property
     def has_news(self) -> bool:
         """Whether the agent has not received all changes from the stores yet. A deletion is a change, too."""
-        return self.local.has_news or self._resets != self.local.resets or self._has_new_states
-
-    @property
-    def _has_new_states(self) -> bool:
         with self.lock:
-            return given_entries(self.local.states) != self._given
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether no tier has answered for 12 hours, or for the length of a shorter session. The next turn then reads first."""
-        at = self.local.answered_at
-        return at is not None and self.tiers.clock() - at >= min(12 * 3600.0, self.tiers.ttl.session)
-
-    @property
-    def lacks_messages(self) -> bool:
-        """Whether messages of the history must be read from the log."""
-        return bool(self.local.base.lacking)
+            has_ended = self._resets != self.local.resets
+            return self.local.has_news or has_ended or given_entries(self.local.states) != self._given
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
         """Return the agent's new history, if other processes have changed or deleted the conversation.
@@ -394,7 +330,7 @@ class AgentConversation:
             ):
                 return None
             if self._resets != local.resets:
-                self._last, self._announced, self._returnable = None, {}, {}
+                self._last, self._announced = None, {}
             self._resets = local.resets
             before = local.view
             messages = messages_of(local.adopt_window(), local.message, before=before, live=live)
@@ -414,19 +350,6 @@ class AgentConversation:
         with self.lock, trusted(self.place.conversation):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
-    @property
-    def turn_count(self) -> int:
-        """Number of turns so far, including unsaved turns."""
-        with self.lock:
-            base, unsaved = self.local.base, self.local.unsaved()
-            new = [key for key, turn in unsaved.items() if key not in base.seen and not turn.about.get(CONTINUES)]
-            return base.turn_count + len(new)
-
-    @property
-    def message_count(self) -> int:
-        """Number of messages so far, including unsaved messages."""
-        return self.local.base.message_count + self.local.unsaved_messages
-
     def history(
         self, *, after: int = 0, last: int | None = None, unsaved: AgentConversation | None = None
     ) -> Iterator[LogEntry]:
@@ -441,12 +364,12 @@ class AgentConversation:
             return
         log = self._log(unsaved, newest=last)
         if unsaved is not None:
-            unsaved.keep_returnable(log)
+            unsaved.local.keep_evicted(log)
         entries = list(self._entries(log, since=min(log, default=None) if last is not None else None))
         if last is not None and len(entries) >= last > 0:
             holders = [self, *([] if unsaved is None else [unsaved])]
-            earlier = max(holder.message_count for holder in holders) - len(entries)
-            turns = max(holder.turn_count for holder in holders) - entries[-1].turn
+            earlier = max(holder.local.message_count for holder in holders) - len(entries)
+            turns = max(holder.local.turn_count for holder in holders) - entries[-1].turn
             entries = [entry.shift(max(0, earlier), max(0, turns)) for entry in entries[-last:]]
         yield from (entry for entry in entries if entry.seq > after)
 
@@ -526,7 +449,7 @@ class AgentConversation:
             with self.lock:
                 turns = {**self.local.base.turns, **self.local.own}
             known = list(self._entries(turns))
-            missing = max(0, self.message_count - len(known))
+            missing = max(0, self.local.message_count - len(known))
             log = {entry.slot: entry.shift(missing, 0) for entry in known}
         return [log[slot] for slot in slots if slot in log]
 
@@ -540,7 +463,6 @@ class AgentConversation:
         assert entry.slot.key is not None  # noqa: S101 - an entry of the log has one
         with self.lock:
             self.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
-            self._redact_returnable()
         return self.tiers.writer.submit(self.place, self.saver.commit_all, slow=True)
 
     def _entries(
@@ -566,9 +488,9 @@ class AgentConversation:
                 yield LogEntry(seq, turn_number, at, message, Slot(key, number), turn.redacted.get(number, 0), turn.about)
 
 
-def _check_merge(states: Mapping[str, Any], found: Record, *, on_conflict: OnConflict) -> None:
-    if on_conflict == "raise":
-        raise ConflictError("someone else saved the conversation, on_conflict is 'raise': build the agent anew")
+def _check_merge(states: Mapping[str, Any], found: Record, *, is_strict: bool) -> None:
+    if is_strict:
+        raise ConflictError("someone else saved the conversation meanwhile; try again")
     if is_interrupted(states) or is_interrupted({name: entry.value for name, entry in found.states.items()}):
         raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
     note(MERGE, counts={"merges": 1})

@@ -268,11 +268,11 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
     If the caller is cancelled, the save continues.
 
     Raises:
-        StoreUnavailableError: The changes were not saved in time, and ``on_store_error`` is "raise".
+        StoreUnavailableError: The changes were not saved in time, and the tiers are strict.
         ConflictError: Another writer's change cannot be merged with the saved ones.
     """
     tiers, tier = saver.tiers, saver.waits_for
-    if tier == "nothing" and tiers.on_store_error == "degrade":
+    if tier == "nothing" and not tiers.is_strict:
         return
     deadline = _deadline(tiers, tier)
     waiter = awaitable(future)
@@ -295,7 +295,7 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
     except StoreUnavailableError as error:
         health = saver.durable_health if tier == "durable" else saver.hot_health
         logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, health.error or type(error).__name__)
-        if tiers.on_store_error == "raise":
+        if tiers.is_strict:
             raise StoreUnavailableError(
                 f"the turn could not be saved in time; it is kept and saved later: {cause_of(error)}"
             ) from error
@@ -313,7 +313,7 @@ def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must:
         must: Whether a late save is an error in any case.
 
     Raises:
-        StoreUnavailableError: The changes were not stored in time, and ``must`` is True or ``on_store_error`` is "raise".
+        StoreUnavailableError: The changes were not stored in time, and ``must`` is True or the tiers are strict.
         ConflictError: Another writer's change cannot be merged with the saved ones.
     """
     try:
@@ -345,11 +345,11 @@ def _report_late(error: Exception, tiers: Tiers, *, tier: str, must: bool = Fals
     """Log a late save, or raise an error.
 
     Raises:
-        StoreUnavailableError: ``must`` is True, or ``on_store_error`` is "raise".
+        StoreUnavailableError: ``must`` is True, or the tiers are strict.
     """
     if isinstance(error, TimeoutError):
         missed(tier)
-    if must or tiers.on_store_error == "raise":
+    if must or tiers.is_strict:
         reason = f"no answer within {_deadline(tiers, tier)} s" if isinstance(error, TimeoutError) else cause_of(error)
         raise StoreUnavailableError(f"no tier took it in time; it is kept and saved later: {reason}") from error
     logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)

@@ -87,7 +87,7 @@ class SessionAgent:
         """
         seeds, conversation = list(agent.messages), self.conversation
         conversation.keeps_window = conversation.keeps_window and not agent.model.stateful
-        has_log = bool(messages or conversation.message_count)
+        has_log = bool(messages or conversation.local.message_count)
         if messages is not None:
             if seeds and has_log:
                 logger.warning("messages=<%d> | the agent's own messages give way to the restored session", len(seeds))
@@ -130,24 +130,24 @@ class SessionAgent:
         conversation = self.conversation
         conversation.saver.check()
         await self._settle()
-        if conversation.is_dirty or conversation.has_news:
+        if conversation.local.is_dirty or conversation.has_news:
             self._capture(agent)
-            if conversation.is_dirty:
+            if conversation.local.is_dirty:
                 await saved(conversation.saver, conversation.saver.request())
-        if conversation.tiers.refresh == "turn" or conversation.is_silent:
+        if conversation.tiers.refresh == "turn" or conversation.hold.is_silent:
             await saved(conversation.saver, conversation.saver.request_refresh())
         unsaved = conversation.local.unsaved_messages
         if unsaved >= conversation.tiers.max_unsaved:
             healths = (conversation.saver.hot_health, conversation.saver.durable_health)
             causes = "; ".join(health.error for health in healths if health.error)
             raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers: {causes}")
-        if conversation.lacks_messages:
+        if conversation.local.base.lacking:
             messages = await asyncio.to_thread(conversation.take_over, agent.messages)
         else:
             messages = conversation.take_over(agent.messages)
         if messages is not None:
             built = copy.deepcopy(dict(self._initial_states))
-            if conversation.message_count:  # somebody else has begun it, with other states
+            if conversation.local.message_count:  # somebody else has begun it, with other states
                 built["state"] = {}
             self._restore(agent, messages, built)
             await asyncio.to_thread(self._give_back_stash, agent)
@@ -171,14 +171,7 @@ class SessionAgent:
         conversation = self.conversation
         with conversation.lock:
             conversation.saver.is_closing = False
-            identity = message.get("tracking_id") or ""
-            known = conversation.repeats(identity)
-            live = sum((other.get("tracking_id") or "") == identity for other in agent.messages) if known else 0
-            # A continuation adds to the last message and announces it again; a caller's second use of a message is a new one.
-            if 0 < live <= known:
-                conversation.revise(message)
-            else:
-                conversation.add(message)
+            conversation.add_or_revise(message, agent.messages)
             if not self.in_turn and message["role"] == "assistant" and not calls_tools(message):
                 conversation.local.end_turn()
         conversation.saver.request_soon(_PENDING_SECONDS)
@@ -214,7 +207,7 @@ class SessionAgent:
     def turn_ended(self) -> None:
         """Record the end of the turn without I/O."""
         self.in_turn = False
-        self.conversation.end_turn()
+        self.conversation.local.end_turn()
 
     async def after_turn(self, event: AfterInvocationEvent) -> None:
         """Save the turn that has ended."""

@@ -112,9 +112,9 @@ def stats_of(conversation: AgentConversation, agent: Agent | None) -> SessionSta
         window, base = local.window, local.base
         unchanged = [slot for slot in window if slot.key is not None and slot.body is None]
         times = (local.time(slot) for slot in unchanged)
-        messages = conversation.message_count
+        messages = conversation.local.message_count
         return SessionStats(
-            turns=conversation.turn_count,
+            turns=conversation.local.turn_count,
             messages=messages,
             window_messages=len(agent.messages) if agent else len(window),
             left_messages=max(0, messages - len(unchanged)),
@@ -468,12 +468,12 @@ class StoredSession:
         kind: Kind = "A" if is_agent else "M"
         checked_id("agent_id" if is_agent else "id", id_)
         # What only one of the tiers knows of must not be taken for new while that one is down.
-        looking = dataclasses.replace(self._tiers, on_store_error="raise")
+        looking = dataclasses.replace(self._tiers, is_strict=True)
         standing = standing_of(members.new(kind, id_, keeps_window=is_agent, tiers=looking))
         if standing != "new" or dry_run:
             return standing
         hot = self._tiers.hot if self._tiers.durable is None else None
-        storing = dataclasses.replace(self._tiers, hot=hot, on_conflict="raise")
+        storing = dataclasses.replace(looking, hot=hot)
         return store(members.new(kind, id_, keeps_window=is_agent, tiers=storing), transferred)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
@@ -491,11 +491,11 @@ class StoredSession:
         The metadata are the user, the values that ``set_metadata`` stored, and the counters.
         """
         conversation = self._members.known_or_looked_at(agent_id)
-        if not conversation.is_dirty:
+        if not conversation.local.is_dirty:
             conversation = self._members.looked_at(agent_id)
         with conversation.lock:
             base, now = conversation.local.base, self._tiers.clock()
-            values = conversation.turn_count, base.created or now, base.last_used or now
+            values = conversation.local.turn_count, base.created or now, base.last_used or now
             counters = dict(zip(COUNTERS, values, strict=True))
             return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.meta, **counters}
 

@@ -21,8 +21,6 @@ from strands_manga_memory.stores.table import Item, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.telemetry import RETURN, note
 
-OnConflict = Literal["merge", "raise"]
-OnStoreError = Literal["degrade", "raise"]
 Refresh = Literal["never", "turn"]
 
 
@@ -30,8 +28,8 @@ Refresh = Literal["never", "turn"]
 class Tiers:
     """Stores of a session manager, their health, and the rules for saving.
 
-    Most fields are arguments of ``TieredSessionManager``. For maintenance, ``on_conflict`` and ``on_store_error`` are "raise",
-    because maintenance must not continue without a store's answer.
+    Most fields are arguments of ``TieredSessionManager``. ``is_strict`` is for maintenance, which must neither continue without
+    a store's answer nor merge its changes with those of other writers.
 
     Raises:
         ValueError: A field is out of range, or there is neither a hot nor a durable tier.
@@ -44,8 +42,7 @@ class Tiers:
     clock: Callable[[], float]
     ttl: TtlPolicy = field(default_factory=TtlPolicy)
     flush_every: int = 5
-    on_conflict: OnConflict = "merge"
-    on_store_error: OnStoreError = "degrade"
+    is_strict: bool = False
     refresh: Refresh = "never"
     resume_cold: bool = True
     hot_deadline: float = 0.05

@@ -531,7 +531,7 @@ def test_defect_a_store_that_fails_ends_no_turn(aws: Stores) -> None:
     assert texts(live.messages)[-4:] == ["third", "toolUse", "toolResult", "done"]
     assert live._session_manager.stats()["unsaved_messages"] == 8
     aws.hot.down = aws.durable.down = False
-    servers.wait_until(lambda: not live._session_manager._members.conversations["A", "default"].is_dirty, "the save")
+    servers.wait_until(lambda: not live._session_manager._members.conversations["A", "default"].local.is_dirty, "the save")
     live._session_manager.flush()
     assert same(aws.agent().messages, live.messages)
     assert len(list(aws.manager().history())) == 12

@@ -8,7 +8,7 @@ from typing import Any
 from strands.types.content import Message
 
 from strands_manga_memory.messages import is_message
-from strands_manga_memory.session.protocol.record import Slot, Turn, TurnKey
+from strands_manga_memory.session.protocol.record import Slot, TurnKey
 from strands_manga_memory.stores.encoding.codec import dump, load
 
 UNREADABLE_TEXT = "[message could not be read]"
@@ -19,60 +19,52 @@ _UNREADABLE_ID = "unreadable-"
 Stored = Callable[[Slot], bytes | None]
 """Function that returns the serialized message to which a reference points. None: the message cannot be read now."""
 
-
-Returnable = Mapping[str, tuple[Slot, Turn]]
-"""References to evicted messages that may return to the history, and their turns, keyed by ``tracking_id``."""
+Found = Callable[[str], Slot | None]
+"""Function that returns the reference to an evicted message by its ``tracking_id``. None: no such message is in memory."""
 
 
 def slots_of(
-    messages: Sequence[Mapping[str, Any]],
-    view: Sequence[Slot],
-    stored: Stored,
-    returnable: Returnable | None = None,
-    identities: dict[tuple[Any, int], str] | None = None,
+    messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored, found: Found = lambda identity: None
 ) -> tuple[Slot, ...]:
     """Return the agent's history as references to stored messages.
 
-    A message is recognized by its ``tracking_id``. A message without a ``tracking_id`` is recognized by its content. If the
-    content differs from the stored message, the reference contains the edited message. A message that is not stored is taken
-    for a message that the conversation manager wrote.
+    A message is recognized by its content, else by its ``tracking_id``. If the content differs from the stored message, the
+    reference contains the edited message. A message that is not stored is taken for a message that the conversation manager
+    wrote.
 
     Args:
         messages: The agent's history.
         view: References of the previous history, and of the messages that were appended since.
-        stored: Returns the serialized message to which a reference in ``view`` points.
-        returnable: Messages that were evicted earlier, and may be in the history again.
-        identities: Cache of each message's ``tracking_id``, keyed by turn key and index.
+        stored: Returns the serialized message to which a reference points.
+        found: Returns the reference to a message that was evicted earlier.
     """
-    places: dict[Any, list[tuple[Slot, bytes]]] = {}
+    left: dict[bytes, list[Slot]] = {}
     for slot in view:
         data = stored(slot)
         if data is not None:
-            places.setdefault(_slot_identity(slot, data, identities), []).append((slot, data))
+            left.setdefault(data, []).append(slot)
+    dumped = [dump(message) for message in messages]
+    unchanged = [left[data].pop(0) if left.get(data) else None for data in dumped]
     shown = {slot[:2]: slot for slot in view if slot.key is not None}
-    return tuple(_slot_of(message, places, shown, returnable or {}) for message in messages)
+    edited: dict[str, list[Slot]] = {}
+    for data, slots in left.items():
+        if slots and (identity := _identity_of(load(data))):
+            edited.setdefault(identity, []).extend(slots)
 
+    def changed_slot(message: Mapping[str, Any], data: bytes) -> Slot:
+        unreadable = _unreadable_slot(message)
+        if unreadable is not None and unreadable[:2] in shown:
+            return shown[unreadable[:2]]  # its message may be readable again by now
+        identity = _identity_of(message)
+        if identity and edited.get(identity):
+            return edited[identity].pop(0)._replace(body=data)
+        returned = found(identity) if identity else None
+        if returned is None or returned[:2] in shown:
+            return Slot(None, 0, data)
+        return returned if stored(returned) == data else returned._replace(body=data)
 
-def _slot_of(
-    message: Mapping[str, Any],
-    places: Mapping[Any, list[tuple[Slot, bytes]]],
-    shown: Mapping[tuple[Any, int], Slot],
-    returnable: Returnable,
-) -> Slot:
-    unreadable = _unreadable_slot(message)
-    if unreadable is not None and unreadable[:2] in shown:
-        return shown[unreadable[:2]]  # its message may be readable again by now
-    data = dump(message)
-    identity = _identity_of(message, data)
-    found = places.get(identity)
-    if not found:
-        slot, turn = returnable.get(identity, (Slot(None), Turn()))
-        is_same = slot.key is not None and turn.messages[slot.number] == data
-        return slot if is_same else slot._replace(body=data)
-    # A history may hold a message twice: the one with the same content first, else the first one.
-    at = next((at for at, (_, known) in enumerate(found) if known == data), 0)
-    slot, known = found.pop(at)
-    return slot if known == data else Slot(slot.key, slot.number if slot.key else 0, data)
+    known = zip(unchanged, messages, dumped, strict=True)
+    return tuple(slot or changed_slot(message, data) for slot, message, data in known)
 
 
 def messages_of(
@@ -103,20 +95,9 @@ def messages_of(
     return messages
 
 
-def _slot_identity(slot: Slot, data: bytes, cache: dict[tuple[Any, int], str] | None) -> Any:
-    if slot.key is None or cache is None:
-        return _identity_of(load(data), data)
-    identity: Any = cache.get(slot[:2])
-    if identity is None:
-        identity = _identity_of(load(data), data)
-        if isinstance(identity, str):
-            cache[slot[:2]] = identity
-    return identity
-
-
-def _identity_of(message: Any, data: bytes) -> Any:
+def _identity_of(message: Any) -> str | None:
     identity = message.get("tracking_id") if isinstance(message, Mapping) else None
-    return identity if identity and isinstance(identity, str) else data
+    return identity if identity and isinstance(identity, str) else None
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:

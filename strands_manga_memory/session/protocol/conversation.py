@@ -28,8 +28,8 @@ class Conversation:
     the method raises ``StoreUnavailableError``. The changes are then kept.
 
     Args:
-        hot: The hot tier; None if there is none.
-        durable: The durable tier; None if there is none.
+        hot: The hot tier; None if there is only a durable tier.
+        durable: The durable tier; None if there is only a hot tier.
         clock: Returns the time in seconds since 1970.
         ttl: Returns the time to live of a record in the hot tier, in seconds.
         session_seconds: Seconds without use after which a session ends. Default: one day.
@@ -41,9 +41,6 @@ class Conversation:
         local: This process's copy of the conversation.
         hot: The hot tier.
         durable: The durable tier.
-
-    Raises:
-        ValueError: There is neither a hot nor a durable tier.
     """
 
     def __init__(
@@ -58,13 +55,17 @@ class Conversation:
         ids: Mapping[str, str] | None = None,
         check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
     ) -> None:
-        if hot is None and durable is None:
-            raise ValueError("hot and durable are both None: a conversation needs a tier")
         self.hot, self.durable = hot, durable
         self._clock, self._ttl, self._flush_every = clock, ttl, flush_every
         self._silence = min(12 * 3600.0, session_seconds)
         self.local = LocalCopy(clock=clock, hash_is_log=durable is None, ids=ids, check_merge=check_merge)
         self._hot_io, self._durable_io = new_lock(), new_lock()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no tier has answered for 12 hours, or for the length of a shorter session."""
+        at = self.local.answered_at
+        return at is not None and self._clock() - at >= self._silence
 
     @property
     def is_flush_due(self) -> bool:
@@ -561,9 +562,9 @@ class Conversation:
 
         A tombstone may have expired in this time. If a stored conversation is now in neither tier, it was deleted.
         """
+        if not self.is_silent:
+            return
         with self.local.lock:
-            if self.local.answered_at is None or self._clock() - self.local.answered_at < self._silence:
-                return
             base, was_stored = self.local.base, self.local.was_stored
         hot, hot_error = self._attempt(self.read_hot) if self.hot is not None else (None, None)
         head, head_error = self._attempt(self.read_head) if self.durable is not None else (None, None)

@@ -27,6 +27,9 @@ from strands_manga_memory.session.protocol.record import (
     place_slots,
 )
 
+MOST_EVICTED = 256
+"""Number of turns to remember after messages of theirs have left the agent's history."""
+
 
 class LocalCopy:
     """Holds one process's copy of a conversation, and the changes that no store has confirmed.
@@ -56,7 +59,7 @@ class LocalCopy:
         was_stored: Whether a store has had the conversation.
         is_loaded: Whether both tiers were read when the agent got its history.
         resets: Number of times that the conversation was deleted or expired.
-        returned: Turns whose evicted messages are in the agent's history again, while ``base`` does not have the turns.
+        evicted: The latest turns whose messages left the agent's history. The messages may return to the history.
         has_met_others: Whether this process has read a record that another process wrote.
         first_incarnation: Number of the incarnation to begin if no tier has a record.
     """
@@ -78,7 +81,7 @@ class LocalCopy:
         self.has_news = self.is_overruled = self.was_stored = self.is_loaded = False
         self.dropped = self.resets = 0
         self.has_met_others = False
-        self.returned: dict[TurnKey, Turn] = {}
+        self.evicted: dict[TurnKey, Turn] = {}
         # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time of their beginning.
         self.first_incarnation = self.next_incarnation(0, None) if hash_is_log else 1
         self.hot_copy: Record | None = None
@@ -167,10 +170,26 @@ class LocalCopy:
             if tuple(view) == self.view:
                 return
             before, self.view = {slot[:2] for slot in self.view}, tuple(view)
+            turns, shown = {**self.base.turns, **self.own}, {slot[:2] for slot in view}
+            self.keep_evicted({key: turns[key] for key, number in before - shown if key in turns})
             if self.is_overruled:  # the agent's history is replaced at its next turn
                 return
             kept = self.base.without_redacted_bodies(self.view)
             self.window = place_slots(kept, grown_slots(kept, self.window, before), self.window)
+
+    def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
+        """Remember turns whose messages may return to the agent's history."""
+        with self.lock:
+            kept = {**{key: turn for key, turn in self.evicted.items() if key not in turns}, **turns}
+            self.evicted = dict(list(kept.items())[-MOST_EVICTED:])
+
+    @property
+    def held_turns(self) -> dict[TurnKey, Turn]:
+        """All turns in memory: evicted, stored and unsaved turns."""
+        with self.lock:
+            redactions = self.base.redactions
+            evicted = {key: turn.redact(redactions.get(key, {})) for key, turn in self.evicted.items()}
+            return {**evicted, **self.base.turns, **self.own}
 
     def close(self) -> None:
         """Mark the durable copy as complete at the next flush. A new message cancels this."""
@@ -208,23 +227,25 @@ class LocalCopy:
 
     def message(self, slot: Slot) -> Any:
         """Return the serialized message to which a reference points. None if the message is not in memory."""
-        with self.lock:
-            if slot.body is not None:
-                return slot.body
-            turns = self._turns_of(slot.key)
-            for turn in turns:
-                if turn is not None and slot.number < len(turn.messages):
-                    return turn.messages[slot.number]
-            return None
-
-    def _turns_of(self, key: TurnKey | None) -> list[Turn | None]:
-        return [] if key is None else [turns.get(key) for turns in (self.own, self.base.turns, self.returned)]
+        if slot.body is not None:
+            return slot.body
+        turn = self._turn_with(slot)
+        return None if turn is None else turn.messages[slot.number]
 
     def time(self, slot: Slot) -> float | None:
         """Return when a message was added, in seconds since 1970. None if the message is not in memory."""
+        turn = self._turn_with(slot)
+        return None if turn is None else turn.times[slot.number]
+
+    def _turn_with(self, slot: Slot) -> Turn | None:
+        if slot.key is None:
+            return None
         with self.lock:
-            turns = self._turns_of(slot.key)
-            return next((turn.times[slot.number] for turn in turns if turn is not None and slot.number < len(turn.times)), None)
+            for turns in (self.own, self.base.turns, self.evicted):
+                turn = turns.get(slot.key)
+                if turn is not None and slot.number < len(turn.messages):
+                    return turn.redact(self.base.redactions.get(slot.key, {}))
+            return None
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
         """Replace messages of a turn, and store the replacements with the next save.
@@ -237,13 +258,25 @@ class LocalCopy:
             key = self.current_key(key)
             known = self.base.redactions.get(key, {})
             new = {at: Replacement(known[at].revision + 1 if at in known else 1, found) for at, found in messages.items()}
-            for turns in (self.own, self.returned):
-                if key in turns:
-                    turns[key] = turns[key].redact(new)
+            if key in self.own:
+                self.own[key] = self.own[key].redact(new)
             redactions = {**self.base.redactions, key: latest_replacements(new, known)}
             self.base = replace(self.base, redactions=redactions).normalize()
             self.window = self.base.without_redacted_bodies(self.window)
             self.view = self.base.without_redacted_bodies(self.view)
+
+    @property
+    def turn_count(self) -> int:
+        """Number of turns so far, including unsaved turns."""
+        with self.lock:
+            unsaved, seen = self.unsaved(), self.base.seen
+            new = [key for key, turn in unsaved.items() if key not in seen and not turn.about.get(CONTINUES)]
+            return self.base.turn_count + len(new)
+
+    @property
+    def message_count(self) -> int:
+        """Number of messages so far, including unsaved messages."""
+        return self.base.message_count + self.unsaved_messages
 
     @property
     def unsaved_messages(self) -> int:
@@ -279,11 +312,10 @@ class LocalCopy:
             self._drafted = {key: length for key, length in self._drafted.items() if key in self.own}
             self._drafted |= {key: len(turn.messages) for key, turn in own.items()}
             changes = self._changed_states()
-            turns = {**self.returned, **base.turns}
+            turns = {**self.evicted, **base.turns}
             turns |= {key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}
             used = bool(own or changes.keys() - {CLOSED} or self.window != base.window)
             unlogged = {**base.unlogged, **{key: base.logged_length(key) for key in own}}
-            new_turns = [key for key, turn in own.items() if key not in base.seen and not turn.about.get(CONTINUES)]
             return replace(
                 base,
                 version=version,
@@ -296,8 +328,8 @@ class LocalCopy:
                 unlogged=unlogged,
                 last_used=self._clock() if used else base.last_used,
                 created=base.created or self._clock(),
-                turn_count=base.turn_count + len(new_turns),
-                message_count=base.message_count + sum(len(turn.messages) - base.seen.get(key, 0) for key, turn in own.items()),
+                turn_count=self.turn_count,
+                message_count=self.message_count,
                 ids=base.ids or self._ids,
             ).normalize()
 
@@ -358,9 +390,8 @@ class LocalCopy:
             self.was_stored, self.answered_at = True, self._clock()
             before = self.base
             self.base = join(record, before)  # what was redacted or read since the draft was made stays
-            self.returned = {key: turn for key, turn in self.returned.items() if key not in self.base.turns}
             self._forget_unlogged()
-            self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
+            self._keep_unsaved()
             self._changes = self._changed_states()
             if self._notes is not None and self._notes[0] == self.base.notes:
                 self._notes = None
@@ -438,7 +469,7 @@ class LocalCopy:
         self.resets += 1
         self._skips_rest = self._skips_rest or self._open is not None
         self.base = record
-        self.own, self._open, self._changes, self._notes, self.returned = {}, None, {}, None, {}
+        self.own, self._open, self._changes, self._notes, self.evicted = {}, None, {}, None, {}
         self.window = ()
         self.has_news = self.is_overruled = bool(self.view)
 
@@ -517,6 +548,7 @@ class LocalCopy:
         for key in late:
             new = self._next_key()
             self.own[new] = self.own.pop(key)
+            self.evicted.pop(key, None)
             self._note_renamed(key, new)
             self._open = new if self._open == key else self._open
             self._drafted.pop(key, None)
@@ -550,7 +582,7 @@ class LocalCopy:
             self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items())
             self._skips_rest = self._skips_rest or self._open is not None
             self.own, self._open, self._changes = {}, None, {}
-        self._notes = None
+        self._notes, self.evicted = None, {}
         self.is_overruled = self.has_news = True
 
     def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
@@ -561,13 +593,12 @@ class LocalCopy:
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)
-        own = {key for key in self.own if key == self._open or base.lacks(key, self.own[key])}
-        mine = [slot for slot in self.window if slot.key in own]
+        mine = [slot for slot in self.window if slot.key in self.own]
         present = set(ancestor)
         common = tuple(slot for slot in base.window if slot in present)
         if not self.is_overruled and incarnation == base.incarnation and common == ancestor:
             known = {slot[:2] for slot in ancestor if slot.key is not None}
-            kept = [slot for slot in self.window if slot.key not in own or slot in present]
+            kept = [slot for slot in self.window if slot.key not in self.own or slot in present]
             window = insert_slots(kept, grown_slots(kept, base.window, known))
             window = insert_slots(window, mine)
         else:

@@ -89,8 +89,6 @@ class Stores:
 _SETTINGS = {
     "flush_every",
     "ttl",
-    "on_conflict",
-    "on_store_error",
     "refresh",
     "resume_cold",
     "codec",

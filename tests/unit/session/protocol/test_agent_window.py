@@ -90,3 +90,18 @@ def test_text_that_looks_like_a_placeholder_is_a_message() -> None:
     for identity in ("unreadable-of-mine", f"unreadable-{KEYS[0]}-0"):
         odd: Any = {"role": "user", "content": [{"text": "x"}], "tracking_id": identity}
         assert slots_of([odd], VIEW, stored) == (Slot(None, 0, dump(odd)),)
+
+
+def test_message_that_returns_has_its_slot_again() -> None:
+    """A message that left the history is no note when it returns, whether whole or edited."""
+    slots = {f"id-{slot.key}-{slot.number}": slot for slot in VIEW}
+    edited = {**message(VIEW[1]), "content": [{"text": "shortened"}]}
+    returned = slots_of([message(VIEW[0]), edited, message(VIEW[4])], VIEW[4:], stored, slots.get)
+    assert returned == (VIEW[0], VIEW[1]._replace(body=dump(edited)), VIEW[4])
+
+
+def test_second_use_of_a_shown_message_is_a_note() -> None:
+    """A message that the history has once keeps its slot; its copy does not take the slot, too."""
+    slots = {f"id-{slot.key}-{slot.number}": slot for slot in VIEW}
+    shown, copied = slots_of([message(VIEW[0]), message(VIEW[0])], VIEW[:2], stored, slots.get)
+    assert (shown, copied.key) == (VIEW[0], None)
