@@ -6,7 +6,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -31,11 +31,10 @@ from strands_manga_memory.session.protocol.log_entry import LogEntry, LogPositio
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.tiers import Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump, load, trusted
+from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, within
 
 logger = logging.getLogger(__name__)
-
-_HEAD_START_SECONDS = 0.002
 
 
 class AgentConversation:
@@ -98,8 +97,11 @@ class AgentConversation:
         return messages
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
-        self._read_tiers(touch=not inspect)
-        local = self.local
+        error, local = self.hold.load(touch=not inspect, read=self._read_tier), self.local
+        if error is not None:
+            if self.tiers.is_strict:
+                raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
+            logger.warning("error=<%s> | a tier could not be read, the other one is used", cause_of(error))
         self.possible_loss = self._is_loss_possible()
         self._resets = local.resets
         if local.base.is_empty:
@@ -113,39 +115,14 @@ class AgentConversation:
             self._resets = local.resets
             return messages_of(local.adopt_window(), local.message)
 
-    def _read_tiers(self, *, touch: bool) -> None:
-        """Read both tiers at the same time. The hot tier gets a head start of 2 ms.
-
-        Two clients slow each other down in one interpreter. The durable tier is therefore asked when the hot tier has answered,
-        or when the head start is over.
-        """
-        hold, tiers = self.hold, self.tiers
-        future: Future[Record | None] | None = None
-        if hold.hot is not None:
-            read_hot = within("hot", tiers.hot_deadline)(lambda: hold.read_hot(touch=touch))
-            future = tiers.writer.submit((self.place, "hot"), read_hot)
-            if hold.durable is not None:
-                wait([future], timeout=_HEAD_START_SECONDS)
-        is_lost = future is not None and future.done() and future.exception() is None and _is_nothing(future.result())
-        durable_error: StoreUnavailableError | None = None
-        if hold.durable is not None:
-            read_head = within("durable", tiers.durable_deadline)(lambda: hold.read_head(is_alone=is_lost))
-            _, durable_error = _outcome(read_head)
-        hot, hot_error = _outcome(future.result) if future is not None else (None, None)
-        if hold.hot is not None and hold.durable is not None and not is_lost and hot_error is None and _is_nothing(hot):
-            _, durable_error = _outcome(lambda: hold.read_head(is_alone=True))
-        for health, failure in ((self.saver.hot_health, hot_error), (self.saver.durable_health, durable_error)):
-            if failure is not None:
-                health.failed(failure)
-        error = hot_error or durable_error
-        if error is not None:
-            # A durable tier that answers is enough: a conversation begins there. A hot one that is empty is not.
-            is_enough = (hold.durable is not None and durable_error is None) or not _is_nothing(hot)
-            if tiers.is_strict or not is_enough:
-                raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
-            cause = (self.saver.hot_health if hot_error else self.saver.durable_health).error
-            logger.warning("error=<%s> | a tier could not be read, the other one is used", cause)
-        self.local.is_loaded = error is None
+    def _read_tier(self, tier: str, read: Callable[[], Record | None]) -> Record | None:
+        saver, tiers, is_hot = self.saver, self.tiers, tier == "hot"
+        try:
+            with within(tier, tiers.hot_deadline if is_hot else tiers.durable_deadline):
+                return read()
+        except StoreUnavailableError as error:
+            (saver.hot_health if is_hot else saver.durable_health).failed(error)
+            raise
 
     def _check_ids(self) -> None:
         stored, record = self.local.base.ids, self.place.conversation
@@ -498,13 +475,6 @@ def _check_merge(states: Mapping[str, Any], found: Record, *, is_strict: bool) -
 
 def _is_nothing(record: Record | None) -> bool:
     return record is None or record.is_empty
-
-
-def _outcome(read: Callable[[], Record | None]) -> tuple[Record | None, StoreUnavailableError | None]:
-    try:
-        return read(), None
-    except StoreUnavailableError as error:
-        return None, error
 
 
 def _identity(dumped: bytes) -> str | None:

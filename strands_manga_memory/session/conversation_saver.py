@@ -80,7 +80,8 @@ class ConversationSaver:
         if self._is_scheduled:
             self._is_scheduled = False
             self.tiers.writer.cancel_later((self, "soon"))
-        self._waits_for_durable = self._begins_in_durable_tier
+        hold = self._hold
+        self._waits_for_durable = hold.hot is not None and hold.hot.is_known and hold.begins_durably
         work = carried(lambda: self._commit(flush=flush))
         return self.tiers.writer.submit(self._place, work, slow=self._waits_for_durable, is_needed=self.is_unsaved)
 
@@ -205,13 +206,6 @@ class ConversationSaver:
             return
         with suppress(StoreUnavailableError):  # the durable tier has everything
             self._attempt(self._hold.catch_up_hot, self.hot_health)
-
-    @property
-    def _begins_in_durable_tier(self) -> bool:
-        hot = self._hold.hot
-        if hot is None or self._hold.durable is None or not hot.is_known:
-            return False
-        return hot.record is None or hot.record.is_empty
 
     def _flush_quietly(self) -> None:
         if not self._quietly(lambda: self._hold.flush(writes_hot=self.hot_health.is_up)):

@@ -84,25 +84,34 @@ class Conversation:
 
     # Reading
 
-    def load(self, *, touch: bool = True) -> None:
+    def load(
+        self, *, touch: bool = True, read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work()
+    ) -> StoreUnavailableError | None:
         """Read the conversation from both tiers, and join the two records.
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
+            read: Function that is called for each tier, with its name and the function that reads it.
+
+        Returns:
+            Error of the tier that did not answer; None if no tier failed.
 
         Raises:
             StoreUnavailableError: The tiers that answer are not enough to know whether the conversation exists.
         """
-        hot, hot_error = self._attempt(lambda: self.read_hot(touch=touch)) if self.hot else (None, None)
-        is_alone = hot is None or not hot.incarnation
-        is_lost = is_alone and self.hot is not None
-        _, head_error = self._attempt(lambda: self.read_head(is_alone=is_lost)) if self.durable else (None, None)
-        error = hot_error or head_error
-        if error is not None and (head_error or self.durable is None) and is_alone:
-            raise error
+        found, error, head_error = None, None, None
+        if self.hot is not None:
+            found, error = self._attempt(lambda: read("hot", lambda: self.read_hot(touch=touch)))
+        is_lost = found is None or found.is_empty
+        if self.durable is not None:
+            is_alone = is_lost and self.hot is not None
+            _, head_error = self._attempt(lambda: read("durable", lambda: self.read_head(is_alone=is_alone)))
+        error = error or head_error
+        if error is not None and is_lost and (head_error is not None or self.durable is None):
+            # A durable tier that answers is enough, because conversations begin there. An empty hot tier is not.
+            raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
         self.local.is_loaded = self.local.is_loaded or error is None
-        self.complete()
-        self.local.adopt_window()
+        return error
 
     def refresh(self) -> None:
         """Read other writers' changes before a turn. The durable tier is read only if the hot tier is empty or missing."""
@@ -217,9 +226,9 @@ class Conversation:
         hot, attempt = self._hot(), 0
         with self._hot_io:
             while True:
-                if not hot.is_known or (self._begins_durably and not attempt):
+                if not hot.is_known or (self.begins_durably and not attempt):
                     self.read_hot()  # others may have begun since it was read
-                if self._begins_durably:
+                if self.begins_durably:
                     return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
                 draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
                 if not draft.incarnation or (hot.record and hot.record.version[:2] == draft.version[:2]):
@@ -235,7 +244,8 @@ class Conversation:
             self._fill_hot()
 
     @property
-    def _begins_durably(self) -> bool:
+    def begins_durably(self) -> bool:
+        """Whether the next save goes to the durable tier, because the hot tier is not known to have content."""
         record = None if self.hot is None else self.hot.record
         return self.durable is not None and (record is None or record.is_empty)
 
@@ -343,10 +353,9 @@ class Conversation:
         if self.hot is None:
             return
         with self._hot_io:
-            with self.local.lock:
-                record, head = self.local.base, self.local.head_copy
+            record, head = self.local.base, self.local.head_copy
             is_stored = record.incarnation and head is not None and head.version == record.version
-            if self.hot.is_known and self._begins_durably and is_stored:
+            if self.hot.is_known and self.begins_durably and is_stored:
                 self._attempt(lambda: self._write_hot(record))
 
     def _flush_once(self, *, writes_hot: bool) -> bool:
@@ -530,8 +539,7 @@ class Conversation:
         """Empty the hot tier after a flush. An empty record stays for an hour, and refuses late writes.
 
         Returns:
-            False if there is no content, if the durable record lacks some of it, or if another process has written since the
-            read.
+            False if there is no content, the durable record lacks some of it, or another process has written.
         """
         hot, durable = self._hot(), self._durable()
         with self._hot_io:
@@ -550,32 +558,26 @@ class Conversation:
     # Inside
 
     def _take_in(self, found: Record | None) -> None:
-        forgotten = set() if found is None or self.durable is None else self.local.forgotten_keys(found)
         logged = {}
-        if found is not None and forgotten:
-            turns = self._durable().get_turns(max(found.incarnation, self.local.base.incarnation), forgotten)
+        if found is not None and self.durable is not None:
+            incarnation = max(found.incarnation, self.local.base.incarnation)
+            turns = self.durable.get_turns(incarnation, self.local.forgotten_keys(found))
             logged = {key: len(turn.messages) for key, turn in turns.items()}
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers before a write, if no tier has answered for a long time.
-
-        A tombstone may have expired in this time. If a stored conversation is now in neither tier, it was deleted.
-        """
+        """Read both tiers after a long silence. A stored conversation that is now in neither tier was deleted."""
         if not self.is_silent:
             return
-        with self.local.lock:
-            base, was_stored = self.local.base, self.local.was_stored
-        hot, hot_error = self._attempt(self.read_hot) if self.hot is not None else (None, None)
-        head, head_error = self._attempt(self.read_head) if self.durable is not None else (None, None)
-        error = hot_error or head_error
-        if any(copy and copy.incarnation for copy in (hot, head)):
+        error = self.load()
+        known = [tier.record for tier in (self.hot, self.durable) if tier is not None and tier.record is not None]
+        if any(record.incarnation for record in known):
             return  # the conversation is in one tier, so it goes on
         if error is not None:
             raise error
         with self.local.lock:
             self.local.answered_at = self._clock()
-            if was_stored and base.incarnation:
+            if self.local.was_stored and self.local.base.incarnation:
                 self.local.dropped += self.local.unsaved_messages
                 self.local.begin_after(Record())
 

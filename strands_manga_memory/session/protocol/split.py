@@ -6,11 +6,11 @@ Large values are split into parts, and joined again when they are read.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError
-from strands_manga_memory.stores.table import Condition, Item, Key, Table, delete_rows
+from strands_manga_memory.stores.table import Condition, Item, Key, Table
 
 MOST_BYTES = 350_000
 """Maximum size in bytes of a value in one item. The limit of DynamoDB is 400 KB, including attribute names and keys."""
@@ -49,28 +49,25 @@ def put_split(
     Returns:
         The first item without the value; None if the condition was not met.
     """
-    left = list(_parts_at(table, key)) if cleans else []
-    expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
+    rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[]) if cleans else ()
+    obsolete = {_key_of(table, row) for row in rows}
     chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
-    tag = secrets.token_hex(8)
-    split: Item = {"parts": len(chunks), "tag": tag} if len(chunks) > 1 else {}
-    item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes, **split}
-    for part, chunk in zip(_rows(table, _part_keys(key, len(chunks), tag)), chunks[1:], strict=True):
-        table.put({**part, "data": chunk, **expiry})
-    if not table.put({**item, "data": chunks[0]}, when=when, scrub=scrub):
+    item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes}
+    if len(chunks) > 1:
+        item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
+    expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
+    for (partition, sort), chunk in zip(part_keys(table, item), chunks[1:], strict=True):
+        table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **expiry})
+    is_put = table.put({**item, "data": chunks[0]}, when=when, scrub=scrub)
+    if is_put:
+        obsolete.update([] if before is None else part_keys(table, before))
+    else:
         # The driver may have tried twice, and the first time with success.
-        if split and (table.get(*key) or {}).get("tag") != tag:
-            discard_parts(table, [item])
-        return None
-    if before is not None:
-        discard_parts(table, [before])
-    if left:
-        delete_rows(table, left)
-    return item
-
-
-def _parts_at(table: Table, key: Key) -> Iterator[Item]:
-    return table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[])
+        is_there = "tag" in item and (table.get(*key) or {}).get("tag") == item["tag"]
+        obsolete = set() if is_there else set(part_keys(table, item))
+    if obsolete:
+        table.batch_write(deletes=sorted(obsolete))
+    return item if is_put else None
 
 
 def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
@@ -85,7 +82,7 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
         CorruptRecordError: A part is missing.
         OvertakenError: The value was deleted meanwhile, or is replaced again and again.
     """
-    key = key_of(table, item)
+    key = _key_of(table, item)
     name, before = "/".join(key), None
     for _ in range(_TRIES):
         data = _data_of(table, item)
@@ -100,46 +97,17 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
     raise OvertakenError(f"record={name!r} changed while it was read")
 
 
-def discard_parts(table: Table, items: Iterable[Item]) -> None:
-    """Delete all parts of split values except their first items.
-
-    Args:
-        table: The table.
-        items: The first items of the values.
-    """
-    rows = [row for item in items for row in _rows(table, part_keys(table, item))]
-    if rows:
-        delete_rows(table, rows)
-
-
 def part_keys(table: Table, item: Item) -> list[Key]:
     """Return the keys of all parts of a value except its first item."""
-    parts = item.get("parts", 1)
+    (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
     if type(parts) is not int or not 0 < parts <= MOST_PARTS:
-        name = "/".join(key_of(table, item))
+        name = f"{partition}/{sort}"
         raise CorruptRecordError(f"record={name!r} is damaged: it has {parts!r} parts", record=name)
-    return _part_keys(key_of(table, item), parts, str(item.get("tag")))
+    return [(partition, f"{sort}~{part:03d}.{item.get('tag')}") for part in range(1, parts)]
 
 
-def key_of(table: Table, item: Item) -> Key:
-    """Return the key of an item.
-
-    Raises:
-        CorruptRecordError: The item has no key.
-    """
-    key = item.get(table.schema.partition), item.get(table.schema.sort)
-    if not isinstance(key[0], str) or not isinstance(key[1], str):
-        name = f"{key[0]}/{key[1]}"
-        raise CorruptRecordError(f"record={name!r} is damaged: it has lost its key", record=name)
-    return key[0], key[1]
-
-
-def _rows(table: Table, keys: Iterable[Key]) -> list[Item]:
-    return [{table.schema.partition: partition, table.schema.sort: sort} for partition, sort in keys]
-
-
-def _part_keys(key: Key, parts: int, tag: str) -> list[Key]:
-    return [(key[0], f"{key[1]}~{part:03d}.{tag}") for part in range(1, parts)]
+def _key_of(table: Table, item: Item) -> Key:
+    return item[table.schema.partition], item[table.schema.sort]
 
 
 def _data_of(table: Table, item: Item) -> bytes | None:

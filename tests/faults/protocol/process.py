@@ -17,6 +17,13 @@ from strands_manga_memory.stores import Codec, open_hot_store, open_table
 from strands_manga_memory.stores.encoding.codec import dump
 
 
+def open_hold(hold: Conversation) -> None:
+    """Load a conversation, and show its messages to the agent."""
+    hold.load()
+    hold.complete()
+    hold.local.adopt_window()
+
+
 class Opener:
     """Opens holds of one conversation in real stores, as a process does that knows nothing.
 
@@ -42,7 +49,7 @@ class Opener:
             if table is None
             else DurableTier(table, self._name, "A:a", codec=Codec(), expires_at=lambda record: 0),
         )
-        hold.load()
+        open_hold(hold)
         return hold
 
 

@@ -18,6 +18,7 @@ from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey
 from strands_manga_memory.stores.encoding.codec import Codec, dump, load
 from strands_manga_memory.testing import FakeClock
+from tests.faults.protocol.process import open_hold
 from tests.faults.protocol.stores import DurableSide, HotSide, ProcessStore
 
 MOST_CALLS = 300
@@ -353,7 +354,7 @@ class World:
 
         def work() -> None:
             process.began, process.calls = self.tick, 0
-            process.hold.load()
+            open_hold(process.hold)
             self.processes.append(process)
             process.is_ready = True
             self.check_window(process, "load", self._read_tiers(process))
@@ -794,7 +795,7 @@ class World:
     def _reader(self, name: str, cut: set[str]) -> Process:
         process = Process(self, name, is_short=False)
         process.cut, process.began = cut, self.tick
-        self._do(process.hold.load)
+        self._do(lambda: open_hold(process.hold))
         if self.problem is not None:
             raise self.problem
         return process

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.split import MOST_BYTES, discard_parts, part_keys, put_split, whole_value
+from strands_manga_memory.session.protocol.split import MOST_BYTES, part_keys, put_split, whole_value
 from strands_manga_memory.stores.table import ABSENT, Condition
 from tests.unit.session.support import MemoryTable
 
@@ -146,10 +146,3 @@ def test_a_split_value_costs_one_more_round_trip() -> None:
     assert asked == []
     assert len(whole_value(table, table.get("p", "large"))[1]) == 900_010
     assert asked == [2]
-
-
-def test_discarding_parts() -> None:
-    table = MemoryTable()
-    item = put(table, noise(900_000))
-    discard_parts(table, [item, {"session_id": "p", "sk": "other"}])
-    assert set(table.rows) == {KEY}

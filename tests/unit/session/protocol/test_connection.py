@@ -17,6 +17,7 @@ from strands_manga_memory.session.protocol.durable_tier import HOT, put_group_to
 from strands_manga_memory.session.tiers import Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump
 from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.faults.protocol.process import open_hold
 from tests.unit.session.protocol.test_conversation import expected, say, texts
 from tests.unit.session.support import MemoryTable, SurvivingHotStore
 
@@ -37,7 +38,7 @@ class Connections:
     def load(self) -> Conversation:
         """Return a new process's hold of the conversation."""
         hold = connect(PLACE, self.tiers, ids=IDS)
-        hold.load()
+        open_hold(hold)
         return hold
 
     def end(self, key: tuple[str, str]) -> int:
@@ -71,7 +72,7 @@ def test_head_says_whether_a_hot_tier_may_have_a_copy() -> None:
     hold.save()
     alone = Tiers.of(None, connections.table, clock=connections.clock)
     writer = connect(PLACE, alone, ids=IDS)
-    writer.load()
+    open_hold(writer)
     say(writer, 2)
     writer.save()
     assert connections.table.rows[PLACE.session, f"{PLACE.member}#HEAD"][HOT] is True

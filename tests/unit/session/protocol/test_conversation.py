@@ -17,6 +17,7 @@ from strands_manga_memory.session.protocol.record import Slot
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.stores.encoding.codec import VERSION, dump, load
 from strands_manga_memory.testing import FakeClock
+from tests.faults.protocol.process import open_hold
 from tests.unit.session.support import MemoryTable, SurvivingHotStore
 
 DAY = 86_400.0
@@ -70,7 +71,7 @@ class Stores:
             clock=self.clock,
         )
         if load:
-            conversation.load()
+            open_hold(conversation)
         return conversation
 
     def _expires_at(self, record: Any) -> int:

@@ -15,6 +15,7 @@ from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.record import CLOSED, CONTINUES
 from strands_manga_memory.session.tiers import connect
 from strands_manga_memory.stores.encoding.codec import dump
+from tests.faults.protocol.process import open_hold
 from tests.unit.session.protocol.test_connection import IDS, PLACE, Connections
 from tests.unit.session.protocol.test_conversation import expected, say, texts
 
@@ -43,7 +44,7 @@ class Forks(Connections):
     def load_other(self) -> Conversation:
         """Return a hold of the fork."""
         hold = connect(OTHER, self.tiers, ids=OTHER_IDS)
-        hold.load()
+        open_hold(hold)
         return hold
 
 
