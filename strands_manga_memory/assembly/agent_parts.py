@@ -86,7 +86,7 @@ def make_recall_plugin(
     def log() -> Iterable[Mapping[str, Any]]:
         if session is None:
             return ()
-        return session.records() if session.stats()["left_messages"] else session.held_records()
+        return session.records() if session.stats()["left_messages"] else session.window_records()
 
     return conversation.HistoryRecall(
         tokens,

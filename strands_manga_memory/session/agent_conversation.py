@@ -350,8 +350,8 @@ class AgentConversation:
             entries = [entry.shift(max(0, earlier), max(0, turns)) for entry in entries[-last:]]
         yield from (entry for entry in entries if entry.seq > after)
 
-    def held_records(self) -> list[dict[str, Any]]:
-        """Return the unedited messages of the history, without I/O. Each dict has ``message`` and ``at``."""
+    def window_records(self) -> list[dict[str, Any]]:
+        """Return the unedited messages of the history. Each dict has ``message`` and ``at``."""
         with self.lock:
             local = self.local
             held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]
@@ -415,20 +415,6 @@ class AgentConversation:
             if until is None or key <= until:
                 log[key] = turn.merge(log.get(key, turn)).redact(redactions.get(key, {}))
         return log
-
-    def window(self) -> list[LogEntry]:
-        """Return the unedited messages of the history, with their numbers in the log."""
-        with self.lock:
-            slots = [slot for slot in self.local.window if slot.key is not None and slot.body is None]
-        try:
-            log = {entry.slot: entry for entry in self.history()}
-        except StoreUnavailableError:  # the turns that a record holds are the end of the log
-            with self.lock:
-                turns = {**self.local.base.turns, **self.local.own}
-            known = list(self._entries(turns))
-            missing = max(0, self.local.message_count - len(known))
-            log = {entry.slot: entry.shift(missing, 0) for entry in known}
-        return [log[slot] for slot in slots if slot in log]
 
     def shown(self) -> list[Message]:
         """Return the stored history."""

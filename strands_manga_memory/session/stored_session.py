@@ -287,18 +287,6 @@ class StoredSession:
         for logged in self._members.log(agent_id, after=after, last=last):
             yield logged.record
 
-    def held_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the unedited messages in the history of an agent of this process, without I/O.
-
-        Each record has ``message`` and ``at``.
-
-        Args:
-            agent_id: The agent; the scope's by default.
-        """
-        conversation = self._members.in_use(agent_id)
-        if conversation is not None:
-            yield from conversation.held_records()
-
     def history_page(self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None) -> HistoryPage:
         """Return a page of an agent's log.
 
@@ -378,12 +366,14 @@ class StoredSession:
     rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the unedited messages in an agent's history, with their numbers and times.
+        """Yield the unedited messages in an agent's history. Each record has ``message`` and ``at``.
 
-        The history is complete even if only one of the tiers answers. The log is not.
+        For an agent of this manager, nothing is read from the tiers. Otherwise one of the tiers is enough.
+
+        Args:
+            agent_id: The agent; the scope's by default.
         """
-        for logged in self._members.looked_at(agent_id).window():
-            yield logged.record
+        yield from self._members.known_or_looked_at(agent_id).window_records()
 
     def agents(self) -> list[str]:
         """Return the ids of the agents that have a conversation in this session, sorted.

@@ -242,7 +242,7 @@ def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Ex
     for record in records:
         message: Message = record["message"]
         if message["role"] == "assistant":
-            at = record["at"] if record["seq"] == 1 else at  # the agent spoke first
+            at = record["at"] if record.get("seq") == 1 else at  # the agent spoke first
             texts = [text for text in (answer if is_final else "", message_text(message)) if text]
             answer, is_final = "\n".join(texts) or answer, not any("toolUse" in block for block in message["content"])
         elif is_turn_start(message):
