@@ -186,7 +186,7 @@ class MangaMemorySettings(BaseModel):
     ttl_tier: Tier = Field("standard", description="User tier, from which the TTL is derived in the mode `hybrid`")
     ttl_mode: Mode = Field("hybrid", description="How the TTL is determined, and when it is renewed")
     ttl_seconds: Seconds | None = Field(None, gt=0, le=31_536_000, description="TTL in the hot tier; unset: by tier and mode")
-    session_ttl: Seconds = Field(86_400.0, gt=0, le=31_536_000, description="Time after the last flush at which a session ends")
+    session_ttl: Seconds = Field(86_400.0, gt=0, le=31_536_000, description="Time after the last use at which a session ends")
     ttl_grace: Seconds = Field(3_600.0, ge=3600, le=31_536_000, description="Time that stores keep data beyond its expiry")
     history: History = Field("importance", description="Method that limits the history, unless set in `agent_kwargs`")
     max_tokens: Tokens | None = Field(

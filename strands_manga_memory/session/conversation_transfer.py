@@ -92,7 +92,7 @@ def store(conversation: AgentConversation, transferred: TransferredConversation 
 def _add(conversation: AgentConversation, transferred: TransferredConversation) -> None:
     with conversation.lock:
         if transferred.created is not None:
-            conversation.local.begin_at(transferred.created)
+            conversation.local.base = replace(conversation.local.base, created=transferred.created)
         for message, at in transferred.log:
             conversation.add(message, at=at)
         conversation.local.end_turn()
@@ -150,7 +150,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove the later turns of a conversation.
 
-    A running agent continues with the shortened history at its next turn. Its unsaved changes are lost.
+    A running agent continues with the shortened history at its next turn. Its unsaved turns are added to that history.
 
     Args:
         place: Storage key of the conversation.

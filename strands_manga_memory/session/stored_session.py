@@ -346,7 +346,7 @@ class StoredSession:
         The agent then has the state that ``fork`` would give to a new conversation.
 
         An agent of this process has the shortened history at its next turn. An agent of another process has it at its next turn
-        if it uses ``refresh="turn"``. Otherwise that agent's next turn is dropped, as after a deletion.
+        if it uses ``refresh="turn"``. Otherwise it has it one turn later, and its next turn is added to the shortened history.
 
         Args:
             at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is kept.

@@ -52,7 +52,7 @@ class TtlPolicy:
             long at most (by default 1,800 to 3,600 from 21 turns on), refreshed by writes only. ``fixed``: ``seconds`` from the
             first write, never refreshed.
         seconds: Seconds to live in the modes other than ``hybrid``; given with ``hybrid`` it means ``sliding``. Default 1,800.
-        session: Seconds after the last flush at which the session ends and the next use starts a new one. Default 86,400.
+        session: Seconds after the last use at which the session ends and the next use starts a new one. Default 86,400.
         grace: Seconds that stores keep data beyond its logical expiry. Default and least 3,600.
 
     Raises:

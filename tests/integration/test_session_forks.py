@@ -237,7 +237,7 @@ def test_fork_of_a_session_that_another_process_writes(url: str, memory: MangaMe
 
 
 def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: MangaMemory) -> None:
-    """Its next turn is dropped, as it does not look before it; then it goes on from the turn."""
+    """Its next turn, before which it does not look, is added; then it goes on from the turn and the added one."""
     writer = Writer(url)
     for _ in range(3):
         writer.send()
@@ -248,7 +248,8 @@ def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: Manga
         writer.send()
         writer.wait()
     writer.end()
-    assert logged(memory) == said(1, 2, 6)
+    assert logged(memory) == said(1, 2, 5, 6)
+    assert texts(build(memory).messages) == said(1, 2, 5, 6)
 
 
 # Live agents

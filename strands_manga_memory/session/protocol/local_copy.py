@@ -109,11 +109,6 @@ class LocalCopy:
         """Whether the next message belongs to a turn that has already begun."""
         return self._open is not None or self._skips_rest
 
-    def begin_at(self, created: float) -> None:
-        """Set the time at which a new conversation began, in seconds since 1970."""
-        with self.lock:
-            self.base = replace(self.base, created=created)
-
     def append(self, message: Any, *, at: float | None = None, about: Mapping[str, Any] | None = None) -> Slot | None:
         """Add a message to the open turn. Without an open turn, begin a new turn.
 
@@ -144,10 +139,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace a message that its author has changed.
-
-        If a store may have the original message, the replacement is stored as a redaction.
-        """
+        """Replace a message that its author has changed. If a store may have the original, store a redaction."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -299,13 +291,10 @@ class LocalCopy:
             return self.is_loaded and not self.was_stored and not self.base.incarnation and self.head_copy is None
 
     def draft(self) -> Record:
-        """Return the record to store, with all changes of this process.
-
-        If a store already has this content, the record keeps its version.
-        """
+        """Return the record to store, with all changes of this process. Without changes, it keeps its version."""
         with self.lock:
             base = self.base
-            if not self.has_work() and (not base.incarnation or self.is_stored()):
+            if not self.is_dirty:
                 return base
             version = self.next_version()
             own = self.unsaved()
@@ -321,7 +310,7 @@ class LocalCopy:
                 version=version,
                 incarnation=base.incarnation or self.first_incarnation,
                 window=self.window,
-                notes=base.notes if self._notes is None or self.is_overruled else self._notes[0],
+                notes=self.notes,
                 seen={**base.seen, **{key: len(turn.messages) for key, turn in own.items()}},
                 states={**base.states, **{name: Entry(version, value) for name, value in changes.items()}},
                 turns=turns,
@@ -334,9 +323,7 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Note that a record is about to be sent to a tier.
-
-        The turns of the record then keep their keys, because the tier may have stored the turns.
+        """Note that a record is about to be sent to a tier. Its turns then keep their keys, as the tier may store them.
 
         Returns:
             False if a turn of the record has got another key in the meantime. The record must then not be sent.
@@ -450,10 +437,9 @@ class LocalCopy:
                 self.base = replace(self.base, turns={**self.base.turns, **read}).normalize()
 
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
-        """Return the keys of turns that are too old for the newer record's list of seen turns.
+        """Return the keys of unlogged and unsaved turns that are too old for the newer record's list of seen turns.
 
-        Only unsaved turns and turns missing in the log are considered. The log shows whether the newer record's author had seen
-        them.
+        The log shows whether the newer record's author had seen them.
         """
         with self.lock:
             base = self.base
@@ -475,11 +461,8 @@ class LocalCopy:
 
     def has_work(self) -> bool:
         """Return whether the agent has changes that ``base`` does not have."""
-        if self.unsaved() or self._changed_states():
-            return True
-        if self._notes is not None and not self.is_overruled and self._notes[0] != self.base.notes:
-            return True
-        return self.window != self.base.window
+        is_edited = self.window != self.base.window or self.notes != self.base.notes
+        return is_edited or bool(self.unsaved() or self._changed_states())
 
     def is_stored(self) -> bool:
         """Return whether a tier is known to have the record ``base``."""
@@ -538,10 +521,7 @@ class LocalCopy:
         self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
 
     def _rename_late_turns(self) -> None:
-        """Give unsaved turns new keys above all keys that were read.
-
-        The log is then in the order in which the turns were accepted.
-        """
+        """Give unsaved turns new keys above all keys that were read: the log is in the order of acceptance."""
         late = [key for key in sorted(self.own) if key not in self.base.seen and self._offers[key] <= 0]
         if not late or not self.base.seen or max(self.base.seen) < late[0]:
             return
@@ -549,7 +529,7 @@ class LocalCopy:
             new = self._next_key()
             self.own[new] = self.own.pop(key)
             self.evicted.pop(key, None)
-            self._note_renamed(key, new)
+            self._renamed[key] = new
             self._open = new if self._open == key else self._open
             self._drafted.pop(key, None)
             self._offers.pop(key, None)
@@ -558,9 +538,6 @@ class LocalCopy:
             if key in self.base.redactions:
                 redactions = {new if known == key else known: found for known, found in self.base.redactions.items()}
                 self.base = replace(self.base, redactions=redactions)
-
-    def _note_renamed(self, key: TurnKey, new: TurnKey) -> None:
-        self._renamed[key] = new
 
     def _changed_states(self) -> dict[str, Any]:
         states = self.base.states
@@ -571,14 +548,14 @@ class LocalCopy:
             self.base = replace(self.base, unlogged={}).normalize()
 
     def _note_new_incarnation(self, before: Record) -> None:
-        """Adapt the unsaved turns to a new incarnation.
+        """Discard the unsaved turns after a deletion. After an expiry or a rewind they continue.
 
-        After a deletion the unsaved turns are discarded. After an expiry they continue.
+        A rewound conversation has turns of the earlier incarnation, a deleted one has none.
         """
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         self.resets += bool(before.incarnation or before.incarnation < self.base.carries_from)
-        if before.incarnation < self.base.carries_from:
+        if before.incarnation < self.base.carries_from and before.seen.keys().isdisjoint(self.base.seen):
             self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items())
             self._skips_rest = self._skips_rest or self._open is not None
             self.own, self._open, self._changes = {}, None, {}
@@ -588,8 +565,8 @@ class LocalCopy:
     def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
         """Update the history to store after ``base`` has changed.
 
-        If other writers only added messages to the history ``ancestor``, the agent's edits of the history are kept. Otherwise
-        the stored history is taken, followed by the agent's unsaved turns.
+        If others only added messages to the history ``ancestor``, the agent's edits are kept. Otherwise the stored history is
+        taken, followed by the agent's unsaved turns.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

@@ -11,7 +11,6 @@ from unittest import mock
 
 from strands_manga_memory.session.protocol import conversation, durable_tier, local_copy
 from strands_manga_memory.session.protocol.local_copy import LocalCopy
-from strands_manga_memory.session.protocol.record import TurnKey
 from tests.faults.protocol.world import Op, TaskLock, World
 
 OPTIONS = {
@@ -64,13 +63,15 @@ def simulated(world: World) -> Iterator[None]:
             mock.patch.object(secrets, "token_hex", lambda size: f"{numbers.getrandbits(8 * size):0{2 * size}x}")
         )
         stack.enter_context(mock.patch.object(secrets, "randbits", numbers.getrandbits))
-        note_renamed = LocalCopy._note_renamed
+        rename_late_turns = LocalCopy._rename_late_turns
 
-        def rename(local: LocalCopy, key: TurnKey, new: TurnKey) -> None:
-            note_renamed(local, key, new)
-            world.rename(key, new)
+        def rename(local: LocalCopy) -> None:
+            before = dict(local._renamed)
+            rename_late_turns(local)
+            for key in [key for key in local._renamed if key not in before]:
+                world.rename(key, local._renamed[key])
 
-        stack.enter_context(mock.patch.object(LocalCopy, "_note_renamed", rename))
+        stack.enter_context(mock.patch.object(LocalCopy, "_rename_late_turns", rename))
         logging.disable(logging.CRITICAL)
         try:
             yield

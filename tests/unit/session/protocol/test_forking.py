@@ -153,20 +153,31 @@ def test_rewind_deletes_the_later_turns_in_each_tier(tiers: dict[str, bool], at_
 
 
 @TIERS
-def test_live_agent_goes_on_from_the_turn_to_which_a_conversation_was_rewound(tiers: dict[str, bool]) -> None:
-    """Its unsaved turn is dropped, and its history is replaced."""
+@pytest.mark.parametrize("is_saved_in_parts", [False, True], ids=["whole", "in parts"])
+def test_live_agent_goes_on_from_the_turn_to_which_a_conversation_was_rewound(
+    tiers: dict[str, bool], is_saved_in_parts: bool
+) -> None:
+    """Its unsaved turn is kept after the turn, and its history is replaced."""
     forks = Forks(turns=4, **tiers)
     hold = forks.hold
-    say(hold, 5)
+    hold.local.begin_turn()
+    hold.local.append(dump({"role": "user", "content": [{"text": "user 5 "}]}))
+    if is_saved_in_parts:
+        hold.save()
     rewind(PLACE, forks.tiers, at_turn=2)
+    hold.local.append(dump({"role": "assistant", "content": [{"text": "assistant 5 "}]}))
+    hold.local.end_turn()
     hold.save()
     assert hold.local.has_news
     hold.complete()
     hold.local.adopt_window()
-    assert texts(hold) == expected(1, 2)
+    assert texts(hold) == expected(1, 2, 5)
+    assert (hold.local.turn_count, hold.local.message_count, hold.local.dropped) == (3, 6, 0)
     say(hold, 6)
     hold.save()
-    assert texts(forks.load()) == expected(1, 2, 6)
+    hold.flush()
+    assert texts(forks.load()) == expected(1, 2, 5, 6)
+    assert len(forks.load().history()) == 4
 
 
 def test_redacted_message_stays_redacted_in_a_fork() -> None:
