@@ -11,19 +11,18 @@ import functools
 import logging
 import math
 import operator
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.scoring import WEIGHTS, ImportanceScorer, SignalWeights, message_act
 from strands_manga_memory.conversation.token_counter import TokenCounter
 from strands_manga_memory.language.dialogue_acts import DialogueAct, act_of_reply, are_instructions_active, revokes_instruction
-from strands_manga_memory.language.text_features import TextFeatures, intern_words, text_features
+from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages import content_fingerprint, is_turn_start
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.message_parts import PLACEHOLDER
@@ -31,10 +30,6 @@ from strands_manga_memory.messages.provider_format import placeholder_count
 
 logger = logging.getLogger(__name__)
 
-_Measure = TypeVar("_Measure")
-
-_NEXT_MESSAGES = 8
-"""Number of later messages that are searched for the words of a message."""
 
 _READ_CLOSELY = 2_000
 """Number of latest messages whose features are always measured in full.
@@ -62,7 +57,6 @@ class MessageFeatures:
         traits: Features of the text alone, such as numbers and names.
         answers: Whether the previous message asked a question.
         new: Number of words that appear in this message for the first time in the conversation.
-        referenced: Number of words that the next messages reuse.
         takes_back: Whether the message revokes an earlier instruction.
         condensed: Shortened message and its number of tokens. None until a shortened message is needed.
     """
@@ -73,7 +67,6 @@ class MessageFeatures:
     traits: TextFeatures = _NO_TRAITS
     answers: bool = False
     new: int = 0
-    referenced: int = 0
     takes_back: bool = False
     condensed: tuple[Message, int] | None = None
 
@@ -115,7 +108,6 @@ def text_signals(features: MessageFeatures, *, service: float, age: float, weigh
         "tells": weights.tells * shown.tells,
         "new": weights.new * math.log1p(features.new),
         "size": weights.size * math.log(features.tokens + 2),
-        "referenced": weights.referenced * math.log1p(features.referenced),
         "recency": weights.recency * fresh,
         "service": weights.service * service,
         "fresh_service": weights.fresh_service * service * fresh,
@@ -170,57 +162,11 @@ def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
-class MessageCache(Generic[_Measure]):
-    """Cache of one measurement for each message, such as the number of tokens.
-
-    The measurement is found by the tracking id and the content of the message. If the content has changed, the message must be
-    measured again. The cache is thread-safe.
-    """
-
-    __slots__ = ("_lock", "_measured")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._measured: dict[int, _Measure] = {}
-
-    def put(self, message: Message, value: _Measure) -> _Measure:
-        """Store the measurement of a message and return this measurement."""
-        with self._lock:
-            self._measured[_key(message, message.get("tracking_id"))] = value
-        return value
-
-    def get(self, message: Message) -> _Measure | None:
-        """Return the measurement of a message, or None if the cache has no measurement.
-
-        A measurement is also found if it was stored before the message had a tracking id.
-        """
-        id_ = message.get("tracking_id")
-        value = self._measured.get(_key(message, id_))
-        if value is None and id_ is not None:
-            with self._lock:
-                value = self._measured.pop(_key(message, None), None)
-                if value is not None:
-                    self._measured[_key(message, id_)] = value
-        return value
-
-    def __len__(self) -> int:
-        return len(self._measured)
-
-    def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Keep only the measurements of the given messages, and remove all others."""
-        keep = [_key(message, message.get("tracking_id")) for message in messages]
-        with self._lock:
-            self._measured = {key: self._measured[key] for key in keep if key in self._measured}
+def _key(message: Message) -> int:
+    return hash((message.get("tracking_id"), content_fingerprint(message)))
 
 
-def _key(message: Message, id_: str | None) -> int:
-    return hash((id_, content_fingerprint(message)))
-
-
-@functools.lru_cache(_CACHED_TEXTS)
-def _text_features(text: str) -> tuple[TextFeatures, tuple[str, ...]]:
-    found, words = text_features(text)
-    return found, intern_words(words)
+_text_features = functools.lru_cache(_CACHED_TEXTS)(text_features)
 
 
 class Vocabulary:
@@ -243,7 +189,7 @@ class Vocabulary:
         self._texts_of_self = 0
         self._tokens = {"user": 0, "assistant": 0}
 
-    def learn(self, words: Sequence[str]) -> int:
+    def learn(self, words: Iterable[str]) -> int:
         """Add the words of a message, and return the number of new words."""
         before = len(self._words)
         self._words.update(dict.fromkeys(words))
@@ -279,20 +225,6 @@ class Vocabulary:
         return max(1.0 - min(1.0, max(0.0, tells)), min(1.0, max(0.0, writes)))
 
 
-@dataclass(eq=False, slots=True)
-class _RecentMessage:
-    """Features and words of a recent message, and the words that later messages have reused."""
-
-    features: MessageFeatures
-    words: tuple[str, ...]
-    taken_up: tuple[str, ...] = ()
-
-    def compare(self, words: frozenset[str]) -> None:
-        if not words.isdisjoint(self.words):
-            self.taken_up = tuple(words.intersection(self.words).union(self.taken_up))
-            self.features.referenced = max(self.features.referenced, len(self.taken_up))
-
-
 class FeatureCache:
     """Measures and caches the features of the messages in one conversation.
 
@@ -309,20 +241,22 @@ class FeatureCache:
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
         self.vocabulary = Vocabulary()
         self._counter = counter
-        self._tokens = MessageCache[int]()
-        self._features = MessageCache[MessageFeatures]()
+        self._tokens: dict[int, int] = {}
+        self._features: dict[int, MessageFeatures] = {}
         self._scorer = scorer
         self._history = history
         self._previous: tuple[Message, MessageFeatures] | None = None
-        self._recent: tuple[_RecentMessage, ...] = ()
         self._skims = False
         self._has_warned = False
         self._revision = 0
 
     def tokens(self, message: Message) -> int:
         """Return the number of tokens in a message."""
-        tokens = self._tokens.get(message)
-        return self._tokens.put(message, self._counter.count(message)) if tokens is None else tokens
+        key = _key(message)
+        tokens = self._tokens.get(key)
+        if tokens is None:
+            tokens = self._tokens[key] = self._counter.count(message)
+        return tokens
 
     def total(self, messages: Sequence[Message]) -> int:
         """Return the number of tokens that messages take in a request, including the placeholders between the messages."""
@@ -334,14 +268,17 @@ class FeatureCache:
         """Return the size of the messages whose tokens have not been counted yet, in characters."""
         size = 0
         for message in messages:
-            if self._tokens.get(message) is None:
+            if _key(message) not in self._tokens:
                 size += size_of(message)
         return size
 
     def __call__(self, message: Message) -> MessageFeatures:
         """Return the features of a message."""
-        features = self._features.get(message)
-        return self._features.put(message, self._measure(message)) if features is None else features
+        key = _key(message)
+        features = self._features.get(key)
+        if features is None:
+            features = self._features[key] = self._measure(message)
+        return features
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -356,21 +293,18 @@ class FeatureCache:
         closely_from = len(messages) - _READ_CLOSELY
         found: list[MessageFeatures] = []
         for at, message in enumerate(messages):
-            features = self._features.get(message)
-            if features is None:
-                self._skims = at < closely_from
-                self._previous = (messages[at - 1], found[-1]) if at else None
-                features = self._features.put(message, self._measure(message))
-            found.append(features)
+            self._skims = at < closely_from
+            self._previous = (messages[at - 1], found[-1]) if at else None
+            found.append(self(message))
         self._skims = False
         self._end_instructions(messages, found)
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Keep only the features of the given messages, and remove all others."""
-        keep = list(messages)
-        self._tokens.forget_all_but(keep)
-        self._features.forget_all_but(keep)
+        keep = [*map(_key, messages)]
+        self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
+        self._features = {key: self._features[key] for key in keep if key in self._features}
 
     def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
         """Mark instructions that the user has revoked as ordinary messages, with the default dialogue act and score."""
@@ -393,7 +327,7 @@ class FeatureCache:
             return
         self._revision = revision
         for message in messages:
-            if (features := self._features.get(message)) is not None:
+            if (features := self._features.get(_key(message))) is not None:
                 features.score = self._score(message, features.act)
 
     def _measure(self, message: Message) -> MessageFeatures:
@@ -401,7 +335,7 @@ class FeatureCache:
         features = MessageFeatures(self.tokens(message), self._score(message, act), act)
         if self._skims and features.score <= WEIGHTS.unmatched:
             return features
-        words: tuple[str, ...] = ()
+        words: frozenset[str] = frozenset()
         if act in _TOOL_ACTS:
             if text := _input_text(message):
                 words = _text_features(text)[1]
@@ -414,10 +348,6 @@ class FeatureCache:
                 self._read_as_reply(features, message, text, says_something=bool(words))
             self.vocabulary.add_text(message["role"], tells=features.traits.tells, tokens=features.tokens)
         features.new = self.vocabulary.learn(words)
-        heard = frozenset(words)
-        for earlier in self._recent:
-            earlier.compare(heard)
-        self._recent = (*self._recent[1 - _NEXT_MESSAGES :], _RecentMessage(features, words))
         return features
 
     def _read_as_reply(self, features: MessageFeatures, message: Message, text: str, *, says_something: bool) -> None:

@@ -173,7 +173,6 @@ class SignalWeights:
         asks: The message asks a question.
         tells: The speaker talks about themselves.
         new: Logarithm of the number of words that are new in the conversation.
-        referenced: Logarithm of the number of words that the next eight messages use again.
         recency: Recency of the message. It is 1 in the last exchange, and halves every ``half_life`` exchanges.
         fresh_service: Recency of a message of an assistant that serves the user.
         tool: The message is a tool call with its result, not a text.
@@ -198,7 +197,6 @@ class SignalWeights:
     asks: float = -0.2
     tells: float = 0.35
     new: float = 0.6
-    referenced: float = 0.3
     recency: float = 1.0
     fresh_service: float = 6.5
     tool: float = -2.5

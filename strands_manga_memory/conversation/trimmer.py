@@ -332,8 +332,8 @@ class Trimmer:
         The messages ``coming`` and ``room`` further tokens count towards the budget.
         """
         with logged_errors(logger, "the history could not be trimmed, leaving it as it is"), self._lock:
-            ensure_ids(history := agent.messages[:])
-            messages = [*history, *coming]
+            history = agent.messages[:]
+            ensure_ids(messages := [*history, *coming])
             is_within = True
             if self.is_over(messages, self.features.total(messages) + room):
                 selection, candidates = self._select_from_tail(history, coming, room)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from itertools import count as numbers
+from itertools import chain, repeat
 from typing import Any
 
 from strands_manga_memory.messages.injection import CUT, READER
@@ -237,10 +237,7 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
-    """Return the largest number for which ``attempt`` returns a text, with this text.
-
-    The number is at most ``most``. Return None if there is no such number.
-    """
+    """Return the largest number, at most ``most``, for which ``attempt`` returns a text, with this text. None if none does."""
     low, high, best = 0, most, None
     while low < high:
         middle = (low + high + 1) // 2
@@ -280,12 +277,12 @@ class _JsonText:
     @property
     def whole(self) -> str | None:
         """The complete text in its most compact form. None if it is too long."""
-        return self._rendered(_DETAILS[0], self._longest)
+        return self._rendered(0, self._longest)
 
     @property
     def least(self) -> str:
         """The text at the lowest level of detail."""
-        return self._rendered(_DETAILS[-1], 1, is_strict=True, is_limited=False) or ""
+        return self._rendered(len(_DETAILS) - 1, 1, is_strict=True, is_limited=False) or ""
 
     def truncate(self, fits: Callable[[str], bool]) -> str | None:
         """Return the text with the most detail that fits, or None if no level of detail fits."""
@@ -295,8 +292,7 @@ class _JsonText:
             finer, text = _largest(lambda finer: with_all(last - finer), last) or (0, text)
             # The first items get more detail than the others, as far as there is room.
             richer = partial(self._attempt, fits, last - finer, longest)
-            _, text = (_largest(richer, longest) if finer < last else None) or (0, text)
-            return text
+            return ((_largest(richer, longest) if finer < last else None) or (0, text))[1]
         for detail, least, is_strict in ((last - 2, _FEW_ITEMS, False), (last - 1, 1, True), (last, 0, True)):
             fewer = partial(self._attempt, fits, detail, is_strict=is_strict)
             if (text := fewer(least)) is not None:
@@ -316,8 +312,7 @@ class _JsonText:
     def _attempt(
         self, fits: Callable[[str], bool], detail: int, items: int, detailed: int = 0, *, is_strict: bool = False
     ) -> str | None:
-        first = _DETAILS[max(0, detail - 1)]
-        text = self._rendered(_DETAILS[detail], items, first, detailed, is_strict=is_strict)
+        text = self._rendered(detail, items, detailed, is_strict=is_strict)
         return text if text is not None and fits(text) else None
 
     def _capped(self, value: Any, most: int) -> Any:
@@ -330,32 +325,21 @@ class _JsonText:
             return {key: self._capped(each, most) for key, each in value.items()}
         if not isinstance(value, list):
             return value
-        missing = sum(map(_gap, value))
-        whole = [item for item in value if not _gap(item)] if missing else value
-        kept, behind = _first_and_last(len(whole), most)
-        missing += len(whole) - kept - behind
-        self._longest = max(self._longest, kept + behind)
-        note = [f"[... {missing} more items ...]"] if missing else []
-        shown = [*whole[:kept], *note, *whole[len(whole) - behind :]]
-        return [self._capped(item, most) for item in shown]
+        first, note, last = _first_and_last(value, most)
+        self._longest = max(self._longest, len(first) + len(last))
+        return [self._capped(item, most) for item in (*first, *note, *last)]
 
     def _rendered(
-        self,
-        detail: _Detail,
-        items: int,
-        first: _Detail = _DETAILS[0],
-        detailed: int = 0,
-        *,
-        is_strict: bool = False,
-        is_limited: bool = True,
+        self, level: int, items: int, detailed: int = 0, *, is_strict: bool = False, is_limited: bool = True
     ) -> str | None:
         """Return the parts of the text in a shorter form, or None if this form is still too long.
 
-        Each list keeps at most ``items`` items. Its first ``detailed`` items are shortened by the level ``first``, the others
-        by the level ``detail``. Records outside of lists lose members only with ``is_strict``. Without ``is_limited``, every
-        length is accepted.
+        Each list keeps at most ``items`` items, the first ``detailed`` of them in more detail. Records outside of lists lose
+        members only with ``is_strict``. Without ``is_limited``, every length is accepted.
         """
-        pruning = _Pruning(detail, items, first, detailed, self._most_characters if is_limited else None)
+        detail = _DETAILS[level]
+        finer = [_DETAILS[max(0, level - 1)]] * detailed
+        pruning = _Pruning(detail, items, finer, self._most_characters if is_limited else None)
         shown: list[str] = []
         own = detail if is_strict else None
         try:
@@ -375,12 +359,11 @@ class _JsonText:
 class _Pruning:
     """Returns copies of JSON values without some members, items and characters."""
 
-    def __init__(self, detail: _Detail, items: int, first: _Detail, detailed: int, most_characters: int | None) -> None:
+    def __init__(self, detail: _Detail, items: int, finer: Sequence[_Detail], most_characters: int | None) -> None:
         self._left = most_characters
         self._detail = detail
         self._items = items
-        self._first = first
-        self._detailed = detailed
+        self._finer = finer
 
     def value(self, value: Any, detail: _Detail | None = None) -> Any:
         """Return a pruned copy of a value.
@@ -408,17 +391,13 @@ class _Pruning:
 
         A note between them has the number of items that are left out.
         """
-        whole = [value for value in values if _gap(value) == 0]
-        missing = sum(map(_gap, values))
-        kept, behind = _first_and_last(len(whole), self._items)
-        missing += len(whole) - kept - behind
-        last = whole[len(whole) - behind :] if behind else []
-        shown = []
-        for number, value in zip(numbers(), [*whole[:kept], *last], strict=False):
-            own = detail or (self._first if number < self._detailed else self._detail)
-            shown.append(self.value(value, own))
-        gap = [f"[... {missing} more items ...]"] if missing else []
-        return [*shown[:kept], *gap, *shown[kept:]]
+        first, note, last = _first_and_last(values, self._items)
+        levels = self._levels(detail)
+        return [*map(self.value, first, levels), *note, *map(self.value, last, levels)]
+
+    def _levels(self, detail: _Detail | None) -> Iterator[_Detail]:
+        """Return the level of detail of each item of a list, of which the first may have more detail."""
+        return repeat(detail) if detail else chain(self._finer, repeat(self._detail))
 
     def _members(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:
         if len(value) > _MAP_MEMBERS or _GAP_KEY in value:
@@ -432,29 +411,29 @@ class _Pruning:
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
     def _map(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:
-        entries = [(key, each) for key, each in value.items() if key != _GAP_KEY]
-        missing = int(value.get(_GAP_KEY) or 0)
-        kept, behind = _first_and_last(len(entries), self._items)
-        missing += len(entries) - kept - behind
-        pruned: dict[str, Any] = {}
-        for number, (key, each) in enumerate(entries[:kept]):
-            pruned[key] = self.value(each, detail or (self._first if number < self._detailed else self._detail))
-        if missing:
-            pruned[_GAP_KEY] = missing
-        for key, each in entries[len(entries) - behind :] if behind else []:
-            pruned[key] = self.value(each, detail or self._detail)
-        return pruned
+        """Return the first and the last members of a map. An additional member has the number of members left out."""
+        names = [*(name for name in value if name != _GAP_KEY), *_note(int(value.get(_GAP_KEY) or 0))]
+        first, note, last = _first_and_last(names, self._items)
+        levels = self._levels(detail)
+        pruned = {name: self.value(value[name], level) for name, level in zip(first, levels, strict=False)}
+        if note:
+            pruned[_GAP_KEY] = _gap(note[0])
+        return pruned | {name: self.value(value[name], level) for name, level in zip(last, levels, strict=False)}
 
 
-def _first_and_last(length: int, most: int) -> tuple[int, int]:
-    """Return how many items to keep at the beginning and at the end of a list.
+def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
+    """Return at most ``most`` items of a list, three quarters of them from its beginning and the others from its end.
 
-    At most ``most`` items are kept, three quarters of them at the beginning.
+    Between them is a note with the number of items left out. The list may have such a note already.
     """
-    if length <= most:
-        return length, 0
-    behind = most // 4
-    return most - behind, behind
+    whole = [value for value in values if not _gap(value)]
+    behind = most // 4 if len(whole) > most else 0
+    first, last = whole[: most - behind], whole[len(whole) - behind :] if behind else []
+    return first, _note(sum(map(_gap, values)) + len(whole) - len(first) - len(last)), last
+
+
+def _note(missing: int) -> list[str]:
+    return [f"[... {missing} more items ...]"] if missing else []
 
 
 def _gap(value: Any) -> int:

@@ -42,15 +42,8 @@ SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, 
 _ROLES = ("user", "assistant")
 _ENGLISH_RULES = {role: tuple(rule for rule in EN.rules("acts") if rule.role == role) for role in _ROLES}
 _JAPANESE_RULES = {role: tuple(rule for rule in JA.rules("acts") if rule.role == role) for role in _ROLES}
-_ENGLISH_CUES = {
-    role: frozenset[str]().union(*(rule.cues | rule.also for rule in rules)) for role, rules in _ENGLISH_RULES.items()
-}
-_RULES_OF_CUE = {
-    role: {cue: [at for at, rule in enumerate(rules) if cue in rule.cues] for cue in _ENGLISH_CUES[role]}
-    for role, rules in _ENGLISH_RULES.items()
-}
-_DIGITS = "0123456789"
-_LETTERS_ONLY = bytes(code if code < 128 and (chr(code).isalpha() or chr(code) == "'") else 32 for code in range(256))
+_CUE = re.compile(r"[a-z']+")
+_DIGIT = re.compile(r"[0-9]")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
 """Numbers of characters that are read at the beginning and at the end of a longer text."""
@@ -104,18 +97,9 @@ def _candidates(text: str, role: str) -> Iterator[Rule]:
     """
     if not text.isascii():
         yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
-    rules = _ENGLISH_RULES.get(role, ())
-    words = _ENGLISH_CUES.get(role, frozenset()).intersection(
-        text.encode("ascii", "replace").translate(_LETTERS_ONLY).decode().split()
-    )
-    if not words:
-        return
-    if any(map(text.__contains__, _DIGITS)):
-        words |= {"0"}
-    by_cue = _RULES_OF_CUE[role]
-    for at in sorted({at for word in words for at in by_cue.get(word, ())}):
-        rule = rules[at]
-        if not rule.also or not words.isdisjoint(rule.also):
+    words = {*_CUE.findall(text), *("0" if _DIGIT.search(text) else "")}
+    for rule in _ENGLISH_RULES.get(role, ()):
+        if not words.isdisjoint(rule.cues) and not (rule.also and words.isdisjoint(rule.also)):
             yield rule
 
 

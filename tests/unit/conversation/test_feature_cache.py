@@ -47,16 +47,6 @@ def test_metadata_does_not_matter() -> None:
     assert features.uncounted_size([{**message, "metadata": {"usage": {"inputTokens": 1}}}]) == 0
 
 
-def test_a_message_that_gets_its_id_is_not_counted_again() -> None:
-    counter = Counter()
-    features = cache(counter)
-    message = user("four")
-    features.tokens({key: value for key, value in message.items() if key != "tracking_id"})
-    assert features.tokens(message) == 4
-    assert len(counter.counted) == 1
-    assert len(features) == 1
-
-
 def test_messages_that_left_are_forgotten() -> None:
     features = cache(Counter())
     messages = [user(str(number)) for number in range(10)]
