@@ -1,4 +1,4 @@
-"""Takes the screenshots of the README: a chat in both languages, one whose stock server fails, and one whose worker was killed.
+"""Take the screenshots of the README: a chat in two languages, a failing stock server, a killed worker, and a phone.
 
     uv run --group browser examples/mangaassist/screenshots.py
 
@@ -34,7 +34,7 @@ FAILING = tuple(f"『猫と踏切番』{volume}巻は在庫ありますか？" f
 
 
 async def take() -> None:
-    """Hold the conversation, and take the pictures."""
+    """Run the conversation and take the pictures."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, application(Path(folder), pace=0.02) as running:
         async with browser() as chromium:
@@ -53,12 +53,26 @@ async def take() -> None:
             await page.locator("#restored:not([hidden])").wait_for()
             await page.locator("#restored").scroll_into_view_if_needed()
             await picture(page, "restored.png")
+            await page.set_viewport_size({"width": 390, "height": 844})
+            chat = await page.screenshot()
+            await page.click("#panel")
+            await page.locator("#memories").scroll_into_view_if_needed()
+            save("phone.png", chat, await page.screenshot())
 
 
 async def picture(page: Page, name: str) -> None:
-    """Take a picture, with few colours, so that it stays small."""
-    taken = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
-    taken.quantize(128).save(FOLDER / name, optimize=True)
+    """Take a picture of a page."""
+    save(name, await page.screenshot())
+
+
+def save(name: str, *pictures: bytes) -> None:
+    """Save pictures side by side in one file, with few colours, so that it stays small."""
+    taken = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures]
+    gap = 16
+    sheet = Image.new("RGB", (sum(each.width + gap for each in taken) - gap, taken[0].height), "white")
+    for number, each in enumerate(taken):
+        sheet.paste(each, (number * (each.width + gap), 0))
+    sheet.quantize(64).save(FOLDER / name, optimize=True)
     print(f"{name}: {(FOLDER / name).stat().st_size:,} bytes")
 
 
