@@ -36,7 +36,7 @@ class MemoryStats(TypedDict):
         token_budget: Sum of the token budgets of these histories.
         compression: Tokens that trimming removed, divided by the sum of removed and present tokens; 0 without trimming.
         state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active ``entities``, ``goals`` and
-            ``archived_goals``, ``executions``, ``tokens`` of the stored state, tool ``loops``, ``drifts``, and ``unreadable``
+            ``archived_goals``, ``executions``, ``tokens`` of the stored state, tool ``loops``, and ``unreadable``
             parts of the state.
         summaries: Totals of the conversation managers that summarize: ``runs``, ``swapped``, ``failed``, ``waits``,
             ``tokens_spent``, ``tokens_freed``, and the number of managers that are ``resting`` (their breaker is open).
@@ -118,7 +118,6 @@ def _state_totals(known: Sequence[StateStats]) -> dict[str, int]:
         "executions": sum(each["executions"][1] for each in known),
         "tokens": sum(sum(each["tokens"].values()) for each in known),
         "loops": sum(each["loops"] for each in known),
-        "drifts": sum(each["drifts"] for each in known),
         "unreadable": sum(len(each["unreadable"]) for each in known),
     }
 

@@ -55,7 +55,6 @@ class StateStats(TypedDict):
         remaining_ms: Remaining time budget of the task in milliseconds.
         executions: Number of steps in the execution memory, and number of all steps recorded for the task.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
-        drifts: Number of environment fields that changed without a notification.
         goals: Number of goals set so far, and number of goals in the archive.
         tokens: Estimated tokens of each stored part of the state.
         caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
@@ -76,7 +75,6 @@ class StateStats(TypedDict):
     remaining_ms: float
     executions: tuple[int, int]
     loops: int
-    drifts: int
     goals: tuple[int, int]
     tokens: dict[str, int]
     caps: dict[str, int]
@@ -128,8 +126,6 @@ class StateCoordinator(Plugin):
             ``SessionState``.
         stable: Texts for the system prompt, read once: instruction files and preferences.
         deadline: Seconds that a model call waits for changes of the environment. Default 1.
-        recheck_after: Seconds after which the source is read again in the background, to detect changes without a
-            notification; None: never. Default 300.
         clock: Monotonic seconds.
         wall_clock: Seconds since 1970.
 
@@ -169,7 +165,6 @@ class StateCoordinator(Plugin):
         is_stored: Callable[[str], bool] | None = None,
         stable: StableTexts | None = None,
         deadline: float = 1.0,
-        recheck_after: float | None = 300.0,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -179,7 +174,6 @@ class StateCoordinator(Plugin):
             ("time_budget_ms", time_budget_ms),
             ("tool_timeout_ms", tool_timeout_ms),
             ("deadline", deadline),
-            ("recheck_after", recheck_after),
         ):
             if amount is not None and not amount > 0:
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
@@ -199,9 +193,7 @@ class StateCoordinator(Plugin):
         self.max_tokens = positive("max_tokens", max_tokens)
         self._tool_timeout_ms = tool_timeout_ms
         changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope, codec=codec)
-        self._environment_tracker = EnvironmentTracker(
-            source, scope, changes, deadline=deadline, environment=environment, recheck_after=recheck_after, clock=clock
-        )
+        self._environment_tracker = EnvironmentTracker(source, scope, changes, deadline=deadline, environment=environment)
         self._stable = stable
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
@@ -417,7 +409,6 @@ class StateCoordinator(Plugin):
                 remaining_ms=round(self.task.remaining_ms(), 1),
                 executions=(len(execution.steps), execution.total),
                 loops=self.calls.loops,
-                drifts=self._environment_tracker.drifts,
                 goals=(goals.total, len(goals.archive)),
                 tokens=tokens,
                 caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},

@@ -28,7 +28,6 @@ from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import STATE_DRIFT
 
 _MOST = 50
 _MOST_ITEMS, _MOST_PROMOTIONS = 5, 3
@@ -337,17 +336,12 @@ class EnvironmentChanges:
 
 logger = logging.getLogger(__name__)
 
-_PASSING = ("time_of_day", "promotions")
-"""Fields that change with time, for which no notification is expected."""
-
 
 class EnvironmentTracker:
     """Keeps the environment of one agent up to date.
 
-    With a source, the source is read again after each published change. It is also read again ``recheck_after`` seconds
-    after the last read. Without a source, the environment consists of the published values. After a failed read, the
-    last values stay. A model call waits at most ``deadline`` seconds. ``drifts`` counts the fields that changed without
-    a publication.
+    With a source, the source is read again after each published change. Without a source, the environment consists of
+    the published values. After a failed read, the last values stay. A model call waits at most ``deadline`` seconds.
     """
 
     def __init__(
@@ -358,8 +352,6 @@ class EnvironmentTracker:
         *,
         deadline: float,
         environment: Environment | None = None,
-        recheck_after: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._scope = scope
@@ -369,11 +361,7 @@ class EnvironmentTracker:
         self.environment = environment or Environment()
         self._writer = shared_writer(None, None)
         self._late: Future[None] | None = None
-        self.reloads = self.drifts = 0
-        self._recheck_after = recheck_after
-        self._clock = clock
-        self._read_at = clock()
-        self._rechecking: Future[None] | None = None
+        self.reloads = 0
 
     def load(self) -> None:
         """Load the environment at the start of the session."""
@@ -384,7 +372,6 @@ class EnvironmentTracker:
 
     async def refresh(self) -> None:
         """Load published changes within the deadline, without blocking the event loop."""
-        self._recheck_if_due()
         if self._changes is None:
             return
         work = self._look
@@ -400,27 +387,6 @@ class EnvironmentTracker:
             await self._done()
         elif self._changes.is_local:
             self._changes.forget()
-
-    def _recheck_if_due(self) -> None:
-        """Read the source again in the background if the last read is too long ago."""
-        if self._source is None or self._recheck_after is None or self._clock() - self._read_at < self._recheck_after:
-            return
-        if self._rechecking is None or self._rechecking.done():
-            self._read_at = self._clock()
-            self._rechecking = self._writer.submit(self, self._recheck)
-
-    def _recheck(self) -> None:
-        if self._changes is not None and self._changes.news():
-            self._read()  # the change was published
-            return
-        before = self.environment
-        self._read()
-        changed = [name for name in Environment.model_fields if getattr(before, name) != getattr(self.environment, name)]
-        for name in changed:
-            if name not in _PASSING:
-                self.drifts += 1
-                telemetry.note(STATE_DRIFT, attributes={"field": name}, counts={"fields": 1})
-                logger.warning("field=<%s> | the environment changed without a notification; publish its changes", name)
 
     async def _done(self) -> bool:
         if self._late is None or self._late.done():
@@ -441,7 +407,6 @@ class EnvironmentTracker:
             elif self._changes is not None:
                 self.environment = self._changes.published()
             self.reloads += 1
-            self._read_at = self._clock()
         except Exception as error:  # noqa: BLE001 - a source is application code; the agent keeps the last values
             if self._changes is not None:
                 self._changes.forget()

@@ -147,12 +147,6 @@ STUCK_WAIT = Event(
     labels=("reason",),
     has_span=False,
 )
-STATE_DRIFT = Event(
-    "state.drift",
-    counts={"fields": Metric("manga_memory.state.drift", "{field}", "Environment fields that changed without a notification.")},
-    labels=("field",),
-    has_span=False,
-)
 
 SUMMARY_RUNS = Metric("manga_memory.summary.runs", "{summary}", "Summaries by outcome: written, failed, rested.")
 """Counted by the summarizing conversation managers."""
@@ -173,7 +167,6 @@ EVENTS = (
     RESTORE,
     RETURN,
     SERIALIZATION,
-    STATE_DRIFT,
     STORE_CALL,
     STUCK_WAIT,
     SUMMARY,
