@@ -31,7 +31,7 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.conversation import default_counter
-from strands_manga_memory.memory.memory_search import RankingWeights, score
+from strands_manga_memory.memory.memory_search import score
 from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
@@ -222,10 +222,7 @@ for type_ in (
         expires_at=rule.expires_at(0.0),
     )
     ages = [age for age in range(200) if not record.expired(age * DAY)]
-    worth = [
-        score(record, now=age * DAY, half_life=rule.half_life, weights=RankingWeights())
-        for age in ages
-    ]
+    worth = [score(record, now=age * DAY, half_life=rule.half_life) for age in ages]
     [line] = axes.plot(ages, worth, label=str(type_))
     if ages[-1] < 199:
         axes.plot(ages[-1], worth[-1], "x", color=line.get_color())

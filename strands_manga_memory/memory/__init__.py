@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from strands_manga_memory.language.pii import PiiRule
     from strands_manga_memory.memory.finalizing import MemoryKeeper
     from strands_manga_memory.memory.memory_context import AgentContext
-    from strands_manga_memory.memory.memory_search import RankingWeights, extract_user_query
+    from strands_manga_memory.memory.memory_search import extract_user_query
     from strands_manga_memory.memory.pii_policy import PiiPolicy
     from strands_manga_memory.memory.plugin import Learn, UserContext
     from strands_manga_memory.memory.preferences.hot_profile import CachedContext, ProfileCache
@@ -33,7 +33,7 @@ _NAMES = {
     ".language.pii": "PiiRule",
     "finalizing": "MemoryKeeper",
     "memory_context": "AgentContext",
-    "memory_search": "RankingWeights extract_user_query",
+    "memory_search": "extract_user_query",
     "pii_policy": "PiiPolicy",
     "plugin": "Learn UserContext",
     "preferences.preference_outbox": (
@@ -65,7 +65,6 @@ __all__ = [
     "ProfileCache",
     "ProfileReader",
     "ProfileSource",
-    "RankingWeights",
     "Retention",
     "TablePreferenceSink",
     "TableProfileSource",

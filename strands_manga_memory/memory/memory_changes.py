@@ -70,18 +70,20 @@ class MemoryChanges:
         importance: float | None,
         metadata: Mapping[str, Any],
         *,
-        memory_id: str | None = None,
+        summary_name: str | None = None,
     ) -> MemoryRecord:
         """Store a memory, or renew the expiry of a stored memory.
 
-        A memory with the same id is renewed. By default, the id is derived from the content.
+        A memory with the same content is renewed. A summary with the same name is replaced.
         """
         type_ = checked_type(type_)
         filled("content", content)
         rule = self._retention[type_]
         worth = rule.importance if importance is None else checked_importance("importance", importance)
         text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata)
-        now, id_ = self._clock(), memory_id or self._id_of(type_, text)
+        now, id_ = self._clock(), content_id(type_, text)
+        if type_ == MemoryType.SUMMARY:
+            id_ = self._partition.id_of_summary(summary_name or f"~{content_key(text)}", rule.expires_at(now))
 
         def learned(known: MemoryRecord | None) -> MemoryRecord:
             first = known or MemoryRecord(
@@ -94,7 +96,7 @@ class MemoryChanges:
                 version=0,
             )
             merged = {**first.metadata, **extra}
-            content = first.content if memory_id is None else text
+            content = first.content if summary_name is None else text
             fields: dict[str, Any] = {"content": content, "importance": worth, "metadata": merged, "updated_at": now}
             return first.changed(**fields, expires_at=rule.expires_at(now))
 
@@ -102,13 +104,10 @@ class MemoryChanges:
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
             self._keep_questions(record)
+        if record.type in (MemoryType.FACT, MemoryType.FEEDBACK):
+            self._partition.note_latest(id_)
         self._log.renew()
         return self._noted(record)
-
-    def _id_of(self, type_: MemoryType, text: str) -> str:
-        if type_ == MemoryType.SUMMARY:
-            return self._partition.id_of_summary(f"~{content_key(text)}")
-        return content_id(type_, text)
 
     def _keep_questions(self, summary: MemoryRecord) -> None:
         questions = question_record(summary, self._retention[MemoryType.QUESTION])

@@ -13,7 +13,7 @@ from typing import Any
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_context import AgentContext, agent_context
-from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, RankingWeights, Snapshot, checked_type
+from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, Snapshot, checked_type
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
@@ -43,12 +43,11 @@ class Ranking:
     """
 
     retention: Mapping[MemoryType, Retention]
-    weights: RankingWeights
     embed: Embed | None
 
     def of(self, loaded: PartitionContent) -> Snapshot:
         """Create a snapshot of memories that uses these settings."""
-        return Snapshot(loaded, retention=self.retention, weights=self.weights, embed=self.embed)
+        return Snapshot(loaded, retention=self.retention, embed=self.embed)
 
 
 class MemoryReader:
@@ -56,7 +55,7 @@ class MemoryReader:
 
     A session start reads the memories for the agent's context into a snapshot. Recent memories for searches are then read in
     the background. Both reads are limited, so their cost does not grow with the number of memories. All memories are read only
-    by ``recalled`` and by a search without results in the snapshot. Recalls are recorded in the background.
+    by ``recalled`` and by a search that the snapshot does not answer. Recalls are recorded in the background.
     """
 
     def __init__(
@@ -231,7 +230,7 @@ class MemoryReader:
         snapshot = self._ranking.of(loaded)
 
         def read_recent() -> None:
-            recent = self._partition.load_recent()
+            recent = self._partition.load_recent(loaded.latest)
             snapshot.add_older(recent, is_partial=loaded.is_partial or recent.is_partial)
             if then is not None:
                 then(recent)
@@ -242,17 +241,19 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the snapshot, or all memories if nothing matches."""
+        """Search the snapshot, or all memories if no recent memory answers the query.
+
+        A recent memory that shares one word with the query must not hide an older memory that has all its words.
+        """
         snapshot = self._complete()
-        hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
-        if hits or not snapshot.is_partial:
-            return hits
-        try:
-            snapshot.add_older(self._partition.load(), is_partial=False)
-        except StoreError as error:
-            logger.debug("error=<%s> | failed to read the older memories of a user", type(error).__name__)
-            return []
-        return snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, limit=limit, matching=True)
+        hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, matching=True)
+        if snapshot.is_partial and not snapshot.answers(query, hits):
+            try:
+                snapshot.add_older(self._partition.load(), is_partial=False)
+                hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, matching=True)
+            except StoreError as error:
+                logger.debug("error=<%s> | failed to read the older memories of a user", type(error).__name__)
+        return hits[:limit]
 
     def _with_recent(self) -> Future[None] | None:
         """Start to read the recent memories in the background, if they are not read yet.

@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from strands.memory import InjectionQueryContext, MemoryEntry
@@ -27,35 +27,8 @@ from strands_manga_memory.memory.records import DERIVED, MemoryRecord, MemoryTyp
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line, message_text, strip_own_blocks
 
-
-@dataclass(frozen=True, kw_only=True)
-class RankingWeights:
-    """Weights of the factors of a memory's score.
-
-    Each factor is raised to the power of its weight. The score is the product of the results. A weight of 0 ignores the factor.
-
-    Args:
-        importance: Weight of the importance, 0 to 1. Default 0.5.
-        recency: Weight of the recency, which halves every half life of the type. Default 0.25.
-        use: Weight of the use, 1 + ln(1 + access count). Default 0.25.
-        similarity: Weight of the similarity to the query, 0 to 1. Default 1.
-        floor: Similarity of memories that share nothing with the query. Default 0.02.
-
-    Raises:
-        ValueError: A weight is negative or not finite.
-    """
-
-    importance: float = 0.5
-    recency: float = 0.25
-    use: float = 0.25
-    similarity: float = 1.0
-    floor: float = 0.02
-
-    def __post_init__(self) -> None:
-        for weight in fields(self):
-            value = getattr(self, weight.name)
-            if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
-                raise ValueError(f"{weight.name} must be a number of at least 0, got {value!r:.80}")
+_LEAST_SIMILARITY = 0.02
+"""Similarity of memories that share nothing with the query."""
 
 
 def score(
@@ -63,18 +36,19 @@ def score(
     *,
     now: float,
     half_life: float | None,
-    weights: RankingWeights,
     uses: int = 0,
     used_at: float = 0.0,
     similarity: float | None = None,
 ) -> float:
     """Return the score by which a memory is ranked at the time ``now``.
 
+    The score is the product of the similarity and of the importance, the recency and the use, the last three dampened by
+    roots.
+
     Args:
         record: Memory to rank.
         now: Current time, in seconds since 1970.
         half_life: Seconds in which the recency factor halves. None means that recency never decreases.
-        weights: Weights of the factors.
         uses: Number of recalls that the record does not include yet.
         used_at: Time of the last of these recalls, in seconds since 1970.
         similarity: Similarity to the query. None means that there is no query.
@@ -82,14 +56,8 @@ def score(
     latest = max(record.updated_at, record.accessed_at, used_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
     use = 1.0 + math.log1p(record.access_count + uses)
-    similar = 1.0 if similarity is None else max(weights.floor, similarity)
-    factors = (
-        (record.importance, weights.importance),
-        (recency, weights.recency),
-        (use, weights.use),
-        (similar, weights.similarity),
-    )
-    return float(math.prod(factor**weight for factor, weight in factors))
+    similar = 1.0 if similarity is None else max(_LEAST_SIMILARITY, similarity)
+    return float(similar * record.importance**0.5 * (recency * use) ** 0.25)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +204,6 @@ class Snapshot:
         loaded: PartitionContent,
         *,
         retention: Mapping[MemoryType, Retention],
-        weights: RankingWeights,
         embed: Embed | None,
     ) -> None:
         self.records = loaded.records
@@ -244,7 +211,6 @@ class Snapshot:
         self._removed: set[str] = set()
         self._uses = loaded.uses
         self._retention = retention
-        self._weights = weights
         self._embed = embed
         self._lock = threading.RLock()
         self._index: LexicalIndex[str] | None = None
@@ -325,12 +291,22 @@ class Snapshot:
         hits.sort(key=lambda hit: (-hit.score, hit.record.memory_id))
         return hits[:limit]
 
+    def answers(self, query: str, hits: Sequence[Hit]) -> bool:
+        """Return whether one of the hits has the words that the query asks for: all of them, or at least three.
+
+        If vectors are used, any hit is enough. A query without such words finds nothing in any memory.
+        """
+        if self._embed is not None:
+            return bool(hits)
+        asked = content_terms(query)
+        asked = asked & evidence_terms(query) or asked  # without synonyms, one of which is enough
+        texts = (f"{hit.content} {' '.join(map(str, hit.record.listed('topics')))}" for hit in hits)
+        return not asked or any(len(asked & evidence_terms(text)) >= min(3, len(asked)) for text in texts)
+
     def _score(self, record: MemoryRecord, now: float, similarity: float | None) -> float:
         uses, used_at = self._uses.get(record.memory_id, (0, 0.0))
         half_life = self._retention[MemoryType(record.type)].half_life
-        return score(
-            record, now=now, half_life=half_life, weights=self._weights, uses=uses, used_at=used_at, similarity=similarity
-        )
+        return score(record, now=now, half_life=half_life, uses=uses, used_at=used_at, similarity=similarity)
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
         """Return whether a text shares a word with the query.

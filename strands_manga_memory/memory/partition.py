@@ -11,7 +11,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from strands_manga_memory.memory.records import (
     DAY,
     ERASED,
     INTERNAL,
+    LATEST,
     LEDGER,
     SHOWN_ATTRIBUTES,
     MemoryRecord,
@@ -119,6 +120,8 @@ logger = logging.getLogger(__name__)
 
 _TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
+_SUMMARY_NAME = f"{INTERNAL}summary#"
+"""Prefix of the ids of items that hold the id of a named summary."""
 _MOST_COUNTED = 40
 """Most memories of one recorded recall, and most records that one request reads to update access counts."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
@@ -137,6 +140,7 @@ class PartitionContent:
         unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
+        latest: Ids of the latest facts and feedback, the latest first.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -144,26 +148,26 @@ class PartitionContent:
     unreadable: list[str] = field(default_factory=list)
     is_partial: bool = False
     expired: list[str] = field(default_factory=list)
+    latest: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class _Range:
     """Range of sort keys to query.
 
-    With a limit, only the attributes that are needed for display and search are read.
+    With a limit, the highest keys and only the attributes that are needed for display and search are read.
     """
 
     first: str | None = None
     last: str | None = None
     limit: int | None = None
-    highest_first: bool = True
 
     def read(self, table: Table, partition: str) -> Iterator[Item]:
         return table.query(
             partition,
             first=self.first,
             last=self.last,
-            reverse=self.limit is not None and self.highest_first,
+            reverse=self.limit is not None,
             limit=self.limit,
             attributes=None if self.limit is None else SHOWN_ATTRIBUTES,
         )
@@ -174,16 +178,19 @@ class _Range:
 _START = (
     _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9),
     _Range(*type_range(MemoryType.PREFERENCE), 40),
-    _Range(f"{MemoryType.QUESTION}#", f"{MemoryType.WEEK}$", 16),
+    _Range(f"{MemoryType.QUESTION}#", LATEST, 17),
 )
 """Ranges of sort keys that a session start reads. At most 4 monthly and 7 weekly summaries exist, so the limits leave
-enough room for session summaries and open questions."""
+enough room for session summaries and open questions. The last range ends with the list of the latest facts."""
+
+_MOST_LATEST = 64
+"""Most facts and feedback that are read for searches. Their ids do not sort by time, so the latest are listed in an item."""
 
 _RECENT = (
     _Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24),
-    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", 64, highest_first=False),
+    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST),
 )
-"""Ranges of sort keys that are read for searches. Feedback is read only if there are fewer facts than the limit."""
+"""Ranges of sort keys that are read for searches. If the list of the latest is full, the listed items replace the second."""
 
 
 class UserPartition:
@@ -233,34 +240,39 @@ class UserPartition:
     def load_start(self) -> PartitionContent:
         """Read the memories that an agent needs at session start.
 
-        At most 65 records are read, in three queries. The source ids of weekly and monthly summaries are left out.
+        At most 66 records are read, in three queries. The source ids of weekly and monthly summaries are left out.
 
         Raises:
             CorruptRecordError: As in ``load``.
         """
         return self._load(_START)
 
-    def load_recent(self) -> PartitionContent:
+    def load_recent(self, latest: Sequence[str]) -> PartitionContent:
         """Read the further memories that searches use.
 
         These are the latest messages of sessions, behavioral patterns, facts and feedback. At most 88 records are read, in two
-        queries.
+        requests.
+
+        Args:
+            latest: Ids of the latest facts and feedback.
 
         Raises:
             CorruptRecordError: As in ``load``.
         """
-        return self._load(_RECENT)
+        is_full = len(latest) >= _MOST_LATEST
+        return self._load(_RECENT[:1], latest) if is_full else self._load(_RECENT)
 
-    def _load(self, ranges: Iterable[_Range]) -> PartitionContent:
-        loaded, used = PartitionContent(), Uses()
-        sealed: set[str] = set()
+    def _load(self, ranges: Iterable[_Range], latest: Sequence[str] = ()) -> PartitionContent:
+        loaded, used = PartitionContent(is_partial=bool(latest)), Uses()
+        items = list(self.table.batch_get([(self.owner.partition, id_) for id_ in latest]).values()) if latest else []
         for each in ranges:
-            items = list(each.read(self.table, self.owner.partition))
-            loaded.is_partial |= len(items) == each.limit
-            for item in items:
-                sealed |= {str(item["memory_id"])} if "sealed" in item else set()
-                with self._one_by_one(item, loaded.unreadable):
-                    self._take(item, loaded, used)
+            found = list(each.read(self.table, self.owner.partition))
+            loaded.is_partial |= len(found) == each.limit
+            items += found
+        sealed = {str(item["memory_id"]) for item in items if "sealed" in item}
+        for item in items:
+            with self._one_by_one(item, loaded.unreadable):
+                self._take(item, loaded, used)
         if self.codec is not None and self.codec.encrypts and sealed and sealed.issubset(loaded.unreadable):
             place = place_of(self.owner, min(sealed))
             what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
@@ -272,6 +284,8 @@ class UserPartition:
         id_ = str(item["memory_id"])
         if id_.startswith(LEDGER):
             used.add(item)
+        elif id_ == LATEST:
+            loaded.latest = _latest_of(item)
         elif not id_.startswith(INTERNAL):
             record = record_of(item, self.owner, self.codec)
             if record.expired(self.clock()):
@@ -379,13 +393,31 @@ class UserPartition:
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
-    def id_of_summary(self, name: str) -> str:
+    def id_of_summary(self, name: str, expires_at: int | None) -> str:
         """Return the id of the summary with this name.
 
-        If no such summary is stored, the result is a new id. The ids of all summaries are read.
+        The first call makes an id from the current time and stores the id until ``expires_at``. Later calls return this id.
         """
-        known = (id_ for id_ in self.ids(MemoryType.SUMMARY) if id_.split("#", 2)[-1] == name)
-        return next(known, summary_id(name, self.clock()))
+        stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
+        stored |= {} if expires_at is None else {"expires_at": expires_at}
+        known = self.table.get(self.owner.partition, stored["memory_id"])
+        id_ = summary_id(name, self.clock()) if known is None else str(known["summary_id"])
+        if not self.table.put({**stored, "summary_id": id_}, when=ABSENT if known is None else None):
+            return self.id_of_summary(name, expires_at)  # another writer made an id meanwhile
+        return id_
+
+    def note_latest(self, memory_id: str) -> None:
+        """Put a fact or feedback first in the list of the latest ones."""
+
+        def attempt() -> bool | None:
+            item = self.table.get(self.owner.partition, LATEST)
+            known = [] if item is None else _latest_of(item)
+            ids = [memory_id, *(id_ for id_ in known if id_ != memory_id)][:_MOST_LATEST]
+            when = ABSENT if item is None else Condition(equals={"version": item.get("version")})
+            listed = {"user_id": self.owner.partition, "memory_id": LATEST, "latest": ids, "version": uuid.uuid4().hex}
+            return self.table.put(listed, when=when) or None
+
+        repeat_until_written(attempt, record=place_of(self.owner, LATEST))
 
     def episode_ids(self, summary_id: str) -> list[str]:
         """Return the ids of the records that hold a session's messages, in order.
@@ -522,6 +554,11 @@ def not_erased_since(partition: str, erased: Item | None) -> Write:
     """
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
+
+
+def _latest_of(item: Item) -> list[str]:
+    found = item.get("latest")
+    return [id_ for id_ in found if isinstance(id_, str)] if isinstance(found, list) else []
 
 
 def _fields(record: MemoryRecord) -> Mapping[str, Any]:

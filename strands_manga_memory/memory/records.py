@@ -109,6 +109,8 @@ INTERNAL = "~"
 
 LEDGER = "~ledger#"
 ERASED = "~erased"
+LATEST = "~by_age"
+"""Id of the item that lists the latest facts and feedback. It sorts before all other items that are not memories."""
 CHANGES = "~changes"
 """Id of the item that holds a user's preference log. See ``PreferenceLog``."""
 RETRACTED = "~retracted#"
@@ -296,8 +298,8 @@ _KNOWN = {
 }
 
 
-SHOWN_ATTRIBUTES = tuple(sorted(_KNOWN - {"covers", "created_at", "owner", "version"}))
-"""Attributes of a record that are read for display and search."""
+SHOWN_ATTRIBUTES = ("latest", *sorted(_KNOWN - {"covers", "created_at", "owner", "version"}))
+"""Attributes that are read for display and search. ``latest`` belongs to the item ``LATEST``."""
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:

@@ -17,7 +17,7 @@ from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_changes import MemoryChanges
 from strands_manga_memory.memory.memory_context import MOST_TOKENS, AgentContext
 from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking
-from strands_manga_memory.memory.memory_search import Hit, RankingWeights, entries_of
+from strands_manga_memory.memory.memory_search import Hit, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
@@ -48,8 +48,8 @@ class UserMemoryStore(MemoryStore):
     adds search results to requests. A store belongs to one user, because ``search`` has no argument for the user.
 
     The manager calls ``initialize`` when the agent is built. The call reads the memories once, from the hot tier if possible.
-    ``search`` uses the memories in the process, so that model calls do not wait for the table. Only the first search without
-    results reads all memories. ``recall`` always reads the table.
+    ``search`` uses the memories in the process, so that model calls do not wait for the table. Only the first search for words
+    that no recent memory has reads all memories. ``recall`` always reads the table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
@@ -62,7 +62,6 @@ class UserMemoryStore(MemoryStore):
         writable: Whether the manager may add memories. Default True.
         extraction: Settings of Strands' automatic extraction. By default, it is off.
         retention: Retention and initial importance of each type of memory. Default ``RETENTION``.
-        weights: Weights of the ranking.
         embed: Function that returns vectors of texts, for semantic similarity. By default, texts are compared by words.
         pii: Policy for personal data. Default ``PiiPolicy()``.
         codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are stored in clear text.
@@ -90,7 +89,6 @@ class UserMemoryStore(MemoryStore):
         writable: bool = True,
         extraction: ExtractionConfig | bool | None = None,
         retention: Mapping[MemoryType, Retention] = RETENTION,
-        weights: RankingWeights | None = None,
         embed: Embed | None = None,
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
@@ -127,7 +125,7 @@ class UserMemoryStore(MemoryStore):
             self.partition,
             cached=cached,
             profiles=ProfileReader.of(profile),
-            ranking=Ranking(kept, weights or RankingWeights(), embed),
+            ranking=Ranking(kept, embed),
             cleaning=cleaning,
             clock=clock,
             writer=shared_writer(None, table),
@@ -279,8 +277,7 @@ class UserMemoryStore(MemoryStore):
             "open_questions": list(open_questions),
             "ended_at": self.partition.clock(),
         }
-        id_ = self.partition.id_of_summary(encoded_id(session_id))
-        return self._changes.remember(summary, MemoryType.SUMMARY, None, metadata, memory_id=id_)
+        return self._changes.remember(summary, MemoryType.SUMMARY, None, metadata, summary_name=encoded_id(session_id))
 
     def recall(
         self,
@@ -389,7 +386,8 @@ class UserMemoryStore(MemoryStore):
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages that are most similar to ``query``.
 
-        The search covers the memories in this process. If none matches, all memories are read from the table and searched.
+        The search covers the memories in this process. If none of them has the words of the query, all memories are read from
+        the table, once, and searched.
         """
         return self._reader.found(query, limit)
 

@@ -220,7 +220,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
                 counts["ledger"] += 1
             elif id_ in (HEAD, LEASE) or id_.startswith(ENTRY):
                 counts["pending_preferences"] += 1
-            else:
+            elif not id_.startswith(INTERNAL):
                 counts["memories"] += 1
                 counts[f"memories.{id_.partition('#')[0]}"] += 1
         memories.batch_write(deletes=[(owner.partition, id_) for id_ in rows])

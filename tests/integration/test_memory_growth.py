@@ -145,6 +145,43 @@ def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> N
     assert counted.requests["query"] == 6, "the others are read once"
 
 
+def test_recent_hit_with_one_word_of_the_question_does_not_hide_an_older_answer(tables: tuple[Table, Table]) -> None:
+    """The latest 64 facts share a word with the question, and an older fact has both words."""
+    store = UserMemoryStore(tables[1], user_id="u1")
+    store.remember("The parcel of Berserk is at the locker GX1.")
+    for number in range(66):
+        store.remember(f"Parcel {number} has arrived.")
+    found = UserMemoryStore(tables[1], user_id="u1").found("Where is the parcel of Berserk?")
+    assert found[0].content == "The parcel of Berserk is at the locker GX1."
+
+
+def test_searches_read_the_latest_facts_first(tables: tuple[Table, Table]) -> None:
+    """A fact that was said last is found without reading all memories, and replaces none that is said again."""
+    store = UserMemoryStore(tables[1], user_id="u1")
+    for number in range(80):
+        store.remember(f"Shelf {number} holds the title {number}-{number}.")
+    store.remember("Shelf 3 holds the title 3-3.")
+    counted: Any = CountingTable(tables[1])
+    recent = UserMemoryStore(counted, user_id="u1")
+    for number in (3, *range(70, 80)):
+        assert f"Shelf {number} holds the title {number}-{number}." in {hit.content for hit in recent.found(f"shelf {number}")}
+    assert counted.requests["query"] == 4, "no query of all memories"
+
+
+def test_storing_a_session_summary_reads_as_much_after_many_sessions_as_after_one(tables: tuple[Table, Table]) -> None:
+    counted: Any = CountingTable(tables[1])
+    store = UserMemoryStore(counted, user_id="u1")
+    ids, costs = set(), set()
+    for number in range(40):
+        counted.requests.clear()
+        ids.add(store.store_session_summary(f"s{number}", "The user asked.").memory_id)
+        costs.add((counted.requests.total(), counted.read_bytes))
+    assert len(ids) == 40
+    assert len(costs) == 1
+    assert store.store_session_summary("s7", "The user was answered.").memory_id in ids
+    assert len(store.recall(type="interaction_summary", limit=None)) == 40
+
+
 def test_many_feedbacks_leave_the_facts_to_searches(tables: tuple[Table, Table]) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fact = store.remember("Collects lighthouse postcards.")

@@ -386,7 +386,7 @@ def test_two_tenants_with_the_same_user_id(table: Table) -> None:
 def test_a_damaged_newer_or_foreign_record_is_named_and_left_as_it_is(quick: SQLiteTable) -> None:
     store = UserMemoryStore(quick, user_id="u1")
     record = store.remember("fine")
-    [good] = list(quick.query("u1"))
+    good: Any = quick.get("u1", record.memory_id)
     for damage in ({"schema": 99}, {"owner": {"user": "other", "tenant": None}}, {"content": 7}, {"memory_type": "?"}):
         bad = {**good, **damage}
         quick.put(bad)

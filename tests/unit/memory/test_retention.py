@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.memory.memory_search import RankingWeights, score
+from strands_manga_memory.memory.memory_search import score
 from strands_manga_memory.memory.records import DAY, RETENTION, MemoryRecord, MemoryType, Retention
-
-WEIGHTS = RankingWeights()
 
 
 def record(type_: MemoryType = MemoryType.FEEDBACK, **fields: Any) -> MemoryRecord:
@@ -21,7 +19,7 @@ def record(type_: MemoryType = MemoryType.FEEDBACK, **fields: Any) -> MemoryReco
 
 
 def worth(record: MemoryRecord, now: float = 0.0, **named: Any) -> float:
-    return score(record, **{"now": now, "half_life": RETENTION[MemoryType(record.type)].half_life, "weights": WEIGHTS, **named})
+    return score(record, **{"now": now, "half_life": RETENTION[MemoryType(record.type)].half_life, **named})
 
 
 @pytest.mark.parametrize(
@@ -42,9 +40,8 @@ def test_a_memory_ends_with_its_second() -> None:
 
 def test_preferences_do_not_fade_and_others_halve() -> None:
     assert worth(record(MemoryType.PREFERENCE), 1000 * DAY) == worth(record(MemoryType.PREFERENCE))
-    weights = RankingWeights(recency=1)
-    fresh, old = (worth(record(MemoryType.FEEDBACK), now, weights=weights) for now in (0.0, 60 * DAY))
-    assert old == pytest.approx(fresh / 2)
+    fresh, old = (worth(record(MemoryType.FEEDBACK), now) for now in (0.0, 60 * DAY))
+    assert old == pytest.approx(fresh / 2**0.25)
 
 
 def test_use_keeps_a_memory_fresh_and_counts() -> None:
@@ -73,17 +70,6 @@ def test_more_of_anything_is_never_worth_less(
     assert worth(record(importance=low), age / 2, uses=uses, similarity=similarity) >= base
     assert worth(record(importance=low), age, uses=uses + 1, similarity=similarity) >= base
     assert worth(record(importance=low), age, uses=uses, similarity=1.0) >= base
-
-
-def test_weights_are_data() -> None:
-    only_similarity = RankingWeights(importance=0, recency=0, use=0)
-    assert worth(record(importance=0.1), 90 * DAY, similarity=0.7, weights=only_similarity) == pytest.approx(0.7)
-
-
-@pytest.mark.parametrize("bad", [{"recency": -1}, {"use": math.inf}, {"floor": "x"}])
-def test_bad_weights_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be a number of at least 0"):
-        RankingWeights(**bad)
 
 
 @pytest.mark.parametrize("bad", [{"seconds": 0}, {"seconds": 1, "half_life": -1}, {"seconds": 1, "importance": 1.1}])
