@@ -6,15 +6,17 @@ A forked process must not use the locks, threads and connections of its parent.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Renewable(Protocol):
     """Object with locks, threads or connections.
 
-    The child of a fork must not use these, and replaces them by ``renew_after_fork``.
+    The child of a fork must not use these, and replaces them by ``renew_after_fork``. An object may also have the methods
+    ``prepare_fork``, called before each fork, and ``end_fork``, called in the parent after the fork.
     """
 
     def renew_after_fork(self) -> None:
@@ -22,6 +24,8 @@ class Renewable(Protocol):
 
 
 _renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
+_prepared: list[Any] = []
+_fork_lock = threading.Lock()
 
 
 def renew_in_child(renewable: Renewable) -> None:
@@ -32,7 +36,24 @@ def renew_in_child(renewable: Renewable) -> None:
     _renewables.add(renewable)
 
 
+def _prepare_all() -> None:
+    _fork_lock.acquire()  # two threads may fork at the same time
+    for renewable in list(_renewables):
+        if hasattr(renewable, "prepare_fork"):
+            renewable.prepare_fork()
+            _prepared.append(renewable)
+
+
+def _end_all() -> None:
+    while _prepared:
+        _prepared.pop().end_fork()
+    _fork_lock.release()
+
+
 def _renew_all() -> None:
+    global _fork_lock
+    _fork_lock = threading.Lock()
+    _prepared.clear()
     for renewable in list(_renewables):
         renewable.renew_after_fork()
 
@@ -61,4 +82,4 @@ def at_fork(
         os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
 
 
-at_fork(after_in_child=_renew_all)
+at_fork(before=_prepare_all, after_in_parent=_end_all, after_in_child=_renew_all)

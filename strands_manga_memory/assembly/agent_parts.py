@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from strands import Agent
 from strands.plugins import Plugin
 
-from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import of_kind, with_method
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 
@@ -168,7 +168,7 @@ class EnvironmentMetadata(Plugin):
 
         Each save of the conversation stores the environment.
         """
-        announces(agent, self._environment.announced)
+        attachments(agent)["metadata"] = self._environment.announced
 
 
 def load_environment(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:

@@ -17,7 +17,7 @@ from strands.middleware import InvokeModelContext
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
-from strands_manga_memory.announcements import announced
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import calls_tools, for_model, is_message, is_repair
 from strands_manga_memory.session.agent_conversation import AgentConversation
@@ -230,6 +230,6 @@ class SessionAgent:
 
     def _capture(self, agent: Agent) -> None:
         states = take_states(agent)
-        told = announced(agent)
+        metadata = attachments(agent).get("metadata", dict)
         self.conversation.capture(agent.messages, states)
-        self.conversation.announce(told)
+        self.conversation.announce(metadata())

@@ -10,8 +10,9 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.places import Kind, Place, is_in_hot, member_ids, members, tombstone_key, unlist
@@ -19,6 +20,9 @@ from strands_manga_memory.session.protocol.durable_tier import put_group_tombsto
 from strands_manga_memory.session.protocol.log_entry import LogEntry
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.tiers import Tiers
+
+_held: list[threading.RLock] = []
+"""Locks that are held during a process fork."""
 
 
 class SessionMembers:
@@ -66,7 +70,28 @@ class SessionMembers:
         self.agents: dict[str, SessionAgent] = {}
         self.redaction_listeners: list[Callable[[str], None]] = []
         self.prefetched: dict[str, tuple[AgentConversation, list[Message] | None]] = {}
-        _members.add(self)
+        attachments(tiers.writer).setdefault("sessions", weakref.WeakSet()).add(self)
+        renew_in_child(self)
+
+    def _every_conversation(self) -> list[AgentConversation]:
+        return [*self.conversations.values(), *(conversation for conversation, _ in self.prefetched.values())]
+
+    def prepare_fork(self) -> None:
+        """Take the locks of all conversations, so that no change is half made at a process fork."""
+        for conversation in self._every_conversation():
+            conversation.lock.acquire()
+            _held.append(conversation.lock)
+
+    def end_fork(self) -> None:
+        """Release the locks in the parent process."""
+        while _held:
+            _held.pop().release()
+
+    def renew_after_fork(self) -> None:
+        """Make each conversation of the child process a separate writer."""
+        _held.clear()
+        for conversation in self._every_conversation():
+            conversation.renew_after_fork()
 
     def agent_id(self, agent_id: str | None) -> str:
         """Check an agent id, and return it.
@@ -218,9 +243,9 @@ class SessionMembers:
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
         """Yield every use of an agent's conversation in this process, from all session managers."""
         place = self.place("A", agent_id)
-        for session in list(_members):
+        for session in list(attachments(self._tiers.writer)["sessions"]):
             held = session.conversations.get(("A", agent_id))
-            if held is not None and held.place == place and held.tiers.writer is self._tiers.writer:
+            if held is not None and held.place == place:
                 yield session.agents.get(agent_id), held
 
     def delete(self) -> None:
@@ -256,37 +281,3 @@ class SessionMembers:
             except StoreUnavailableError as error:
                 errors.append(error)
         return errors
-
-
-# The child of a process fork gets no half-made change, and becomes a separate writer.
-
-_members: weakref.WeakSet[SessionMembers] = weakref.WeakSet()
-_held: list[threading.RLock] = []
-
-
-def _conversations() -> Iterator[AgentConversation]:
-    for session in list(_members):
-        yield from session.conversations.values()
-        yield from (conversation for conversation, _ in session.prefetched.values())
-
-
-def _before_fork() -> None:
-    """Take the locks of all conversations, so that no change is half made at a process fork."""
-    for conversation in _conversations():
-        lock = conversation.lock
-        lock.acquire()
-        _held.append(lock)
-
-
-def _after_fork_in_parent() -> None:
-    while _held:
-        _held.pop().release()
-
-
-def _after_fork_in_child() -> None:
-    _held.clear()
-    for conversation in _conversations():
-        conversation.renew_after_fork()
-
-
-at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -14,8 +14,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry.histogram import LogHistogram
@@ -128,6 +129,11 @@ class ReturnGaps:
     def __init__(self, table: Table | None, writer: Writer) -> None:
         self._table = None if table is None else weakref.ref(table)
         self._writer = weakref.ref(writer)
+        self.renew_after_fork()
+        renew_in_child(self)
+
+    def renew_after_fork(self) -> None:
+        """Begin without counts, which the parent process stores."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""
@@ -193,11 +199,9 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
     """Return the ``ReturnGaps`` that all users of the same stores share in this process."""
-    with _lock:
-        found = _known.get(writer)
-        if found is None:
-            found = _known[writer] = ReturnGaps(getattr(table, "observes", table), writer)
-        return found
+    attached, table = attachments(writer), getattr(table, "observes", table)
+    found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table, writer))
+    return found
 
 
 def _more(now: Mapping[int, int], stored: Mapping[str, int]) -> dict[int, int]:
@@ -205,16 +209,5 @@ def _more(now: Mapping[int, int], stored: Mapping[str, int]) -> dict[int, int]:
     return {bucket: count for bucket, count in rest.items() if count}
 
 
-def _renew_after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _known.clear()
-
-
 def _day(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
-
-
-_known: weakref.WeakKeyDictionary[Writer, ReturnGaps] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-at_fork(after_in_child=_renew_after_fork)

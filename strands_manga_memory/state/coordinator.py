@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
@@ -14,8 +13,8 @@ from strands.hooks import AgentInitializedEvent, HookOrder
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.announcements import announces
 from strands_manga_memory.arguments import positive
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
@@ -39,8 +38,6 @@ TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_
 """Names of the tools with which the model reads and changes the state."""
 
 _SECTION = "conversation_state"
-
-_coordinators: weakref.WeakKeyDictionary[Agent, StateCoordinator] = weakref.WeakKeyDictionary()
 
 
 class StateStats(TypedDict):
@@ -228,8 +225,7 @@ class StateCoordinator(Plugin):
         if self.layers.agent is not None and self.layers.agent is not agent:
             raise ValueError("this StateCoordinator belongs to another agent already; give each agent its own")
         self.layers.attach(agent)
-        _coordinators[agent] = self
-        announces(agent, self._announced)
+        attachments(agent).update(coordinator=self, metadata=self._announced)
         agent.add_hook(self._load, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._with_state)
@@ -440,7 +436,7 @@ def _render(lines: Iterable[str], max_tokens: int) -> str:
 
 def coordinator_of(agent: Agent) -> StateCoordinator | None:
     """Return the ``StateCoordinator`` of an agent, or None."""
-    return _coordinators.get(agent)
+    return attachments(agent).get("coordinator")
 
 
 def _types_of_tools(types: EntityTypes) -> set[str]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import inspect
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, HookOrder, HookRegistry
 
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.telemetry.events import TURN
 from strands_manga_memory.telemetry.recording import recorder
-
-_clocks: weakref.WeakKeyDictionary[HookRegistry, _TurnClock] = weakref.WeakKeyDictionary()
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
@@ -24,9 +22,9 @@ def timed(registry: HookRegistry) -> HookRegistry:
     """
     if not recorder.enabled:
         return registry
-    clock = _clocks.get(registry)
+    clock: _TurnClock | None = attachments(registry).get("turn_clock")
     if clock is None:
-        clock = _clocks[registry] = _TurnClock()
+        clock = attachments(registry)["turn_clock"] = _TurnClock()
         registry.add_callback(BeforeInvocationEvent, clock.begin, order=HookOrder.SDK_FIRST - 2)
         registry.add_callback(AfterInvocationEvent, clock.end, order=HookOrder.SDK_LAST + 2)
     return cast("HookRegistry", _TimedRegistry(registry, clock))

@@ -10,7 +10,6 @@ import re
 import threading
 import time
 import uuid
-import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
@@ -19,6 +18,7 @@ from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
 from strands.types.tools import ToolResult
 
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.circuit_breaker import CircuitBreaker, Permit
 from strands_manga_memory.deadline import END, DeadlineError
 from strands_manga_memory.mcp.breakers.classify import (
@@ -348,7 +348,7 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
         return _NOBODY
     session = str(getattr(agent, "session_id", ""))
     if _RANDOM_SESSION.fullmatch(session):  # no session manager, and too short to tell many users apart
-        return ("", f"{_AGENT}{_own_ids.setdefault(agent, uuid.uuid4().hex)}")
+        return ("", f"{_AGENT}{attachments(agent).setdefault('id', uuid.uuid4().hex)}")
     user, separator, _ = session.rpartition(":")
     # The storage id of a ConversationScope: tenant, user and session, each escaped.
     return ("", f"scope:{user}") if separator and user.count(":") == 1 else ("", f"session:{session}")
@@ -357,6 +357,3 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
 def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
     """Return the user of a call, or None if the user is unknown. ``user`` is a result of ``user_of_call``."""
     return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user
-
-
-_own_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

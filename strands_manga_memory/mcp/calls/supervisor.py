@@ -18,6 +18,7 @@ from typing import Any
 
 from strands.tools.mcp import MCPClient
 
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.mcp.calls.client import restart
 
 logger = logging.getLogger(__name__)
@@ -90,14 +91,11 @@ class ServerSupervisor:
     def of(cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic) -> ServerSupervisor:
         """Return the supervisor of a client.
 
-        All users of the client share this supervisor. It is garbage-collected after the last use.
+        All users of the client share this supervisor.
         """
-        with _shared_lock:
-            # By identity: the supervisor holds the client, so the id cannot be reused.
-            found = _shared.get(id(client))
-            if found is None:
-                found = _shared[id(client)] = cls(client, clock=clock)
-            return found
+        attached = attachments(client)
+        found: ServerSupervisor = attached.get("supervisor") or attached.setdefault("supervisor", cls(client, clock=clock))
+        return found
 
     # --- the connection ------------------------------------------------------------------------------------------------
 
@@ -306,7 +304,3 @@ class _Unanswered:
 
     tool: str
     behind: bool
-
-
-_shared: weakref.WeakValueDictionary[int, ServerSupervisor] = weakref.WeakValueDictionary()
-_shared_lock = threading.Lock()

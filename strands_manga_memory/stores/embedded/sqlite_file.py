@@ -11,7 +11,6 @@ import random
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from strands_manga_memory.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.forks import renew_in_child
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ class SQLiteFile:
         self._lock = threading.Lock()
         self._file: tuple[int, int] | None = None
         self._is_scrub_due = False
-        _files.add(self)
+        renew_in_child(self)
 
     def __del__(self) -> None:
         if self.connection is not None:
@@ -213,6 +212,20 @@ class SQLiteFile:
         with self._lock:
             self._close()
 
+    def prepare_fork(self) -> None:
+        """Close the connection, and keep other threads from opening another one until the fork is over."""
+        self._lock.acquire()
+        with suppress(sqlite3.Error):
+            self._close()
+
+    def end_fork(self) -> None:
+        """Let the threads of the parent process use the file again."""
+        self._lock.release()
+
+    def renew_after_fork(self) -> None:
+        """Replace the lock in the child process."""
+        self._lock = threading.Lock()
+
     def _close(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
@@ -249,35 +262,3 @@ def translated(error: sqlite3.Error | OSError, table: str) -> StoreError:
     if "no such table" in str(error):
         return StoreRefusedError(what, reason="table", remedy=NO_TABLE)
     return StoreError(what)
-
-
-_files: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
-_fork_lock = threading.Lock()
-_forking: list[SQLiteFile] = []
-
-
-def _before_fork() -> None:
-    _fork_lock.acquire()
-    for file in list(_files):
-        file._lock.acquire()  # noqa: SLF001
-        _forking.append(file)
-        with suppress(sqlite3.Error):
-            file._close()  # noqa: SLF001
-
-
-def _after_fork_in_parent() -> None:
-    for file in _forking:
-        file._lock.release()  # noqa: SLF001
-    _forking.clear()
-    _fork_lock.release()
-
-
-def _after_fork_in_child() -> None:
-    global _fork_lock
-    for file in _forking:
-        file._lock = threading.Lock()  # noqa: SLF001
-    _forking.clear()
-    _fork_lock = threading.Lock()
-
-
-at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
