@@ -1,16 +1,16 @@
 """Validation of records, writes and queries for all tables.
 
-The module also contains the base class of tables with transactions, and performs no I/O.
+The module also contains the base class of tables in SQL databases, and performs no I/O.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.encoding.codec import load_stored
+from strands_manga_memory.stores.encoding.codec import dump, load_stored
 from strands_manga_memory.stores.table import Condition, Index, Item, Key, TableSchema, Write
 
 MAX_TRANSACT = 100
@@ -134,13 +134,30 @@ def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
     return item
 
 
-class WritingTable:
-    """Base class of tables with transactions.
+_PAGE = 64
+"""Most records that a query reads at once."""
 
-    A transaction executes all of its writes, or none.
+
+class PlannedWrite(NamedTuple):
+    """A checked write of a SQL table, with the serialized record; None for a delete or a check."""
+
+    key: Key
+    when: Condition | None
+    item: Item | None
+    data: bytes | None
+    is_check: bool
+
+
+class SQLTable:
+    """Base class of tables in SQL databases.
+
+    Each record is a row with its partition value, its sort value and the serialized record. Each index of the schema is a
+    separate table, written in the same transaction.
     """
 
     schema: TableSchema
+    _mark = "?"
+    """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write]) -> bool:
         """Execute all writes or none.
@@ -148,6 +165,119 @@ class WritingTable:
         Returns False if a condition is not met.
         """
         raise NotImplementedError
+
+    def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        raise NotImplementedError
+
+    def _column(self, value: str | float) -> Any:
+        """Convert a text or a number to the value of a column. The values sort in the same order."""
+        return value
+
+    def _text(self, column: Any) -> str:
+        """Convert the value of a column to the text that it stands for."""
+        return str(column)
+
+    def _name(self, index: Index | None = None) -> str:
+        """Return the quoted name of the table, or of the table of an index."""
+        name = self.schema.name if index is None else f"{self.schema.name}/{index.name}"
+        return '"' + name.replace('"', '""') + '"'
+
+    def query(
+        self,
+        partition: str,
+        *,
+        first: str | float | None = None,
+        last: str | float | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        index: str | None = None,
+        attributes: Sequence[str] | None = None,
+    ) -> Iterator[Item]:
+        """Yield the records of a partition, in the order of their sort values.
+
+        ``Table.query`` describes the arguments.
+
+        Raises:
+            ValueError: The index does not exist, or ``limit`` is negative.
+        """
+        check_limit(limit)
+        source, key, columns = self._name(), "partition", ["sort"]
+        if index is not None:
+            source = f"{self._name(checked_index(self.schema, index))} JOIN {source} USING (partition, sort)"
+            key, columns = "value", ["position", "partition", "sort"]
+        where, values = [f"{key} = {self._mark}"], [self._column(partition)]
+        for comparison, bound in ((">=", first), ("<=", last)):
+            if bound is not None:
+                where.append(f"{columns[0]} {comparison} {self._mark}")
+                values.append(self._column(bound))
+        names, direction = ", ".join(columns), " DESC" if reverse else ""
+        data = "NULL" if attributes is not None and not attributes else "item"
+        select = f"SELECT {data}, partition, {names} FROM {source} WHERE {' AND '.join(where)}"  # noqa: S608
+        beyond = f" AND ({names}) {'<' if reverse else '>'} ({', '.join([self._mark] * len(columns))})"
+        order = f" ORDER BY {', '.join(column + direction for column in columns)} LIMIT {self._mark}"
+        wanted = None if attributes is None else set(attributes)
+        return self._rows(select + order, select + beyond + order, values, limit, wanted)
+
+    def _rows(
+        self, start: str, resume: str, values: Sequence[Any], limit: int | None, wanted: set[str] | None
+    ) -> Iterator[Item]:
+        seen: tuple[Any, ...] = ()
+        while limit is None or limit > 0:
+            count = _PAGE if limit is None else min(limit, _PAGE)
+            rows = self._fetch(resume if seen else start, (*values, *seen, count))
+            for data, *row in rows:
+                key = self._text(row[0]), self._text(row[-1])
+                item = {} if data is None else loaded(data, key, self.schema)
+                named = {self.schema.partition: key[0], self.schema.sort: key[1]}
+                yield item if wanted is None else {**named, **{name: item[name] for name in item if name in wanted}}
+            if len(rows) < count:
+                return
+            seen = rows[-1][2:]
+            limit = None if limit is None else limit - count
+
+    def _planned(self, writes: Sequence[Write]) -> list[PlannedWrite]:
+        """Return the last write of each record, in the order of the keys, in which all processes lock them."""
+        planned = {}
+        for write in writes:
+            data = None if write.item is None else dump(normal(write.item))
+            key = target_of(self.schema, write)
+            planned[key] = PlannedWrite(key, write.when, write.item, data, write.is_check)
+        return [planned[key] for key in sorted(planned)]
+
+    def _all_met(self, planned: Sequence[PlannedWrite], stored: Mapping[Key, bytes | None]) -> bool:
+        for write in planned:
+            data = stored.get(write.key)
+            item = None if write.when is None or data is None else loaded(data, write.key, self.schema)
+            if write.when is not None and not write.when.met_by(item):
+                return False
+        return True
+
+    def _reindex(self, connection: Any, key: Key, stored: bytes | None, item: Item | None) -> None:
+        """Replace the entries of a record in all indexes.
+
+        Args:
+            connection: Connection with an open transaction.
+            key: Key of the record.
+            stored: The record before the write, serialized; None if there was none.
+            item: The record after the write; None if it is deleted.
+        """
+        columns = tuple(map(self._column, key))
+        for index in self.schema.indexes:
+            name, after, before = self._name(index), place_in(index, item), None
+            delete = f"DELETE FROM {name} WHERE partition = {self._mark} AND sort = {self._mark}"  # noqa: S608
+            try:
+                before = place_in(index, None if stored is None else loaded(stored, key, self.schema))
+            except (CorruptRecordError, ValueError):  # a damaged record, whose entries are unknown
+                connection.execute(delete, columns)
+            if before == after:
+                continue
+            if before is not None:
+                entry = f"{delete} AND value = {self._mark} AND position = {self._mark}"
+                connection.execute(entry, (*columns, *map(self._column, before)))
+            if after is not None:
+                insert = f"INSERT INTO {name} (partition, sort, value, position) VALUES ({', '.join([self._mark] * 4)})"  # noqa: S608
+                connection.execute(f"{insert} ON CONFLICT DO NOTHING", (*columns, *map(self._column, after)))
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record.

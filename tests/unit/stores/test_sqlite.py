@@ -121,15 +121,17 @@ def test_what_was_erased_is_in_no_file_after_the_process_was_killed(when: str, t
     assert b"the secret" not in files_of(table)
 
 
-def test_a_record_is_read_once_when_it_is_replaced_on_a_condition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_read_once_when_it_is_replaced_on_a_condition(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "t.sqlite3")
     table.create_if_missing()
     table.put(record("first"))
-    read: list[Any] = []
-    stored = SQLiteTable._stored
-    monkeypatch.setattr(SQLiteTable, "_stored", lambda self, *of: read.append(of[1:]) or stored(self, *of))
+    statements: list[str] = []
+    connection = table._file.connection
+    assert connection is not None
+    connection.set_trace_callback(statements.append)
 
     assert table.put(record("second"), when=Condition(equals={"text": "first"}))
 
-    assert read == [(("s", "k"),)]
+    connection.set_trace_callback(None)
+    assert sum(statement.startswith("SELECT item") for statement in statements) == 1
     assert table.get("s", "k") == record("second")
