@@ -7,8 +7,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from strands.types.content import Message
 
@@ -27,7 +28,6 @@ from strands_manga_memory.session.agent_states import (
 from strands_manga_memory.session.conversation_saver import ConversationSaver
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
-from strands_manga_memory.session.protocol.log_entry import LogEntry, LogPosition
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.tiers import Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump, load, trusted
@@ -35,6 +35,83 @@ from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, within
 
 logger = logging.getLogger(__name__)
+
+
+class LogPosition(NamedTuple):
+    """Position of a message in a conversation's log.
+
+    A reader continues from the position with earlier messages.
+
+    Args:
+        seq: Number of the message in the log, from 1.
+        turn: Number of the message's turn, from 1.
+        number: Index of the message in its turn, from 0.
+        key: Key of the turn.
+    """
+
+    seq: int
+    turn: int
+    number: int
+    key: TurnKey
+
+    def __str__(self) -> str:
+        """Return the position as text. ``parse`` reads this text."""
+        return f"{self.seq}.{self.turn}.{self.number}.{self.key}"
+
+    @classmethod
+    def parse(cls, text: str) -> LogPosition:
+        """Parse a position from its text.
+
+        Raises:
+            ValueError: The text is not a position.
+        """
+        try:
+            seq, turn, number, key = text.split(".", 3)
+            return cls(int(seq), int(turn), int(number), TurnKey.parse(key))
+        except (AttributeError, ValueError) as error:
+            raise ValueError(f"after must be the next of an earlier page, got {text!r:.80}") from error
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """Message in a conversation's log.
+
+    Args:
+        seq: Number of the message in the log, from 1.
+        turn: Number of the message's turn, from 1.
+        at: Time when the message was added, in seconds since 1970.
+        message: The message, or a placeholder if the message cannot be read.
+        slot: Key of the message's turn, and index of the message in the turn, from 0.
+        revision: Number of times that the message was replaced.
+        about: Further values of the turn, such as the intent.
+    """
+
+    seq: int
+    turn: int
+    at: float
+    message: Any
+    slot: Slot
+    revision: int
+    about: Mapping[str, Any]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The message as a dict with ``seq``, ``turn``, ``at`` and ``message``.
+
+        The dict also has the further values of the turn. A replaced message has a ``revision``.
+        """
+        about = {name: value for name, value in self.about.items() if name != CONTINUES}
+        record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at, "message": self.message}
+        return record | ({"revision": self.revision} if self.revision else {})
+
+    def shift(self, by: int, turns: int) -> LogEntry:
+        """Return the entry with higher numbers.
+
+        Args:
+            by: Amount to add to the number of the message.
+            turns: Amount to add to the number of the turn.
+        """
+        return replace(self, seq=self.seq + by, turn=self.turn + turns)
 
 
 class AgentConversation:
@@ -57,9 +134,10 @@ class AgentConversation:
     def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True) -> None:
         self.place, self.tiers, self.keeps_window = place, tiers, keeps_window
         self._ids = {name: value for name, value in ids.items() if value is not None}
-        self._connect()
+        self.connect()
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
+        """Begin with an empty copy. In the child of a process fork, the parent saves its own unsaved messages."""
         check = partial(_check_merge, is_strict=self.tiers.is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
         self.local = self.hold.local
@@ -72,10 +150,6 @@ class AgentConversation:
         self._given: dict[str, bytes] = {}
         self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
         self._announced: dict[str, Any] = {}
-
-    def renew_after_fork(self) -> None:
-        """Start with an empty copy in the child of a process fork. The parent saves its own unsaved messages."""
-        self._connect()
 
     # Opening
 
@@ -273,11 +347,6 @@ class AgentConversation:
         """Set the given metadata values. Other values do not change."""
         with self.lock:
             self.local.set_states({name: load(dump(value)) for name, value in meta_entries(changed).items()})
-
-    def evict(self, *, keep: int) -> None:
-        """Keep only the last ``keep`` messages in the history. Used for agents that are not Strands agents."""
-        with self.lock:
-            self.local.set_view(self.local.view[max(0, len(self.local.view) - keep) :])
 
     # The work of others
 

@@ -93,14 +93,6 @@ class ConversationSaver:
         """
         return self.tiers.writer.submit(self._place, self.commit_all, slow=self._hold.durable is not None)
 
-    def request_redaction(self) -> Future[None]:
-        """Save a redaction, and then flush it.
-
-        The hot tier gets the redaction without waiting for the flush. The returned future is that of ``request_flush``.
-        """
-        self.request()
-        return self.request_flush()
-
     def request_soon(self, delay: float) -> None:
         """Schedule a save after ``delay`` seconds, unless a save is already scheduled."""
         if not self._is_scheduled:
@@ -297,19 +289,21 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
         del waiter, future  # else an error, its traceback, this frame and the future would hold one another
 
 
-def wait_for(future: Future[None], tiers: Tiers, *, tier: str = "durable", must: bool = False) -> None:
-    """Block the thread until a save is stored.
+def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
+    """Block the thread until a save is stored, at most for the deadline of the durable tier.
+
+    On an event loop, the deadline of the hot tier is the limit, unless ``must`` is True.
 
     Args:
         future: The save.
         tiers: The stores.
-        tier: Tier whose deadline limits the wait.
         must: Whether a late save is an error in any case.
 
     Raises:
         StoreUnavailableError: The changes were not stored in time, and ``must`` is True or the tiers are strict.
         ConflictError: Another writer's change cannot be merged with the saved ones.
     """
+    tier = "hot" if is_on_event_loop() and not must else "durable"
     try:
         future.result(_deadline(tiers, tier))
     except (TimeoutError, StoreUnavailableError) as error:
@@ -356,14 +350,6 @@ def is_on_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def wait_anywhere(future: Future[None], tiers: Tiers) -> None:
-    """Block the thread until a save is stored.
-
-    On an event loop, the wait is limited by the hot tier's deadline. Elsewhere, the durable tier's deadline is the limit.
-    """
-    wait_for(future, tiers, tier="hot" if is_on_event_loop() else "durable")
 
 
 def _deadline(tiers: Tiers, tier: str) -> float:

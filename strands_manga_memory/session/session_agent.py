@@ -185,8 +185,10 @@ class SessionAgent:
         Returns:
             Futures that end when the redacted message is stored.
         """
-        is_known = self.conversation.redact(message)
-        futures = [self.conversation.saver.request_redaction()] if is_known else []
+        futures, saver = [], self.conversation.saver
+        if self.conversation.redact(message):
+            saver.request()  # the hot tier gets the redaction without waiting for the flush
+            futures.append(saver.request_flush())
         replace_in_stash = stash_replacement(self.agent, message)
         if replace_in_stash is not None:
             futures.append(self.conversation.tiers.writer.submit((self, "stash"), replace_in_stash, slow=True))

@@ -14,10 +14,9 @@ from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
-from strands_manga_memory.session.agent_conversation import AgentConversation
+from strands_manga_memory.session.agent_conversation import AgentConversation, LogEntry
 from strands_manga_memory.session.places import Kind, Place, is_in_hot, member_ids, members, tombstone_key, unlist
 from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
-from strands_manga_memory.session.protocol.log_entry import LogEntry
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.tiers import Tiers
 
@@ -91,7 +90,7 @@ class SessionMembers:
         """Make each conversation of the child process a separate writer."""
         _held.clear()
         for conversation in self._every_conversation():
-            conversation.renew_after_fork()
+            conversation.connect()
 
     def agent_id(self, agent_id: str | None) -> str:
         """Check an agent id, and return it.

@@ -18,8 +18,8 @@ from strands_manga_memory.arguments import whole
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.scope import ConversationScope, checked_id
-from strands_manga_memory.session.agent_conversation import AgentConversation
-from strands_manga_memory.session.conversation_saver import wait_anywhere, wait_for
+from strands_manga_memory.session.agent_conversation import AgentConversation, LogPosition
+from strands_manga_memory.session.conversation_saver import wait_for
 from strands_manga_memory.session.conversation_transfer import (
     Standing,
     TransferredConversation,
@@ -32,7 +32,6 @@ from strands_manga_memory.session.conversation_transfer import (
     taken_out,
 )
 from strands_manga_memory.session.places import Kind
-from strands_manga_memory.session.protocol.log_entry import LogPosition
 from strands_manga_memory.session.session_members import SessionMembers
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper
@@ -188,7 +187,7 @@ class LogRepository:
         if logged.message.get("tracking_id"):
             message["tracking_id"] = logged.message["tracking_id"]
         self._members.redacted(logged.message)
-        wait_anywhere(self._members.known_or_looked_at(agent_id).request_correction(logged, message), self._tiers)
+        wait_for(self._members.known_or_looked_at(agent_id).request_correction(logged, message), self._tiers)
 
     def _check(self, session_id: str) -> None:
         if session_id != self._session_id:
@@ -410,7 +409,7 @@ class StoredSession:
                 conversation.add({**message, "tracking_id": str(uuid.uuid4())})
             conversation.local.end_turn()
             if keep is not None:
-                conversation.evict(keep=keep)
+                conversation.local.set_view(conversation.local.view[-keep:] if keep > 0 else ())
         members.conversations["A", id_] = conversation
         wait_for(conversation.saver.request(), self._tiers, must=True)
 

@@ -29,7 +29,7 @@ from strands_manga_memory.messages.tool_results import ToolResultSeparator
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import ORCHESTRATOR
-from strands_manga_memory.session.conversation_saver import is_on_event_loop, saved, wait_anywhere, wait_for
+from strands_manga_memory.session.conversation_saver import is_on_event_loop, saved, wait_for
 from strands_manga_memory.session.session_agent import SessionAgent, check_supported, render_request
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.tiers import Refresh, Tiers
@@ -270,7 +270,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     # Inside
 
     def _save_now(self, live: SessionAgent) -> None:
-        wait_anywhere(live.conversation.saver.request(), self._tiers)
+        wait_for(live.conversation.saver.request(), self._tiers)
 
 
 def _restore_run(source: MultiAgentBase, conversation: AgentConversation) -> None:

@@ -132,8 +132,12 @@ def connect(
         check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
     """
     known = {name: str(value) for name, value in ids.items() if value is not None}
+    hot = None
+    if tiers.hot is not None:
+        keeps_log, refreshed = tiers.durable is None, tiers.ttl.refreshed_by_reads
+        hot = HotTier(tiers.hot, place.conversation, codec=tiers.codec, keeps_log=keeps_log, refreshed_by_reads=refreshed)
     return Conversation(
-        hot=hot_tier(place, tiers),
+        hot=hot,
         durable=durable_tier(place, tiers, ids=known),
         clock=tiers.clock,
         ttl=lambda record: hot_seconds(record, tiers),
@@ -141,19 +145,6 @@ def connect(
         flush_every=tiers.flush_every,
         ids=known,
         check_merge=check_merge,
-    )
-
-
-def hot_tier(place: Place, tiers: Tiers) -> HotTier | None:
-    """Return the access to a conversation in the hot store. None if there is no hot store."""
-    if tiers.hot is None:
-        return None
-    return HotTier(
-        tiers.hot,
-        place.conversation,
-        codec=tiers.codec,
-        keeps_log=tiers.durable is None,
-        refreshed_by_reads=tiers.ttl.refreshed_by_reads,
     )
 
 
