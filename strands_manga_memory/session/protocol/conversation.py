@@ -339,11 +339,10 @@ class Conversation:
         return True
 
     def _begin_in_hot(self) -> bool:
-        """Begin a new conversation in the hot tier, because the durable tier stopped answering.
-
-        Return whether the conversation was begun. A later flush writes the durable record.
-        """
-        if self.hot is None or not self.local.is_new or not self.hot.is_untouched:
+        """Begin a new conversation in the hot tier, because the durable one does not answer. Return whether it was begun."""
+        local = self.local
+        is_new = local.is_loaded and not local.base.incarnation and local.head_copy is None
+        if self.hot is None or not is_new or not self.hot.is_untouched:
             return False
         with self._hot_io:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
@@ -577,7 +576,7 @@ class Conversation:
             raise error
         with self.local.lock:
             self.local.answered_at = self._clock()
-            if self.local.was_stored and self.local.base.incarnation:
+            if self.local.base.incarnation:
                 self.local.dropped += self.local.unsaved_messages
                 self.local.begin_after(Record())
 

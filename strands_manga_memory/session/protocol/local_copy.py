@@ -56,7 +56,6 @@ class LocalCopy:
         hot_copy: The last known record of the hot tier.
         head_copy: The last known record of the durable tier.
         answered_at: Time when a store last answered, in seconds since 1970; None if no store has answered.
-        was_stored: Whether a store has had the conversation.
         is_loaded: Whether both tiers were read when the agent got its history.
         resets: Number of times that the conversation was deleted or expired.
         evicted: The latest turns whose messages left the agent's history. The messages may return to the history.
@@ -78,7 +77,7 @@ class LocalCopy:
         self.view: tuple[Slot, ...] = ()
         self.window: tuple[Slot, ...] = ()
         self.own: dict[TurnKey, Turn] = {}
-        self.has_news = self.is_overruled = self.was_stored = self.is_loaded = False
+        self.has_news = self.is_overruled = self.is_loaded = False
         self.dropped = self.resets = 0
         self.has_met_others = False
         self.evicted: dict[TurnKey, Turn] = {}
@@ -284,12 +283,6 @@ class LocalCopy:
 
     # The stores' side
 
-    @property
-    def is_new(self) -> bool:
-        """Whether no tier is known to have had a record of the conversation."""
-        with self.lock:
-            return self.is_loaded and not self.was_stored and not self.base.incarnation and self.head_copy is None
-
     def draft(self) -> Record:
         """Return the record to store, with all changes of this process. Without changes, it keeps its version."""
         with self.lock:
@@ -364,7 +357,6 @@ class LocalCopy:
             self.own = {key: turn for key, turn in self.own.items() if key not in logged or key == self._open}
             self.base = joined
             self._forget_unlogged()
-            self.was_stored = self.was_stored or bool(self.base.incarnation)
             if before.incarnation < self.base.incarnation:
                 self._note_new_incarnation(before)
             self._keep_unsaved()
@@ -374,7 +366,7 @@ class LocalCopy:
     def note_stored(self, record: Record) -> None:
         """Note that a tier has stored a draft. Later changes stay unsaved."""
         with self.lock:
-            self.was_stored, self.answered_at = True, self._clock()
+            self.answered_at = self._clock()
             before = self.base
             self.base = join(record, before)  # what was redacted or read since the draft was made stays
             self._forget_unlogged()
@@ -451,7 +443,6 @@ class LocalCopy:
 
     def begin_after(self, record: Record) -> None:
         """Discard everything after a deletion or expiry. ``record`` is the new, empty record."""
-        self.was_stored = bool(record.incarnation)
         self.resets += 1
         self._skips_rest = self._skips_rest or self._open is not None
         self.base = record
