@@ -171,7 +171,6 @@ class ConversationSaver:
         except StoreUnavailableError:
             if self._hold.hot is not None and self._hold.durable is not None:
                 self.tiers.writer.submit(self._place, lambda: self._quietly(self._hold.save_durably), slow=True)
-            self._needs_flush = self._needs_flush or flush
             raise
         if self._hold.durable is not None and (flush or self._needs_flush or self._hold.is_flush_due):
             # A flush runs at the same time as the next turn's save, so that no turn waits for the durable tier.
@@ -200,16 +199,13 @@ class ConversationSaver:
             self._attempt(self._hold.catch_up_hot, self.hot_health)
 
     def _flush_quietly(self) -> None:
-        if not self._quietly(lambda: self._hold.flush(writes_hot=self.hot_health.is_up)):
-            self._needs_flush = True
+        self._quietly(lambda: self._hold.flush(writes_hot=self.hot_health.is_up))
 
-    def _quietly(self, work: Callable[[], object]) -> bool:
+    def _quietly(self, work: Callable[[], object]) -> None:
         try:
             self._attempt(work, self.durable_health)
         except StoreError as error:
             logger.debug("error=<%s> | the durable tier did not take it, it is tried again", cause_of(error))
-            return False
-        return True
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth) -> _T:
         if not health.may_try():
