@@ -28,6 +28,7 @@ from strands_manga_memory.session.agent_states import (
 from strands_manga_memory.session.conversation_saver import ConversationSaver
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
+from strands_manga_memory.session.protocol.conversation import is_nothing
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.tiers import Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump, load, trusted
@@ -171,7 +172,9 @@ class AgentConversation:
         return messages
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
-        error, local = self.hold.load(touch=not inspect, read=self._read_tier), self.local
+        local, writer = self.local, self.tiers.writer
+        start = partial(writer.submit, (self.place, "hot"))
+        error = self.hold.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
             if self.tiers.is_strict:
                 raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
@@ -209,13 +212,13 @@ class AgentConversation:
             return False
         if head is None or head.is_empty or head.incarnation != self.local.base.incarnation:
             return not hold.hot.is_known
-        return _is_nothing(hold.hot.record) and not head.is_closed
+        return is_nothing(hold.hot.record) and not head.is_closed
 
     def _is_over(self, *, inspect: bool) -> bool:
         """Return whether the session has expired, or must not be continued because it left the hot tier."""
         hold, tiers, base = self.hold, self.tiers, self.local.base
         now, hot = tiers.clock(), hold.hot
-        is_hot = hot is not None and not _is_nothing(hot.record)
+        is_hot = hot is not None and not is_nothing(hot.record)
         has_expired = hot is not None and hot.expires_in is not None and hot.expires_in <= 0
         if hold.durable is None:
             is_over = has_expired
@@ -526,10 +529,6 @@ def _check_merge(states: Mapping[str, Any], found: Record, *, is_strict: bool) -
     if is_interrupted(states) or is_interrupted({name: entry.value for name, entry in found.states.items()}):
         raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
     note(MERGE, counts={"merges": 1})
-
-
-def _is_nothing(record: Record | None) -> bool:
-    return record is None or record.is_empty
 
 
 def _identity(dumped: bytes) -> str | None:

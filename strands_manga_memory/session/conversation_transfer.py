@@ -276,7 +276,8 @@ def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: 
         hold.local.take_in(record, {})
     try:
         hold.close()
-        hold.purge_ended()
+        if hold.durable is not None:
+            hold.durable.purge(hold.local.base.incarnation)
     except StoreUnavailableError:
         if replaces:  # the hot tier may still show what was there before
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,9 @@ from strands_manga_memory.telemetry import FLUSH, note
 
 OPEN_SECONDS = 600.0
 """Seconds without a new message after which an open turn is moved to the log."""
+
+HEAD_START_SECONDS = 0.002
+"""Seconds after which the durable tier is read, too, while the hot tier has not answered."""
 
 EMPTY_SECONDS = 3600.0
 """Seconds for which an emptied hot tier refuses late writes."""
@@ -36,11 +40,6 @@ class Conversation:
         flush_every: Number of ended turns missing in the log at which a flush is due.
         ids: Original ids of session, user, tenant and member. They are stored with the first change.
         check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
-
-    Attributes:
-        local: This process's copy of the conversation.
-        hot: The hot tier.
-        durable: The durable tier.
     """
 
     def __init__(
@@ -72,8 +71,7 @@ class Conversation:
         """Whether a flush is due. Enough turns are missing in the log then, or the durable record is outdated."""
         if self.durable is None:
             return False
-        with self.local.lock:
-            base, head = self.local.base, self.local.head_copy
+        base, head = self.local.base, self.local.head_copy
         ended = len(ended_turns(base, base.unlogged, self._clock() - OPEN_SECONDS))
         if ended >= self._flush_every and ended % self._flush_every == 0:
             return True
@@ -85,13 +83,18 @@ class Conversation:
     # Reading
 
     def load(
-        self, *, touch: bool = True, read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work()
+        self,
+        *,
+        touch: bool = True,
+        read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
+        start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _ended(work()),
     ) -> StoreUnavailableError | None:
         """Read the conversation from both tiers, and join the two records.
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
             read: Function that is called for each tier, with its name and the function that reads it.
+            start: Starts the read of the hot tier, such as in a thread.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -99,15 +102,24 @@ class Conversation:
         Raises:
             StoreUnavailableError: The tiers that answer are not enough to know whether the conversation exists.
         """
-        found, error, head_error = None, None, None
-        if self.hot is not None:
-            found, error = self._attempt(lambda: read("hot", lambda: self.read_hot(touch=touch)))
-        is_lost = found is None or found.is_empty
+
+        def read_durable(*, is_alone: bool) -> StoreUnavailableError | None:
+            return self._attempt(lambda: read("durable", lambda: self.read_head(is_alone=is_alone)))[1]
+
+        def read_hot() -> tuple[Record | None, StoreUnavailableError | None]:
+            return self._attempt(lambda: read("hot", lambda: self.read_hot(touch=touch)))
+
+        hot = start(read_hot) if self.hot is not None else _ended((None, None))
+        was_lost, head_error = False, None
         if self.durable is not None:
-            is_alone = is_lost and self.hot is not None
-            _, head_error = self._attempt(lambda: read("durable", lambda: self.read_head(is_alone=is_alone)))
+            if self.hot is not None and wait([hot], timeout=HEAD_START_SECONDS).done:
+                was_lost = is_nothing(hot.result()[0])
+            head_error = read_durable(is_alone=was_lost)
+        found, error = hot.result()
+        if self.hot is not None and self.durable is not None and error is None and is_nothing(found) and not was_lost:
+            head_error = read_durable(is_alone=True)
         error = error or head_error
-        if error is not None and is_lost and (head_error is not None or self.durable is None):
+        if error is not None and is_nothing(found) and (head_error is not None or self.durable is None):
             # A durable tier that answers is enough, because conversations begin there. An empty hot tier is not.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
         self.local.is_loaded = self.local.is_loaded or error is None
@@ -199,8 +211,7 @@ class Conversation:
     def flush(self, *, writes_hot: bool = True) -> None:
         """Write the turns that the log lacks to the durable tier, and update the durable record.
 
-        Args:
-            writes_hot: Whether to update the hot tier, too. A sweeper passes False: a write restarts the time to live.
+        With ``writes_hot``, the hot tier is updated, too. That restarts the time to live.
         """
         if self.durable is None:
             self.save()
@@ -218,9 +229,6 @@ class Conversation:
 
         Returns:
             False if the hot tier has no record yet. The durable tier must then be written first.
-
-        Raises:
-            StoreUnavailableError: The hot tier does not answer.
         """
         self._revalidate()
         hot, attempt = self._hot(), 0
@@ -246,8 +254,7 @@ class Conversation:
     @property
     def begins_durably(self) -> bool:
         """Whether the next save goes to the durable tier, because the hot tier is not known to have content."""
-        record = None if self.hot is None else self.hot.record
-        return self.durable is not None and (record is None or record.is_empty)
+        return self.durable is not None and is_nothing(None if self.hot is None else self.hot.record)
 
     def _try_hot(self) -> bool:
         try:
@@ -258,11 +265,7 @@ class Conversation:
             return False
 
     def save_durably(self) -> None:
-        """Store the changes in the durable tier, and then fill an empty hot tier.
-
-        Raises:
-            StoreUnavailableError: The durable tier does not answer, or there is none.
-        """
+        """Store the changes in the durable tier, and then fill an empty hot tier."""
         self._revalidate()
         if self.durable is None:
             raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
@@ -340,8 +343,7 @@ class Conversation:
 
     def _begin_in_hot(self) -> bool:
         """Begin a new conversation in the hot tier, because the durable one does not answer. Return whether it was begun."""
-        local = self.local
-        is_new = local.is_loaded and not local.base.incarnation and local.head_copy is None
+        is_new = self.local.is_loaded and not self.local.base.incarnation and self.local.head_copy is None
         if self.hot is None or not is_new or not self.hot.is_untouched:
             return False
         with self._hot_io:
@@ -391,12 +393,10 @@ class Conversation:
         if self.hot is None:
             return
         with self._hot_io:
-            known = self.hot.record
-            with self.local.lock:
-                base = self.local.base
-                if known is None or known.version[:2] != base.version[:2] or not known.unlogged.keys() - base.unlogged.keys():
-                    return
-                record = replace(base, version=max(base.version, known.version).marked())
+            known, base = self.hot.record, self.local.base
+            if known is None or known.version[:2] != base.version[:2] or not known.unlogged.keys() - base.unlogged.keys():
+                return
+            record = replace(base, version=max(base.version, known.version).marked())
             self._attempt(lambda: self._write_hot(record))
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
@@ -431,11 +431,7 @@ class Conversation:
     # Ending
 
     def delete(self) -> None:
-        """Delete the conversation from both tiers, and leave a tombstone in each.
-
-        Raises:
-            StoreUnavailableError: A tier does not answer; call ``delete`` again.
-        """
+        """Delete the conversation from both tiers, and leave a tombstone in each. After an error, call it again."""
         hot, found = self.hot, None
         if hot is not None:
             found, _ = self._attempt(lambda: hot.read_to_delete(ttl=self._ttl(Record())))
@@ -483,14 +479,13 @@ class Conversation:
     def expire(self, *, unused_since: float) -> bool:
         """End the conversation because of its age, unless it was used in the meantime.
 
-        The next use begins a new incarnation, in which turns that are not in the log yet continue. If another writer changes
-        the stored record at the same time, the conversation is not ended.
+        The next use begins a new incarnation, in which turns that are not in the log yet continue.
 
         Args:
             unused_since: Latest time of the last use at which the conversation may end, in seconds since 1970.
 
         Returns:
-            False if the conversation was not ended, because it was used, has changes, or has no content.
+            False if the conversation was not ended, because it was used or changed, or has no content.
         """
         if self.hot is not None:
             self.read_hot(touch=False)
@@ -549,11 +544,6 @@ class Conversation:
                 return False
             return hot.write(Record(version=found.version.marked()), ttl=EMPTY_SECONDS)
 
-    def purge_ended(self) -> None:
-        """Delete the logs of earlier incarnations."""
-        if self.durable is not None:
-            self.durable.purge(self.local.base.incarnation)
-
     # Inside
 
     def _take_in(self, found: Record | None) -> None:
@@ -596,3 +586,14 @@ class Conversation:
             return call(), None
         except StoreUnavailableError as error:
             return None, error
+
+
+def is_nothing(record: Record | None) -> bool:
+    """Return whether a tier has no content of a conversation."""
+    return record is None or record.is_empty
+
+
+def _ended(result: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(result)
+    return future

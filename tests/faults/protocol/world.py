@@ -133,7 +133,7 @@ class Process:
         self.hold.read_hot(touch=False)
         self.hold.close(writes_hot=False)
         if self.hold.empty_hot():
-            self.hold.purge_ended()
+            _purge_ended(self.hold)
 
     @property
     def texts(self) -> list[str | None]:
@@ -831,7 +831,7 @@ class World:
         if self.tiers == "both":
             self.sweep()
             self.drain()
-        self._do(last.hold.purge_ended)
+        self._do(lambda: _purge_ended(last.hold))
         left = self.hot.texts() | self.durable.texts()
         for said in self.said.values():
             if said.deleted_at and said.deleted_at and any(text in left for text in said.texts):
@@ -875,3 +875,9 @@ class World:
                 raise BrokenPromiseError(f"redacted text {secret} is in the durable tier in the end")
             if any(text and f"<{secret}>" in text for text in wanted) and not (self.is_rolled_back or self.is_lossy):
                 raise BrokenPromiseError(f"redacted text {secret} is shown in the end")
+
+
+def _purge_ended(hold: Conversation) -> None:
+    """Delete the logs of earlier incarnations."""
+    if hold.durable is not None:
+        hold.durable.purge(hold.local.base.incarnation)

@@ -423,7 +423,8 @@ def test_new_conversation_shows_nothing_of_a_log_without_a_head() -> None:
     del stores.durable.store.rows["s", "A:a#HEAD"]
     turn(stores.hold(), 7)
     assert texts(stores.hold()) == texts(stores.hold(hot=False)) == expected(7)
-    stores.hold().purge_ended()
+    hold = stores.hold()
+    hold.durable.purge(hold.local.base.incarnation)
     assert [len(found.messages) for _, found in stores.hold().history()] == [2]
     assert "user 1 " not in str(stores.durable.store.rows)
 
