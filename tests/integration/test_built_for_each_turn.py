@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from strands.types.content import Messages
 
-from strands_manga_memory.conversation import EstimateCounter
+from strands_manga_memory.conversation import EstimateCounter, SummarySchedule, summaries
+from strands_manga_memory.testing import ScriptedModel
 from tests.transcript.conversation import Exchange, hold
 
 _COUNTER = EstimateCounter()
@@ -48,6 +49,29 @@ def test_rebuilt_agent_sends_the_requests_of_a_live_one(
     for one, two in zip(live, built, strict=True):
         assert _sent(two) == _sent(one), f"turn {one.number}"
     assert any(_has_large_result(exchange) for exchange in live)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"history": "summarize", "max_tokens": 2_048}, {"history": "compact", "max_tokens": None, "window": 4_096}],
+    ids=["summarize", "compact"],
+)
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, settings: dict[str, Any]
+) -> None:
+    """Each model call waits for the summary that is due, and another model writes it."""
+    held = []
+    for rebuild in (False, True):
+        monkeypatch.setattr(summaries, "shared_runs", summaries.SharedRuns())  # both conversations have the same message ids
+        writer = ScriptedModel(lambda _: "The user asked about manga, and the shop answered.")
+        asynchronous = SummarySchedule(strategy="async")
+        options = {**settings, "aux_model": writer, "summary_schedule": asynchronous}
+        held.append(list(hold(tmp_path / str(rebuild), language, rebuild=rebuild, **options)))
+        assert writer.requests
+    for one, two in zip(*held, strict=True):
+        assert _sent(two) == _sent(one), f"turn {one.number}"
+    assert any("<conversation_summary>" in str(request.messages) for one in held[0] for request in one.requests)
 
 
 def _has_large_result(exchange: Exchange) -> bool:

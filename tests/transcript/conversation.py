@@ -88,6 +88,7 @@ def hold(
     *,
     rebuild: bool = False,
     usage: Callable[[Messages], int] | None = None,
+    window: int = 200_000,
     **options: Any,
 ) -> Iterator[Exchange]:
     """Hold the conversation turn by turn. Two conversations have the same message ids and the same times.
@@ -97,6 +98,7 @@ def hold(
         language: ``en`` or ``ja``.
         rebuild: Build the agent anew for each turn, as a web worker does.
         usage: Input tokens that the model reports for the messages of a request. Default: 4 characters a token.
+        window: Context window of the model, in tokens.
         options: Further arguments of ``MangaMemory.agent``.
     """
     folder.mkdir(exist_ok=True)
@@ -112,6 +114,7 @@ def hold(
             number, actor.turn = number + 1, turn
             if agent is None or rebuild:
                 model = ScriptedModel(actor, usage=usage)
+                model.update_config(context_window_limit=window)
                 agent = memory.agent(
                     model,
                     user_id="alex",
