@@ -211,12 +211,6 @@ class Bm25Retriever(MessageIndex):
     def __init__(self, *, most: int = 50_000) -> None:
         super().__init__(most, LexicalIndex[int], by_words=True)
 
-    @property
-    def index_bytes(self) -> int:
-        """Size of the search index in bytes, without the messages."""
-        with self._lock:
-            return self._index.size
-
 
 class DenseRetriever(MessageIndex):
     """Searches messages in memory by the similarity of their vectors to the vector of the question.

@@ -333,20 +333,15 @@ class FeatureCache:
     def _measure(self, message: Message) -> MessageFeatures:
         act = message_act(message)
         features = MessageFeatures(self.tokens(message), self._score(message, act), act)
-        if self._skims and features.score <= WEIGHTS.unmatched:
+        if act in _TOOL_ACTS or (self._skims and features.score <= WEIGHTS.unmatched):
             return features
-        words: frozenset[str] = frozenset()
-        if act in _TOOL_ACTS:
-            if text := _input_text(message):
-                words = _text_features(text)[1]
-        else:
-            text = message_text(message)
-            features.traits, words = _text_features(text)
-            features.answers = self._previous is not None and self._previous[1].asks
-            if message["role"] == "user":
-                features.takes_back = act in _ENDING_ACTS and revokes_instruction(text)
-                self._read_as_reply(features, message, text, says_something=bool(words))
-            self.vocabulary.add_text(message["role"], tells=features.traits.tells, tokens=features.tokens)
+        text = message_text(message)
+        features.traits, words = _text_features(text)
+        features.answers = self._previous is not None and self._previous[1].asks
+        if message["role"] == "user":
+            features.takes_back = act in _ENDING_ACTS and revokes_instruction(text)
+            self._read_as_reply(features, message, text, says_something=bool(words))
+        self.vocabulary.add_text(message["role"], tells=features.traits.tells, tokens=features.tokens)
         features.new = self.vocabulary.learn(words)
         return features
 
@@ -374,8 +369,3 @@ class FeatureCache:
             self._has_warned = True
             logger.warning("scorer=<%s>, problem=<%s> | a score is unusable", type(self._scorer).__name__, problem)
         return WEIGHTS.unmatched
-
-
-def _input_text(message: Message) -> str:
-    """Return the inputs of the tool calls in a message as one text."""
-    return " ".join(str(block["toolUse"]["input"]) for block in message["content"] if "toolUse" in block)

@@ -35,7 +35,7 @@ from strands_manga_memory.conversation.token_counter import TokenCounter, defaul
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.conversation.window_layout import Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
-from strands_manga_memory.messages import for_model, tool_use_ids
+from strands_manga_memory.messages import tool_use_ids
 from strands_manga_memory.messages.tool_results import ToolResultSeparator
 from strands_manga_memory.messages.turn_context import with_added, without_added
 from strands_manga_memory.telemetry import timed
@@ -393,13 +393,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     def score(self, message: Message) -> float:
         """Return the importance of a message, from 0 to 1."""
         return self._trimmer.features(message).score
-
-    def fitted(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
-        """Return the most important messages of a history that fit a budget.
-
-        Some of the returned messages may be truncated. The history is not changed.
-        """
-        return for_model(self._trimmer.fit(messages, max_tokens))
 
     def reserve(self, tokens: int) -> int:
         """Return the number of tokens that the quotes of ``HistoryRecall`` may take.

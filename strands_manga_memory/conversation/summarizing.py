@@ -63,6 +63,9 @@ logger = logging.getLogger(__name__)
 _RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
 """Keys of the manager's state: the active run, failures of the summarizer, and whether a warning was logged."""
 
+_REMEMBERED = 4_096
+"""Number of texts whose tokens are cached: the same facts are rendered with every summary."""
+
 _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 """Default tokens of a history before and after a summary."""
 
@@ -145,7 +148,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.cache = cache
         self._asked, self._is_bound = trigger, False
         self._trigger = Trigger(tokens, trigger.turns, trigger.on_warning)
-        self._prefix = SummaryPrefix(trimmer, types, sizes)
+        self._types = types
+        self._facts_tokens = trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens
+        self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
         self._stats = SummaryStats()
         self._latest: FinishedSummary | None = None
         self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
@@ -199,11 +204,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self.hard_tokens = self._trigger.tokens * 3 // 2
         if trimmer.follows_window:
             trimmer.max_tokens = min(trimmer.max_tokens, self._trigger.tokens)
-            sizes = self._prefix.sizes
+            sizes = self._writer.sizes
             sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, trimmer.max_tokens // 4)))
-            self._prefix.sizes = self._writer.sizes = sizes
+            self._writer.sizes = sizes
             if sizes.facts_tokens is None:
-                self._prefix.facts_tokens = trimmer.max_tokens * 3 // 4
+                self._facts_tokens = trimmer.max_tokens * 3 // 4
         trimmer.grow_to = self.hard_tokens
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
@@ -358,7 +363,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _put_in(self, agent: Agent, replacement: FinishedSummary) -> None:
         history, summary = agent.messages[:], replacement.summary
         room = min(self.trimmer.max_tokens, self._trigger.tokens * 7 // 8)
-        head, gone = self._prefix.of(summary, history, len(replacement.marks), room=room)
+        head, gone = self._head(summary, history, len(replacement.marks), room=room)
         agent.messages[: len(replacement.marks)] = head
         self._latest = replacement
         self._trigger.reset()
@@ -378,10 +383,51 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 return
             self._jobs.forget()
             summary = self._writer.from_rules(span.summary, span.fresh)
-            head, gone = self._prefix.of(summary, history, span.before_recent, room=budget, is_tight=True)
+            head, gone = self._head(summary, history, span.before_recent, room=budget, is_tight=True)
             if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: span.before_recent]):
                 agent.messages[: span.before_recent] = head
                 self.trimmer.report_evicted(gone)
+
+    def _head(
+        self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
+    ) -> tuple[list[Message], list[Message]]:
+        """Return the new messages before the recent turns, and the messages that are evicted.
+
+        The history should have at most ``room`` tokens afterwards. The recent turns begin at the position ``split``. If
+        ``is_tight``, only pinned messages stay with the summary.
+        """
+        tokens, most = self.trimmer.tokens, self.trimmer.max_tokens
+        covered = [message for message in history[:split] if not is_synthesized(message)]
+        own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
+        room -= tokens(history[split:])
+        facts = max(0, min(self._facts_tokens, max(room, own) - self._writer.sizes.summary_tokens))
+        shown = self._shown(summary, facts)
+        kept = select_kept(
+            covered,
+            min(room, most // 2) - tokens(shown),  # there must be room to grow before the next one
+            bands=() if is_tight else self._bands(summary),
+            band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
+            tokens_of=tokens,
+            outdated={id_ for slot in summary.slots for id_ in slot.corrects},
+        )
+        ids = frozenset(message.get("tracking_id") for message in kept)
+        if kept:
+            shown = self._shown(replace(summary, kept=tuple(id_of(message) for message in kept)), facts)
+        return [*shown, *kept], [message for message in covered if message.get("tracking_id") not in ids]
+
+    def _shown(self, summary: Summary, facts_tokens: int) -> list[Message]:
+        return render_summary(
+            summary,
+            summary_tokens=self._writer.sizes.summary_tokens,
+            facts_tokens=facts_tokens,
+            count=self._text_tokens,
+            types=self._types,
+        )
+
+    def _bands(self, summary: Summary) -> Sequence[Band]:
+        if summary.model == RULES:
+            return (Band.HIGH, Band.MIDDLE, Band.LOW)
+        return (Band.HIGH,) if self._writer.sizes.keep_important else ()
 
     # --- Inspection -----------------------------------------------------------------------------------------------------
 
@@ -434,7 +480,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._is_bound = True
         self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
-        self._prefix.facts_tokens = min(self._prefix.facts_tokens, target_tokens * 3 // 4)
+        self._facts_tokens = min(self._facts_tokens, target_tokens * 3 // 4)
 
     def begin(self, agent: Agent) -> None:
         """Install a finished summary, then start a summary of the older turns if no run is active."""
@@ -463,65 +509,3 @@ def _trigger_for(max_tokens: int, window: int | None) -> int:
     """
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))
-
-
-# --- Layout of a summary ------------------------------------------------------------------------------------------------------
-
-
-_REMEMBERED = 4_096
-"""Number of texts whose tokens are cached: the same facts are rendered with every summary."""
-
-
-class SummaryPrefix:
-    """Builds the beginning of a history within a budget of tokens.
-
-    The beginning consists of the rendered summary and of the summarized messages that stay.
-    """
-
-    def __init__(self, trimmer: ImportanceWeightedConversationManager, types: EntityTypes, sizes: SummarySizes) -> None:
-        self.facts_tokens = trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens
-        self.sizes = sizes
-        self._trimmer = trimmer
-        self._types = types
-        self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
-
-    def of(
-        self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
-    ) -> tuple[list[Message], list[Message]]:
-        """Return the new messages before the recent turns, and the messages that are evicted.
-
-        The history should have at most ``room`` tokens afterwards. The recent turns begin at the position ``split``. If
-        ``is_tight``, only pinned messages stay with the summary.
-        """
-        tokens, most = self._trimmer.tokens, self._trimmer.max_tokens
-        covered = [message for message in history[:split] if not is_synthesized(message)]
-        own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
-        room -= tokens(history[split:])
-        facts = max(0, min(self.facts_tokens, max(room, own) - self.sizes.summary_tokens))
-        shown = self._shown(summary, facts)
-        kept = select_kept(
-            covered,
-            min(room, most // 2) - tokens(shown),  # there must be room to grow before the next one
-            bands=() if is_tight else self._bands(summary),
-            band_of=lambda message: self._trimmer.bands.of(self._trimmer.score(message)),
-            tokens_of=tokens,
-            outdated={id_ for slot in summary.slots for id_ in slot.corrects},
-        )
-        ids = frozenset(message.get("tracking_id") for message in kept)
-        if kept:
-            shown = self._shown(replace(summary, kept=tuple(id_of(message) for message in kept)), facts)
-        return [*shown, *kept], [message for message in covered if message.get("tracking_id") not in ids]
-
-    def _shown(self, summary: Summary, facts_tokens: int) -> list[Message]:
-        return render_summary(
-            summary,
-            summary_tokens=self.sizes.summary_tokens,
-            facts_tokens=facts_tokens,
-            count=self._text_tokens,
-            types=self._types,
-        )
-
-    def _bands(self, summary: Summary) -> Sequence[Band]:
-        if summary.model == RULES:
-            return (Band.HIGH, Band.MIDDLE, Band.LOW)
-        return (Band.HIGH,) if self.sizes.keep_important else ()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from strands.types.content import Message
@@ -286,12 +285,7 @@ _PLAIN = frozenset({FactKind.STATEMENT, FactKind.ENTITY, FactKind.FINDING, FactK
 
 
 def _line(slot: Fact) -> str:
-    return _item(slot.text if slot.kind in _PLAIN else f"{slot.kind.value}: {slot.text}")
-
-
-@lru_cache(4_096)  # the same facts are laid out with every summary
-def _item(text: str) -> str:
-    return escape_tags(f"- {text}")
+    return escape_tags(f"- {slot.text}" if slot.kind in _PLAIN else f"- {slot.kind.value}: {slot.text}")
 
 
 def _lines(slots: Iterable[Fact]) -> list[str]:

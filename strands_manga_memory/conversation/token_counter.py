@@ -223,7 +223,7 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool)
     if not isinstance(block, dict):
         return _all_text(block, text_tokens)
     for kind, value in block.items():
-        if kind == "text" and not isinstance(value, str):
+        if kind == "json" or (kind == "text" and not isinstance(value, str)):
             tokens += text_tokens(as_json(value))
         elif kind == "text":
             tokens += text_tokens(value if not blank or (value and value.strip()) else _BLANK) if value or blank else 0
@@ -232,8 +232,6 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool)
         elif kind == "toolResult":  # of a tool, whose word Strands takes for its shape
             content = value["content"]
             tokens += sum(block_tokens(item, text_tokens) for item in (content if isinstance(content, list) else [content]))
-        elif kind == "json":
-            tokens += text_tokens(as_json(value))
         elif kind in _COUNTED:
             tokens += _COUNTED[kind](value, text_tokens)
         elif kind != "cachePoint":
@@ -244,20 +242,6 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool)
 def _reasoning(value: Any, text_tokens: Callable[[str], int]) -> int:
     tokens = text_tokens((value.get("reasoningText") or {}).get("text") or "")
     return tokens + len(value.get("redactedContent") or b"") // 4
-
-
-def _citations(value: Any, text_tokens: Callable[[str], int]) -> int:
-    return _all_text(value.get("content", []), text_tokens) + _all_text(value.get("citations", []), text_tokens)
-
-
-_COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
-    "audio": lambda value, _: audio_tokens(value),
-    "citationsContent": _citations,
-    "document": lambda value, text_tokens: document_tokens(value, text_tokens),
-    "image": lambda value, _: image_tokens(value),
-    "reasoningContent": _reasoning,
-    "video": lambda value, _: video_tokens(value),
-}
 
 
 def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
@@ -328,16 +312,6 @@ def document_tokens(document: dict[str, Any], text_tokens: Callable[[str], int])
     return tokens + sum(text_tokens(document[key]) for key in ("name", "context") if document.get(key))
 
 
-def video_tokens(video: dict[str, Any]) -> int:
-    """Return the tokens of a video."""
-    return _by_size(_bytes(video), *_VIDEO)
-
-
-def audio_tokens(audio: dict[str, Any]) -> int:
-    """Return the tokens of an audio recording."""
-    return _by_size(_bytes(audio), *_AUDIO)
-
-
 def image_size(data: bytes) -> tuple[int, int] | None:
     """Return the width and height of an image in pixels.
 
@@ -393,3 +367,12 @@ def _bytes(content: dict[str, Any]) -> bytes:
 
 def _by_size(data: bytes, bytes_per_token: int, least: int) -> int:
     return max(least, len(data) // bytes_per_token)
+
+
+_COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
+    "audio": lambda value, _: _by_size(_bytes(value), *_AUDIO),
+    "document": document_tokens,
+    "image": lambda value, _: image_tokens(value),
+    "reasoningContent": _reasoning,
+    "video": lambda value, _: _by_size(_bytes(value), *_VIDEO),
+}

@@ -174,12 +174,6 @@ class Trimmer:
             }
         return self._select(messages, max(1, limits.tokens - beside), room, **changes)
 
-    def fit(self, messages: Sequence[Message], max_tokens: int) -> list[Message]:
-        """Return the messages that stay if the limit is ``max_tokens`` tokens, as the model counts them."""
-        if self.reported_tokens(messages) <= max_tokens:
-            return list(messages)
-        return self._select(messages, self.limits.calibration.budget(max_tokens)).messages
-
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
         """Return the messages of a request that fits the budget, and the number of their tokens.
 

@@ -409,12 +409,6 @@ class LexicalIndex(Generic[_Name]):
         """Return the number of texts."""
         return len(self._rows)
 
-    @property
-    def size(self) -> int:
-        """Return the size of the inverted index in bytes."""
-        pages, size = (self._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-        return int(pages * size)
-
     def __del__(self) -> None:
         """Close the database."""
         if hasattr(self, "_database"):

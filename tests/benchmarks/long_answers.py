@@ -136,7 +136,7 @@ def _kept(streams: list[dict[str, Any]], budget: int) -> dict[str, float]:
 
     once: dict[str, list[bool]] = {"instruction": [], "needed": []}
     for stream in streams:
-        shown = {id(message) for message in manager(budget).fitted(stream["messages"], budget)}
+        shown = {id(message) for message in manager(budget)._trimmer.select(stream["messages"]).messages}
         for query in stream["queries"]:
             once[query["kind"]].append(id(stream["messages"][query["gold"][0]]) in shown)
     both = once["instruction"] + once["needed"]

@@ -72,7 +72,8 @@ class Set:
         """Return the share of needed messages that stay."""
         shares: list[float] = []
         for stream, manager in zip(self.streams, managers, strict=True):
-            shown = {id(message) for message in manager.fitted(stream["messages"], budget)}
+            manager.max_tokens = budget
+            shown = {id(message) for message in manager._trimmer.select(stream["messages"]).messages}
             for query in stream["queries"]:
                 gold = [id(stream["messages"][number]) in shown for number in query["gold"]]
                 shares += [sum(gold) / len(gold)] if gold else []

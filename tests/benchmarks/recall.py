@@ -116,7 +116,9 @@ def _bytes(messages: list[ArchivedMessage]) -> float:
     recall.retriever.add(messages)
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    return (taken + recall.retriever.index_bytes) / len(messages)
+    database = recall.retriever._index._database
+    pages, size = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return (taken + pages * size) / len(messages)
 
 
 def _paraphrases() -> float:
