@@ -302,10 +302,10 @@ class Conversation:
         durable = self._durable()
         with self._durable_io:
             draft, known = self.local.draft(), durable.record
-            writes_log = len(draft.unlogged) >= self._flush_every or (
-                known is not None and draft.redactions != known.redactions
+            writes_log = known is not None and (
+                len(missing_turns(draft, known)) >= self._flush_every or draft.redactions != known.redactions
             )
-            if not durable.is_known or (known is not None and writes_log):
+            if not durable.is_known or writes_log:
                 self.read_head()  # a table that was restored may have no head, without which nothing may enter the log
             attempt = 0
             while True:

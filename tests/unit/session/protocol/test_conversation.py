@@ -412,6 +412,26 @@ def test_table_restored_from_a_backup_receives_the_turns_that_it_lacks() -> None
     assert len(stores.hold().history()) == 12
 
 
+def test_save_during_an_outage_of_hot_puts_no_turn_into_a_restored_table_without_a_head() -> None:
+    """A process whose known head is old reads the head again before its save puts turns that others flushed."""
+    stores = Stores()
+    hold = stores.hold()
+    turn(hold, 0)
+    other = stores.hold()
+    for number in range(1, 6):
+        turn(other, number)
+    other.flush()
+    hold.refresh()
+    assert not hold.local.base.unlogged
+    stores.durable.store.rows.clear()
+    stores.hot.is_down, stores.durable.puts_left = True, 1
+    say(hold, 6)
+    with suppress(StoreUnavailableError):
+        hold.save()
+    assert ("s", "A:a#HEAD") in stores.durable.store.rows
+    assert texts(stores.hold(hot=False)) == expected(*range(7))
+
+
 def test_new_conversation_shows_nothing_of_a_log_without_a_head() -> None:
     """Turns that a lost or deleted conversation left in the table stay out of the next one, and are deleted."""
     stores = Stores()
