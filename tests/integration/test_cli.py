@@ -6,10 +6,12 @@ import importlib
 import io
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -353,9 +355,8 @@ def test_bench_measures_and_leaves_nothing(url: str, capsys: Any) -> None:
 
 
 def _everything(url: str) -> list[Any]:
-    table: Any = open_table(url)
-    with table._file.connected() as connection:
-        rows = connection.execute(f"SELECT partition, sort FROM {table._name}").fetchall()
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        rows = connection.execute("SELECT partition, sort FROM manga_sessions").fetchall()
     return [{"session_id": partition, "sk": sort} for partition, sort in rows]
 
 
