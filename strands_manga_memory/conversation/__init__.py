@@ -1,7 +1,4 @@
-"""Conversation managers, and the parts from which they are built.
-
-The parts are budgets, scorers of importance, token counters, summaries, compaction and recall.
-"""
+"""Conversation managers and their parts: budgets, scorers of importance, token counters, summaries, compaction and recall."""
 
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,

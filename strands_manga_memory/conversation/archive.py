@@ -1,6 +1,6 @@
-"""Archive of a conversation, in which recall searches for earlier messages.
+"""Archive in which recall searches for earlier messages of a conversation, by words, by vectors or by both.
 
-The archive is searched by words, by vectors, or by both. An indexer adds the messages of the conversation to the archive.
+A retriever holds and searches the messages. An indexer passes new and changed messages to the retriever.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
 """Function that returns the messages of a conversation, oldest first.
 
-It returns either plain messages or records. A record has the fields ``message`` and ``at``, the time of the message."""
+An item is a plain message, or a record with the fields ``message`` and ``at`` (time of the message in epoch seconds)."""
 
 _SMALL_TALK_CHARACTERS = 120
-"""Most characters of a text that counts as small talk."""
+"""Largest length of a text that counts as small talk. Longer texts are always archived."""
 
 _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
 _EMBEDDED_AT_ONCE = 64
 _OTHER_WEIGHT = 0.25
-"""Weight of the scores of a second retriever. The scores of BM25 have weight 1."""
+"""Weight of the second retriever's scores in ``FusedRetriever``. The BM25 scores have weight 1."""
 
 
 # --- Messages and hits --------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ _OTHER_WEIGHT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """A message in the archive.
+    """Text of one message, with its speaker and time.
 
     Attributes:
         id: Tracking id of the message.
@@ -65,23 +65,20 @@ class ArchivedMessage:
 
     @property
     def searched(self) -> str:
-        """Text of the message for a search index.
-
-        The field names of a tool result are left out, because all results of a tool have the same field names.
-        """
+        """Text to index. Field names of tool results are left out, because all results of a tool share them."""
         return without_field_names(self.text) if self.speaker == "tool" else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class RecallHit:
-    """A message that a retriever found.
+    """A message that a retriever found, with its score.
 
     Attributes:
         number: Position of the message in the conversation, counted from 1.
         message: The message.
-        score: Score of the match between message and question. The best hit of a search has the score 1.
-        by_words: Whether the retriever compares words and not meanings. If so, recall only uses messages that share a content
-            word with the question.
+        score: Match between message and question. The best hit of a search has the score 1.
+        by_words: Whether the retriever compares words, not meanings. If so, recall only uses messages that share a content word
+            with the question.
     """
 
     number: int
@@ -91,9 +88,9 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Finds messages of a conversation that fit a question.
+    """Search engine for the messages of one conversation.
 
-    The methods are called from several threads, but never two at the same time. They are never called on an event loop.
+    Calls come from several threads, but never two at the same time and never on an event loop.
     """
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
@@ -116,14 +113,12 @@ class Retriever(Protocol):
 
 
 class MessageIndex:
-    """Index of the latest messages of a conversation.
-
-    The messages are numbered from 1 in the order of the conversation. The index is thread-safe.
+    """Searchable messages of a conversation, numbered from 1 in the order of the conversation. Thread-safe.
 
     Args:
         most: Largest number of messages to keep. The oldest messages are removed first.
         index: Function that creates an empty index of texts.
-        by_words: Whether the index compares the words of texts and not vectors.
+        by_words: Whether the index compares the words of texts, not vectors.
 
     Raises:
         ValueError: ``most`` is not a positive whole number.
@@ -165,7 +160,7 @@ class MessageIndex:
             return [RecallHit(number, self._messages[number], score, self._by_words) for number, score in found.items()]
 
     def number_of(self, id_: str) -> int | None:
-        """Return the number of a message in the conversation, counted from 1. Return None if the index lacks the message."""
+        """Return the position of a message in the conversation, counted from 1. None if the message is not in the index."""
         with self._lock:
             return self._numbers.get(id_)
 
@@ -193,10 +188,10 @@ class MessageIndex:
 
 
 class Bm25Retriever(MessageIndex):
-    """Searches English and Japanese messages in memory with the BM25 ranking.
+    """Retriever that searches English and Japanese messages in memory with the BM25 ranking. Thread-safe.
 
-    A search finds messages that share a term with the question. Common words of the question are skipped if the rarer words
-    find enough messages, so that a search takes milliseconds. The retriever is thread-safe.
+    A search finds messages that share a term with the question. Common words of the question are skipped if its rarer words
+    find enough messages.
 
     Args:
         most: Largest number of messages to keep. The oldest messages are removed first. A message takes some 700 bytes in
@@ -213,20 +208,19 @@ class Bm25Retriever(MessageIndex):
 
 
 class DenseRetriever(MessageIndex):
-    """Searches messages in memory by the similarity of their vectors to the vector of the question.
+    """Retriever that compares the vectors of messages with the vector of the question, in memory. Thread-safe.
 
-    A message is embedded at the first search after the message was added. A search finds the messages whose similarity to the
-    question is above average. A search among 1,000 messages with vectors of 384 numbers takes about 15 ms. For more than a few
-    thousand messages, implement the ``Retriever`` protocol with a vector database. The retriever is thread-safe.
+    A search finds the messages whose similarity to the question is above average. A message is embedded at the first search
+    after it was added. A search among 1,000 messages with vectors of 384 numbers takes about 15 ms. For more than a few
+    thousand messages, implement the ``Retriever`` protocol with a vector database.
 
     Args:
-        embed: Function that turns a list of texts into vectors of the same length. The function may block, because it is never
-            called on the event loop.
+        embed: Function that turns a list of texts into vectors of one length. It may block.
         most: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
-        ValueError: ``embed`` is not a function, or ``most`` is not a positive whole number. The method ``search`` raises this
-            error if ``embed`` does not return one vector for each text, or vectors of different lengths.
+        ValueError: ``embed`` is not a function, or ``most`` is not a positive whole number. ``search`` raises this error if
+            ``embed`` does not return one vector for each text, or vectors of different lengths.
     """
 
     def __init__(self, embed: Embed, *, most: int = 5_000) -> None:
@@ -235,7 +229,7 @@ class DenseRetriever(MessageIndex):
 
 
 class _VectorIndex:
-    """Index of the vectors of texts. A text is embedded at the first search after the text was added."""
+    """Vectors of numbered texts. A text is embedded at the first search after it was added."""
 
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
@@ -243,7 +237,7 @@ class _VectorIndex:
         self._missing: dict[int, str] = {}
 
     def put(self, texts: Iterable[tuple[int, str, str]]) -> None:
-        """Add or replace texts. Searches never find a blank text."""
+        """Add or replace texts, given as (number, text, unused). Searches never find a blank text."""
         for number, text, _ in texts:
             self.remove([number])
             if text.strip():
@@ -255,10 +249,7 @@ class _VectorIndex:
             self._missing.pop(number, None)
 
     def search(self, query: str, *, limit: int | None = None) -> dict[int, float]:
-        """Return the scores of the texts that are similar to a query, keyed by the number of the text.
-
-        Only texts whose similarity is above average are returned. The best text comes first and has the score 1.
-        """
+        """Return the scores of texts with above-average similarity to a query, keyed by number, the best first with score 1."""
         while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
             vectors = embed_texts(self._embed, list(part.values()))
             self._vectors.update(zip(part, vectors, strict=True))
@@ -276,9 +267,9 @@ class _VectorIndex:
 
 
 class FusedRetriever(Bm25Retriever):
-    """Searches messages with BM25 and with a second retriever.
+    """Retriever that searches with BM25 and with a second retriever.
 
-    The score of a message is the BM25 score plus a quarter of the score from the second retriever.
+    The score of a message is its BM25 score plus a quarter of its score in the second retriever.
     """
 
     def __init__(self, other: Retriever) -> None:
@@ -292,7 +283,7 @@ class FusedRetriever(Bm25Retriever):
         self._other.add(added)
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that at least one of the two retrievers finds, the best first."""
+        """Return up to ``limit`` messages that either retriever finds, the best first."""
         found = {hit.number: hit for hit in super().search(question, limit)}
         for hit in self._other.search(question, limit):
             number = self.number_of(hit.message.id)
@@ -316,24 +307,23 @@ class FusedRetriever(Bm25Retriever):
 
 
 class TimedMessage(NamedTuple):
-    """A message with the time of the message in seconds since the epoch. The time is 0 if it is unknown."""
+    """A message and its time, in seconds since the epoch. The time 0 means unknown."""
 
     message: Message
     at: float
 
 
 class ArchiveIndexer:
-    """Adds the messages of a conversation to the index of a retriever.
+    """Keeps the index of a retriever equal to the messages of a conversation, under any conversation manager.
 
-    The indexer works with any conversation manager. A message is indexed after its turn has ended, because a guardrail may
-    redact the message until then. A message that changes in the history is indexed again. The index is emptied if the history
-    contains none of the indexed messages: the history then belongs to another conversation, or the session was deleted. So
-    nobody reads the messages of another user.
+    A message is indexed after its turn has ended, because a guardrail may redact the message until then. A message that changes
+    in the history is indexed again. A history without any indexed message belongs to another conversation or a deleted session:
+    the index is then emptied, so that nobody reads the messages of another user.
 
     Args:
         retriever: Retriever whose index is updated.
-        source: Function that returns the messages from before the start of this process. It is called once. If the call fails,
-            it is repeated in the next two turns. The function is called again after the index was emptied.
+        source: Function that returns the messages from before the start of this process. It is called once, and again after the
+            index was emptied. A failed call is repeated in the next two turns.
         on_add: Function that is called with messages before they are indexed.
     """
 
@@ -351,23 +341,15 @@ class ArchiveIndexer:
         self._forgotten: set[str] = set()
 
     def note(self, message: Message, at: float) -> None:
-        """Queue a message for the index. The message is indexed after its turn has ended.
-
-        Args:
-            message: The message.
-            at: Time of the message, in seconds since the epoch. 0 for a restored message.
-        """
+        """Queue a message, to be indexed after its turn has ended. ``at`` is in epoch seconds, or 0 for a restored message."""
         self._pending.append(TimedMessage(message, at))
 
     def begin_turn(self) -> None:
-        """Mark the messages that were added so far as final. Only later messages can still be redacted."""
+        """Mark the messages queued so far as final: a guardrail can no longer redact them."""
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
-        """Index final messages, and new or changed messages of the history.
-
-        This method blocks, so do not call it on the event loop.
-        """
+        """Index final messages, and new or changed messages of the history. Blocks, so do not call it on the event loop."""
         with self._lock:
             ready = self._pending[: self._settled]
             open_ids = {id_of(noted.message) for noted in self._pending[self._settled :]}
@@ -387,7 +369,7 @@ class ArchiveIndexer:
             self._settled -= len(ready)
 
     def forget(self, id_: str) -> None:
-        """Remove a message and never index it again, even if the message is still in the history or the source."""
+        """Remove a message and never index it again, even if the history or the source still contains it."""
         with self._lock:
             self._forgotten.add(id_)
             self._retriever.forget(id_)
@@ -407,10 +389,9 @@ class ArchiveIndexer:
 
 
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
-    """Convert messages to archived messages.
+    """Convert messages to archived messages, with redacted identifiers (such as card numbers).
 
-    Identifiers such as card numbers are redacted, so that they are never quoted. Placeholders, summaries, truncated messages,
-    quotes and small talk are skipped. Failed tool results are skipped too, and so are answers to failed tool results.
+    Skipped are placeholders, summaries, truncated messages, quotes, small talk, failed tool results and the answers to them.
 
     Args:
         messages: The messages, oldest first.
@@ -436,7 +417,7 @@ def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool 
 
 
 def _result_values(result: Any) -> str:
-    """Return the values of a tool result in words. Return an empty text if the tool failed."""
+    """Return the values of a tool result in words. Empty if the tool failed."""
     if result.get("status") == "error":
         return ""
     source, found = find_json(result_text(result))
@@ -448,7 +429,7 @@ def _result_values(result: Any) -> str:
 
 
 def _is_of_guard(value: Any) -> bool:
-    """Return whether a value is an error report that a tool guard has added to an earlier good result."""
+    """Return whether a value is an error report that a tool guard has appended to an earlier successful result."""
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 
 

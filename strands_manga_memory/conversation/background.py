@@ -1,8 +1,8 @@
-"""Runs coroutines in the background.
+"""Coroutines that run in the background, each in a daemon thread with its own event loop.
 
-Each coroutine runs in a daemon thread with a separate event loop. Strands runs every ``agent()`` call in a new event loop and
-closes this loop before the answer is returned. A background task in this loop would be cancelled, and a function in the loop's
-executor would delay the answer. A daemon thread has neither problem, and does not delay the exit of the process.
+Strands runs every ``agent()`` call in a new event loop and closes this loop before the answer is returned. A background task in
+this loop would be cancelled, and a function in its executor would delay the answer. A daemon thread has neither problem, and
+does not delay the exit of the process.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from strands_manga_memory.forks import at_fork
 _T = TypeVar("_T")
 
 MOST_AT_A_TIME = 8
-"""Most runs that are active in this process at the same time. Further runs wait."""
+"""Largest number of runs at the same time in this process. Further runs wait."""
 
 _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Generic[_T]):
-    """Runs one coroutine in a separate thread.
+    """Background run of one coroutine in a thread of its own. The run starts when the object is created.
 
     Args:
         work: Function that is called in the thread and returns the coroutine.
@@ -51,9 +51,7 @@ class Run(Generic[_T]):
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> _T:
-        """Wait for the run and return its result.
-
-        An error of the coroutine is raised here.
+        """Wait for the run and return the result of the coroutine, or raise its error.
 
         Args:
             timeout: Most seconds to wait. None to wait without a limit.

@@ -1,7 +1,6 @@
-"""Token budgets of a request and of the history in the request.
+"""Token budgets of a request and of its history.
 
-The budget of the history is raised if the user's current message is long. The budget is also adjusted to the token counts that
-the model reports.
+The budget of the history rises for a long user message, and follows the token counts that the model reports.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from strands_manga_memory.messages.tokens import prompt_tokens
 # --- The request ----------------------------------------------------------------------------------
 
 HISTORY_OF_WINDOW = 4
-"""Divisor of the context window. The quotient is the default budget of the history."""
+"""Divisor of the context window that gives the default budget of the history."""
 
 MOST_HISTORY = 16_384
-"""Largest default budget of the history. The limit saves costs, because each model call pays for the whole history again."""
+"""Largest default budget of the history, in tokens. It limits costs: each model call pays for the whole history again."""
 
 UNKNOWN_HISTORY = 4_096
-"""Default budget of the history for a model with an unknown context window. The number is from a published shop assistant."""
+"""Default budget of the history, in tokens, for a model with an unknown context window. From a published shop assistant."""
 
 
 def history_tokens(window: int | None) -> int:
     """Return the default token budget of the history for a context window.
 
-    The budget is a quarter of the window, but at most 16,384 tokens. The budget is 4,096 tokens if ``window`` is None. The rest
-    of the window is for the system prompt, tools, quotes and the answer. The rest also holds the history's growth while a
-    summary is written. The history may then reach twice the budget, and in no case more than three times the budget.
+    The budget is a quarter of the window, at most 16,384 tokens, and 4,096 tokens for an unknown window (None). The rest of the
+    window is for the system prompt, tools, quotes, the answer, and growth of the history while a summary is written: up to
+    twice the budget, and in no case more than three times.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -54,9 +53,7 @@ def history_tokens(window: int | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetPlan:
-    """Tokens that are reserved for each part of a request.
-
-    The defaults are a published example for a shop assistant.
+    """Tokens reserved for each part of a request. The defaults are a published example for a shop assistant.
 
     Attributes:
         system: System prompt and tool specifications.
@@ -102,19 +99,14 @@ class BudgetPlan:
 def budget_plan(*, window: int | None = None, history: int | None = None, **parts: int) -> BudgetPlan:
     """Plan the tokens of a whole request.
 
-    ``BudgetPlan.fits(window)`` and ``BudgetPlan.left(window)`` compare the plan with a context window.
-
-    ``ImportanceWeightedConversationManager`` counts the current message and its tool results within the history budget. A plan
-    counts the current message and its tool results once more as separate parts. So the plan has room to spare.
+    The plan has room to spare: ``ImportanceWeightedConversationManager`` counts the current message and its tool results within
+    the history budget, and the plan counts both once more as separate parts.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.
-        history: Tokens for the conversation so far. The default is the budget that ``MangaMemory`` uses: a quarter of
-            ``window``, but at most 16,384 tokens. Without a window, the default is 4,096 tokens.
-        **parts: Tokens for the other parts. :class:`BudgetPlan` lists the names of the parts.
-
-    Returns:
-        The plan.
+        history: Tokens for the conversation so far. Default: a quarter of ``window``, at most 16,384 tokens; 4,096 tokens
+            without a window.
+        **parts: Tokens for the other parts, named as in :class:`BudgetPlan`.
 
     Raises:
         ValueError: A part is negative or not a whole number, or ``window`` is not positive.
@@ -130,7 +122,7 @@ UNKNOWN_WINDOW = 128_000
 CUSHION = 13_000
 RESERVED_FOR_SUMMARY = 20_000
 FULL_RESERVES_FROM = 100_000
-"""Size of a context window, in tokens, below which both reserves are scaled down."""
+"""Context windows of fewer tokens than this scale down the two reserves above."""
 
 _TARGET = 0.75
 _HARD = 0.95
@@ -138,7 +130,7 @@ _HARD = 0.95
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Sizes of a request, in tokens, that control the compaction of the history.
+    """Sizes of a request, in tokens, at which compaction of its history starts, stops and blocks.
 
     Attributes:
         window: Size of the model's context window.
@@ -154,7 +146,7 @@ class Thresholds:
 
 
 def window_of(model: Any) -> int | None:
-    """Return the size of a model's context window in tokens. Return None if the model does not state the size."""
+    """Return the context window of a model in tokens. None if the model does not state its window."""
     window = model_setting(model, "context_window_limit")
     return window if isinstance(window, int) and window > 0 else None
 
@@ -162,12 +154,11 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
     """Return the compaction thresholds for a context window.
 
-    The trigger is the smaller of two sizes. The first size is the given share of the window. The second size is the window
-    without two reserves, 13,000 tokens as a safety margin and 20,000 tokens for the summary. The reserves are scaled down for
-    windows of less than 100,000 tokens.
+    The trigger is the given share of the window, or the window minus two reserves if that is smaller. The reserves are 13,000
+    tokens as a safety margin and 20,000 tokens for the summary. Windows of less than 100,000 tokens have smaller reserves.
 
     Args:
-        window: Size of the context window in tokens. 128,000 tokens are assumed if the size is None.
+        window: Size of the context window in tokens. None for 128,000 tokens.
         share: Largest share of the window that a request may fill before compaction. Above 0, and at most 1.
 
     Raises:
@@ -186,7 +177,7 @@ def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
 # --- Tokens that the model reports ----------------------------------------------------------------
 
 HIGHEST = 1.6
-"""Highest ratio between a model's token count and the counter's token count that a calibration uses."""
+"""Largest ratio of a ``Calibration``."""
 
 LOWEST_EXACT, LOWEST_ESTIMATE = 1.0, 0.8
 
@@ -198,13 +189,12 @@ _MOST_BELOW, _STEP = 0.02, 0.04
 
 
 class Calibration:
-    """Learns the ratio between a model's token count and the counter's token count.
+    """Ratio of the model's token counts to the counter's token counts, learned from the usage that the model reports.
 
-    The ratio is learned from the usage that the model reports for each request. The ratio is at most 1.6, and at least 1.0 for
-    an exact counter or 0.8 for an estimate. The ratio rises quickly and falls slowly. Small requests change the ratio less,
-    because a provider's fixed preamble distorts the counts of small requests most. Requests of less than 200 tokens are
-    ignored. A report is also ignored if its ratio is below 0.5 or above 2.5. The ratio is rounded to two decimals. So a
-    restored session computes budgets from exactly the same ratio.
+    The ratio is at most 1.6, and at least 1.0 for an exact counter or 0.8 for an estimating counter. It rises quickly and falls
+    slowly. Small requests change it less, because a provider's fixed preamble distorts their counts most. Requests of less than
+    200 tokens and reports with a ratio below 0.5 or above 2.5 are ignored. The ratio is rounded to two decimals, so that a
+    restored session computes the same budgets.
     """
 
     __slots__ = ("_lowest", "ratio")
@@ -214,7 +204,7 @@ class Calibration:
         self.ratio = 1.0
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio to one request, given the counted tokens and the tokens that the model reported."""
+        """Adjust the ratio to one request, given the tokens by the counter and the tokens by the model."""
         if counted < _SMALLEST or reported <= 0 or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]:
             return
         difference = round(reported / counted - self.ratio, 2)
@@ -225,14 +215,11 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Restore a ratio that was learned earlier. The ratio is limited to the allowed range."""
+        """Set a ratio that was learned earlier, limited to the allowed range."""
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Convert the budget ``max_tokens`` to tokens of the token counter.
-
-        A history within this budget has at most ``max_tokens`` tokens in the counts of both the counter and the model.
-        """
+        """Return a limit for the counter that keeps a history within ``max_tokens`` in the counts of both counter and model."""
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
@@ -244,10 +231,7 @@ _OPEN_REQUESTS = 16
 
 
 class RequestMeter:
-    """Compares the counted tokens of each request with the usage that the model reports.
-
-    The meter adjusts a calibration after each request.
-    """
+    """Adjusts a calibration after each request to the usage that the model reports."""
 
     __slots__ = ("_calibration", "_counted", "_counter", "_prompt")
 
@@ -273,7 +257,7 @@ class RequestMeter:
         self._counted[id(context.invocation_state)] = tokens, type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
-        """Adjust the calibration to the reported usage of a request. Nothing changes if the model reported no usage."""
+        """Adjust the calibration to the reported usage of a request. Without reported usage, nothing changes."""
         counted, model_class = self._counted.pop(id(event.invocation_state), (0, type(None)))
         if event.stop_response is None:
             return
@@ -281,10 +265,7 @@ class RequestMeter:
         self._calibration.observe(counted, prompt_tokens(usage, model_class))
 
     def _prompt_tokens(self, context: InvokeModelContext) -> int:
-        """Return the tokens of the system prompt and the tools.
-
-        The tokens are counted again only if the prompt or the names of the tools have changed.
-        """
+        """Return the tokens of system prompt and tools, recounted only after the prompt or a tool's name has changed."""
         prompt = context.system_prompt
         text = prompt if isinstance(prompt, str) else "\n".join(block.get("text", "") for block in prompt or [])
         key = (text, *[spec["name"] for spec in context.tool_specs])
@@ -298,19 +279,18 @@ class RequestMeter:
 # --- The history ----------------------------------------------------------------------------------
 
 _SHARE_OF_REQUEST = 16
-"""Divisor of the budget. At the end of a turn, at most the quotient is left free for the next request."""
+"""Divisor of the budget: at the end of a turn, at most this part is left free for the next request."""
 
 _LEAST_WITH_ROOM = 1_024
-"""Smallest budget of which a part is left free for the next request."""
+"""Smallest budget, in tokens, of which a part is left free for the next request."""
 
 _MOST_GIVEN_UP = 3
-"""Divisor of the budget. At most the quotient is given up to make room for later turns."""
+"""Divisor of the budget: at most this part is given up to make room for later turns."""
 
 _LARGE_RESULTS = 8
-"""Divisor of the history's budget. The quotient is the size from which tool results of an ended turn count as large.
+"""Divisor of the history's budget: from this size on, tool results of an ended turn count as large.
 
-Large tool results are truncated before the history is full. Otherwise large tool results would displace other messages until
-then, and seldom leave room for the next request."""
+Large tool results are truncated before the history is full. Otherwise they would displace other messages until then."""
 
 
 class Headroom(NamedTuple):
@@ -329,18 +309,16 @@ NO_HEADROOM = Headroom(0, is_enough=False)
 
 
 class HistoryLimits:
-    """Token limits of one agent's history.
-
-    The limits exist in token counts of the counter and in token counts of the model. A calibration converts between both.
+    """Token limits of one agent's history, as the token counter counts and as the model counts.
 
     Attributes:
-        max_tokens: Budget of the history in tokens. Neither the counter nor the model may count more tokens.
-        grow_to: Size in tokens at which the history is brought back to ``max_tokens``.
+        max_tokens: Budget of the history in tokens, valid for both counts.
+        grow_to: Size in tokens at which the history is trimmed back to ``max_tokens``.
         trim_to: Size in tokens to which a full history is trimmed. None for a size just below ``max_tokens``.
         trim_every: Number of later turns for which trimming makes room. None to make no room.
         max_turns: Largest number of turns. None for as many turns as fit.
         reserved: Tokens of ``max_tokens`` that every request reserves for quotes.
-        calibration: Ratio between the model's token count and the counter's token count.
+        calibration: Ratio between the token counts of the model and of the counter.
     """
 
     def __init__(
@@ -355,49 +333,42 @@ class HistoryLimits:
 
     @property
     def most(self) -> int:
-        """Budget of the history without the part for quotes, as the model counts tokens."""
+        """Budget of the history without the tokens reserved for quotes, as the model counts."""
         return self.max_tokens - self.reserved
 
     @property
     def tokens(self) -> int:
-        """Budget of the history without the part for quotes, as the counter counts tokens."""
+        """Budget of the history without the tokens reserved for quotes, as the counter counts."""
         return self.calibration.budget(self.most)
 
     def reserve(self, tokens: int) -> int:
-        """Reserve up to half of the budget for quotes.
+        """Reserve tokens for quotes, at most half of the budget, and return the reserved number (at least 1).
 
-        The number of reserved tokens is the same for every request. So the quotes change neither the history nor the prefix
-        that a provider caches.
-
-        Args:
-            tokens: Tokens to reserve.
-
-        Returns:
-            Tokens that the quotes may take.
+        Every request reserves the same number. So quotes change neither the history nor the prefix that a provider caches.
         """
         self.reserved = min(tokens, self.max_tokens // 2)
         return max(1, self.reserved)
 
     @property
     def full_tokens(self) -> int:
-        """Size above which the history is trimmed, as the counter counts tokens."""
+        """Size above which the history is trimmed, as the counter counts."""
         return self.calibration.budget(max(self.most, self.grow_to - self.reserved))
 
     @property
     def has_low_mark(self) -> bool:
-        """Whether trimming a full history makes room for later turns. If not, it is trimmed a little in every turn."""
+        """Whether trimming a full history makes room for later turns. If not, the history is trimmed a little in every turn."""
         return self.trim_every is not None or self._low < self.most
 
     @property
     def lowest(self) -> int:
-        """Smallest size to which a full history may be trimmed, as the model counts tokens."""
+        """Smallest size to which a full history may be trimmed, as the model counts."""
         if self.trim_every is None:
             return self._low
         return min(self._low, self.most - self.most // _MOST_GIVEN_UP)
 
     @property
     def large_results(self) -> int:
-        """Size from which the tool results of an ended turn are a reason to trim, as the model counts tokens."""
+        """Size from which the tool results of an ended turn are a reason to trim, as the model counts."""
         return self.most // _LARGE_RESULTS
 
     @property
@@ -405,7 +376,7 @@ class HistoryLimits:
         return self.most if self.trim_to is None else min(self.trim_to, self.most)
 
     def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
-        """Return the size to which a full history is trimmed, as the model counts tokens.
+        """Return the size to which a full history is trimmed, as the model counts.
 
         Args:
             messages: The latest messages, not truncated.
@@ -418,10 +389,10 @@ class HistoryLimits:
         return min(self._low, max(self.lowest, self.most - total(messages[since:])))
 
     def headroom(self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]) -> Headroom:
-        """Return the additional budget for the user's message of the current turn.
+        """Return the additional budget for a user message that takes more than half of ``budget``.
 
-        The user's message may take half of the budget. Further tokens of the message are added to the budget. The raised budget
-        is at most three quarters of the model's context window. Without a model nothing is added.
+        The tokens above half are added, up to a total of three quarters of the model's context window. Without a model or a
+        user message, nothing is added.
         """
         said = next(filter(is_turn_start, reversed(messages)), None)
         if said is None or model is None:
@@ -433,10 +404,9 @@ class HistoryLimits:
         return Headroom(min(wanted, room), wanted <= room)
 
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
-        """Return the tokens to leave free for the user's next message.
+        """Return the tokens to leave free for the user's next message: the largest of their last four messages.
 
-        The number is the size of the largest of the user's last four messages, but at most a sixteenth of the budget. The
-        number is 0 for a budget of less than 1,024 tokens.
+        At most a sixteenth of the budget. 0 for a budget of less than 1,024 tokens.
         """
         if self.tokens < _LEAST_WITH_ROOM:
             return 0

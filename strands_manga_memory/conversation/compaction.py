@@ -1,4 +1,4 @@
-"""Conversation manager that reduces a history in stages.
+"""Conversation manager that makes a history smaller in stages, and the stages.
 
 Each stage runs only if the earlier stages did not free enough tokens.
 """
@@ -57,7 +57,7 @@ class Compaction:
         goal: Size of the history to reach, in tokens.
         overflow: Error that reports an overflow of the model's context window. None without an overflow.
         tokens_of: Function that returns the tokens of messages.
-        band_of: Function that returns the importance class of a message.
+        band_of: Function that returns the importance level of a message.
         archive: Archive for the full texts of truncated tool results.
     """
 
@@ -72,7 +72,7 @@ class Compaction:
 
     @property
     def excess(self) -> int:
-        """Tokens of the history above the goal. The number is negative if the history is below the goal."""
+        """Tokens of the history above the goal. Negative if the history is below the goal."""
         return self.tokens_of(self.messages) - self.goal
 
     @property
@@ -87,20 +87,16 @@ class Stage(Protocol):
     name: str
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Make the history smaller and return the changed history.
-
-        Return None if the stage changed nothing. Also return None if the stage changed the agent's list of messages itself.
-        """
+        """Return a smaller history. None if the stage changed nothing, or changed the agent's list of messages in place."""
 
 
 class ToolResultCap:
-    """Truncates large tool results in all messages.
+    """Compaction stage that truncates large tool results in all messages, also in the latest.
 
-    The limit applies to the sum of all tool results in a message. Recent messages are truncated too. A result is truncated
-    according to its format. The model can read the full text with the tool ``read_cut_message``.
+    A result is truncated according to its format. The model can read the full text with the tool ``read_cut_message``.
 
     Args:
-        characters: Most characters of all tool results in a message. Default 10,000.
+        characters: Most characters of all tool results in a message together. Default 10,000.
 
     Raises:
         ValueError: ``characters`` is less than 200.
@@ -112,15 +108,12 @@ class ToolResultCap:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Truncate the tool results of every message with more characters of tool results than allowed."""
+        """Truncate the tool results of every message whose tool results have too many characters."""
         return _with_results(compaction, len(compaction.messages), lambda _: self.characters, until_enough=False)
 
 
 class Snip:
-    """Removes unimportant turns from the history, the oldest first.
-
-    Unimportant turns are, for example, greetings and thanks.
-    """
+    """Compaction stage that removes unimportant turns, such as greetings and thanks. The oldest are removed first."""
 
     name = "snip"
 
@@ -140,9 +133,7 @@ class Snip:
 
 
 class MicroCompaction:
-    """Truncates the tool results of older messages.
-
-    The answers after these tool results already contain the outcome.
+    """Compaction stage that truncates the tool results of older messages. Later answers already contain their outcome.
 
     Args:
         characters: Most characters kept of each tool result. Default 400.
@@ -164,13 +155,10 @@ class MicroCompaction:
 
 
 class VerifiedSummary(Template):
-    """Replaces older turns by a verified summary.
-
-    The summary is written in the background. The compaction decides when a summary is due.
+    """Compaction stage that replaces older turns by a verified summary, written in the background.
 
     Args:
-        manager: Manager that writes the summary. The default is a ``VerifiedSummarizingConversationManager`` with
-            ``settings``.
+        manager: Manager that writes the summary. The default is a ``VerifiedSummarizingConversationManager`` with ``settings``.
         **settings: Settings of the default manager.
     """
 
@@ -190,12 +178,12 @@ class VerifiedSummary(Template):
 
 
 class Reactive:
-    """Halves the history after the model's context window has overflowed. Without an overflow, the stage does nothing."""
+    """Compaction stage that halves the history after the model's context window has overflowed."""
 
     name = "reactive"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Keep the most important half of the history after an overflow.
+        """Keep the most important half of the history after an overflow. Otherwise do nothing.
 
         Raises:
             ContextWindowOverflowException: Nothing can be freed.
@@ -223,9 +211,9 @@ def _is_whole(messages: Sequence[Message], end: int) -> bool:
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Truncate the tool results of the messages before position ``until``.
+    """Truncate the tool results of the messages before position ``until`` to ``most(message)`` characters each message.
 
-    Return the changed history, or None if no message was over its limit. ``most`` returns the limit of a message in characters.
+    Return the changed history, or None if no message was over its limit.
     """
     excess, cut = compaction.excess, dict[int, Message]()
     for at, message in enumerate(compaction.messages[:until]):
@@ -241,7 +229,7 @@ def _with_results(
 
 
 def _capped(message: Message, characters: int) -> Message:
-    """Truncate the tool results of a message to ``characters`` characters in total. A shorter message stays unchanged."""
+    """Truncate the tool results of a message to ``characters`` in total. A message within the limit is returned unchanged."""
     sizes = [len(result_text(result)) for result in results_of(message)]
     if sum(sizes) <= characters:
         return message
@@ -287,9 +275,8 @@ class CompactionStats:
     Attributes:
         compactions: Number of compactions that began because the history was over the trigger.
         failures: Number of failed compactions in a row. A failed compaction raised an error, or changed the history without
-            making the history smaller.
-        stopped: Whether compaction has stopped because of failures. Compaction starts again when
-            ``reduce_context`` has freed tokens.
+            making it smaller.
+        stopped: Whether compaction has stopped after failures. It starts again when ``reduce_context`` has freed tokens.
         stages: Statistics of the stages, keyed by the name of the stage.
     """
 
@@ -300,29 +287,27 @@ class CompactionStats:
 
 
 class TieredCompactionConversationManager(StackedConversationManager):
-    """Makes the history smaller in stages before a request fills the model's context window.
+    """Conversation manager that makes the history smaller in stages before a request fills the model's context window.
 
-    There are five default stages. The first stage truncates large tool results. The second stage removes unimportant turns. The
-    third stage shortens older tool results further. The fourth stage replaces older turns by a summary. The last stage halves
-    the history, but only after the context window has overflowed. Each stage runs only if the earlier stages did not free
-    enough tokens.
+    There are five default stages. The first truncates large tool results. The second removes unimportant turns. The third
+    shortens older tool results further. The fourth replaces older turns by a summary. The last halves the history, but only
+    after the context window has overflowed. Each stage runs only if the earlier stages did not free enough tokens.
 
-    The last 10 messages stay unchanged unless these messages alone are too large. Only large tool results are truncated in the
-    last 10 messages too. After three failures in a row, compaction logs a warning and stops. A compaction that finds nothing to
-    do is not a failure.
+    The last 10 messages stay unchanged unless they alone are too large. Only their large tool results are truncated. After
+    three failures in a row, compaction logs a warning and stops. A compaction that finds nothing to do is not a failure.
 
     One manager serves one agent. The manager restores the exact history under every session manager.
 
     Args:
-        stages: The stages in their order; default: all five.
-        trigger: Share of the context window at which the history is compacted; a smaller share, if the reserves (a cushion, and
-            room for the summary) require it. Default 0.80.
-        untouched: Number of latest messages that stay unchanged, apart from the cap on their tool results. Default 10.
-        window: Tokens of the context window; default: as the model states them, or 128,000 if it does not.
-        log: Returns all raw messages of the conversation, as a session keeps them. After a restart, the full texts of truncated
-            results are read from this log.
-        trimmer: Keeps the history within the window when no stage can; its budget is set by the window. Default: that of the
-            summary stage, or an ``ImportanceWeightedConversationManager``.
+        stages: The stages in their order. Default: all five.
+        trigger: Share of the context window at which the history is compacted. The share is smaller if the reserves (a safety
+            margin, and room for the summary) require it. Default 0.80.
+        untouched: Number of latest messages that stay unchanged, apart from truncated tool results. Default 10.
+        window: Tokens of the context window. Default: as the model states, or 128,000.
+        log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full
+            texts of truncated results are read from this log.
+        trimmer: Manager that keeps the history within the window if no stage can. Its budget follows from the window. Default:
+            the trimmer of the summary stage, or an ``ImportanceWeightedConversationManager``.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
@@ -390,9 +375,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
         """Make the history smaller because the model's context window is full or almost full.
 
         Args:
-            agent: The agent; its list of messages is changed in place.
-            e: The overflow error, or None. With an error, the stages run until half of the history is freed. Without an error,
-                the stages run until a quarter of the history is freed.
+            agent: The agent. Its list of messages is changed in place.
+            e: The overflow error, or None. The stages run until half of the history is freed, or a quarter without an error.
             **kwargs: Not used.
 
         Raises:
@@ -415,7 +399,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- Inspection -----------------------------------------------------------------------------------------------------
 
     def stats(self) -> CompactionStats:
-        """Return the statistics of all stages. The tokens freed by a summary are counted when the summary is installed."""
+        """Return the statistics of all stages. Tokens freed by a summary are counted when the summary is installed."""
         for stage in self.stages:
             if isinstance(stage, VerifiedSummary):
                 written, known = stage.manager.stats(), self._stats.stages[stage.name]
@@ -432,9 +416,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self.trimmer.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Set the token limits of the trimmer and the summary from the model's context window.
+        """Set the limits of trimmer and summary from the model's context window, and return them.
 
-        Return these limits. The tokens of the system prompt and the tools are already subtracted.
+        The tokens of system prompt and tools are subtracted from the limits.
         """
         bounds = self.thresholds(agent)
         overhead = self._overhead(agent)
@@ -446,10 +430,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return Thresholds(bounds.window, trigger, target, hard)
 
     def _overhead(self, agent: Agent) -> int:
-        """Return the tokens of the system prompt and the tools.
-
-        The tokens are counted again only if the prompt or the names of the tools have changed.
-        """
+        """Return the tokens of system prompt and tools, recounted only after the prompt or a tool's name has changed."""
         prompt, names = agent.system_prompt or "", tuple(agent.tool_names)
         if self._prompt[0] != (prompt, names):
             specs = agent.tool_registry.get_all_tool_specs()

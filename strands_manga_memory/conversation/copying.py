@@ -1,6 +1,6 @@
-"""Copies conversation managers and lists of messages.
+"""Copies of conversation managers and of message lists.
 
-A conversation manager is copied for each agent that is built from the same settings. Lists of messages have a fast deep copy,
+A conversation manager is copied for each agent that is built from the same settings. Message lists have a fast deep copy,
 because Strands copies the history twice for each model call.
 """
 
@@ -17,10 +17,9 @@ _OF_ONE_CONVERSATION = frozenset({"log", "recent_log"})
 class Template:
     """Base class of objects whose deep copy is a new object with the same constructor arguments.
 
-    A deep copy does not copy the state of the object, such as its agent, locks, threads and caches. Arguments that are
-    templates are copied too. Other arguments, such as models, functions and stores, are shared with the copy. The copy is built
-    without the arguments ``log`` and ``recent_log``. These functions return the messages of one conversation, and the copy
-    serves another conversation.
+    State such as agent, locks, threads and caches is not copied. Arguments that are templates are copied too. Other arguments,
+    such as models, functions and stores, are shared with the copy. The arguments ``log`` and ``recent_log`` are left out: they
+    return the messages of one conversation, and the copy serves another conversation.
     """
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
@@ -52,10 +51,9 @@ _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class History(list[Message]):
-    """List of messages with a faster deep copy.
+    """List of messages with a faster deep copy, otherwise a plain list.
 
-    Copying the dicts and lists in the messages takes a third of the usual time. In every other respect, the history is a plain
-    list. An object that the list contains twice is copied twice. A list that contains itself is copied by ``copy.deepcopy``.
+    An object that the list contains twice is copied twice. A list that contains itself is copied by ``copy.deepcopy``.
     """
 
     __slots__ = ()
@@ -69,7 +67,7 @@ class History(list[Message]):
 
 
 def copied_quickly(messages: list[Message]) -> list[Message]:
-    """Convert a plain list to a ``History``, which is copied faster. A list of any other class is returned unchanged."""
+    """Convert a plain list to a ``History``, which is copied faster. Return a list of any other class unchanged."""
     return History(messages) if type(messages) is list else messages
 
 

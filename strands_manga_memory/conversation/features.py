@@ -1,8 +1,8 @@
-"""Measures and caches the features of messages, from which their importance is computed.
+"""Features of messages, from which the importance of each message is computed.
 
 Features are, for example, the tokens, the score and the dialogue act of a message. A message is measured again only if its
-content has changed. Features of a text alone are cached in this process for all conversations. Other features depend on the
-conversation around a message, such as new words and replies. These features are measured in the order of the conversation.
+content has changed. Features of a text alone are cached for all conversations of this process. Features such as new words and
+replies depend on the messages before, so they are measured in the order of the conversation.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 _READ_CLOSELY = 2_000
 """Number of latest messages whose features are always measured in full.
 
-If a longer history comes at once, its older messages are measured in full only if their score is above the default score. This
-halves the time for 10,000 messages. But up to a fifth of the messages that would have been kept are lost."""
+Older messages of a longer history are measured in full only if their score is above the default score. This halves the time for
+10,000 messages, but loses up to a fifth of the messages that would have been kept."""
 
 _CACHED_TEXTS = 8_192
 
@@ -80,19 +80,15 @@ class MessageFeatures:
 
 
 def text_signals(features: MessageFeatures, *, service: float, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a text message.
+    """Return the weighted signals of a text message, keyed by name. Signals with the value 0 are left out.
 
-    A signal raises or lowers the value of a message. For example, a number in the text is a signal. Signals with the value 0
-    are left out.
+    A signal is a property that raises or lowers the value of a message, such as a number in the text.
 
     Args:
         features: Features of the message.
-        service: Degree to which the assistant is a service and not a companion, from 0 to 1. Always 0 for a user's message.
+        service: Degree to which the assistant is a service, not a companion, from 0 to 1. Always 0 for a user's message.
         age: Number of turns that began after the turn of the message.
         weights: Weights of the signals.
-
-    Returns:
-        The values of the signals, keyed by the name of the signal.
     """
     shown, fresh = features.traits, 0.5 ** (age / weights.half_life)
     found = {
@@ -116,10 +112,7 @@ def text_signals(features: MessageFeatures, *, service: float, age: float, weigh
 
 
 def tool_signals(score: float, *, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a tool call or a tool result.
-
-    A signal raises or lowers the value of a message. Signals with the value 0 are left out.
-    """
+    """Return the weighted signals of a tool call or a tool result, keyed by name. Signals with the value 0 are left out."""
     found = {
         "act": weights.act * (score - _NEUTRAL_SCORE),
         "tool": weights.tool,
@@ -129,12 +122,7 @@ def tool_signals(score: float, *, age: float, weights: SignalWeights) -> dict[st
 
 
 def priority(worth: float, tokens: int) -> float:
-    """Return the value of a message per token, as a logarithm.
-
-    Args:
-        worth: Value of the message, as a logarithm.
-        tokens: Tokens of the message.
-    """
+    """Return the value of a message per token, as a logarithm. ``worth`` is the logarithm of the value of the whole message."""
     return worth - math.log(tokens + 1)
 
 
@@ -142,7 +130,7 @@ def priority(worth: float, tokens: int) -> float:
 
 
 def size_of(value: Any) -> int:
-    """Return the approximate size of a nested value. Texts count by characters, and bytes count by bytes."""
+    """Return the approximate size of a nested value: characters of texts, bytes of bytes, and 8 for any other item."""
     size, left = 0, [value]
     while left:
         one = left.pop()
@@ -170,10 +158,9 @@ _text_features = functools.lru_cache(_CACHED_TEXTS)(text_features)
 
 
 class Vocabulary:
-    """Statistics of the words in a conversation.
+    """Statistics of the words in a conversation, and of the texts in which the assistant talks about itself.
 
-    The vocabulary also counts the texts in which the assistant talks about itself. The oldest 10,000 words are removed when the
-    vocabulary exceeds 20,000 words.
+    The oldest 10,000 words are removed when there are more than 20,000.
     """
 
     __slots__ = ("_texts", "_texts_of_self", "_tokens", "_words")
@@ -213,10 +200,10 @@ class Vocabulary:
 
     @property
     def service(self) -> float:
-        """Degree to which the assistant is a service and not a companion.
+        """Degree to which the assistant is a service (1) and not a companion (0).
 
-        The degree is a number from 0 for a companion to 1 for a service. Companions talk about themselves in 15 % of their
-        messages or more, and write about as much as the user. An assistant with few messages counts as a service.
+        Companions talk about themselves in 15 % of their messages or more, and write about as much as the user. An assistant
+        with few messages counts as a service.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -226,7 +213,7 @@ class Vocabulary:
 
 
 class FeatureCache:
-    """Measures and caches the features of the messages in one conversation.
+    """Cache of the features of the messages in one conversation. Missing features are measured.
 
     Messages are measured in the order of the conversation. Token counts are cached separately, because a history within its
     budget needs no other features. If the scorer fails or returns no number, the message gets the default score of the rules.
@@ -265,7 +252,7 @@ class FeatureCache:
         return tokens + placeholders * self.tokens(_PLACEHOLDER) if placeholders else tokens
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
-        """Return the size of the messages whose tokens have not been counted yet, in characters."""
+        """Return the size in characters of those messages whose tokens have not been counted yet."""
         size = 0
         for message in messages:
             if _key(message) not in self._tokens:
@@ -286,8 +273,8 @@ class FeatureCache:
     def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
         """Return the features of all messages in a history.
 
-        New messages are measured in their order. The last 2,000 messages are always measured in full. The texts of older new
-        messages are only analysed if their score is above the default score.
+        The last 2,000 messages are measured in full. Texts of older new messages are analysed only if their score is above the
+        default score.
         """
         self._score_again(messages)
         closely_from = len(messages) - _READ_CLOSELY
@@ -301,13 +288,13 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Keep only the features of the given messages, and remove all others."""
+        """Remove the features of all messages except the given messages."""
         keep = [*map(_key, messages)]
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}
 
     def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
-        """Mark instructions that the user has revoked as ordinary messages, with the default dialogue act and score."""
+        """Give instructions that the user has revoked the dialogue act and score of ordinary messages."""
         if not any(map(attrgetter("takes_back"), found)):
             return
         said = [
@@ -321,7 +308,7 @@ class FeatureCache:
                 features.act, features.score = "unmatched", WEIGHTS.unmatched
 
     def _score_again(self, messages: Sequence[Message]) -> None:
-        """Score messages again if the scorer has new scores. The scorer then has another ``revision``."""
+        """Score known messages again if the scorer has a new ``revision``, because its scores have changed."""
         revision = getattr(self._scorer, "revision", 0)
         if revision == self._revision:
             return
@@ -346,7 +333,7 @@ class FeatureCache:
         return features
 
     def _read_as_reply(self, features: MessageFeatures, message: Message, text: str, *, says_something: bool) -> None:
-        """Classify a user's message as a reply to the previous message. Nothing changes if the assistant is a companion."""
+        """Classify a user's message as a reply to the previous message. Does nothing if the assistant is a companion."""
         if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
             return
         answers = features.answers and says_something

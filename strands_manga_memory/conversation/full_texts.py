@@ -1,7 +1,4 @@
-"""Keeps the full texts of truncated messages.
-
-The model reads a full text with the tool ``read_cut_message``.
-"""
+"""Archive of the full texts of truncated messages, which the model reads with the tool ``read_cut_message``."""
 
 from __future__ import annotations
 
@@ -25,17 +22,14 @@ PAGE = 4_000
 """Most characters that one call of the tool ``read_cut_message`` returns."""
 
 MOST_CHARACTERS = 20_000_000
-"""Most characters to keep in memory. If there are more, the oldest texts are removed and later read from the log."""
+"""Most characters to keep in memory. Beyond this, the oldest texts are removed, and are later read from the log."""
 
 
 class FullTextArchive:
-    """Keeps the full texts of one agent's truncated messages.
-
-    A truncated message shows a short name in its text. The full text is found by this name.
+    """Full texts of one agent's truncated messages, stored by the short name that a truncated message shows.
 
     Args:
-        log: Function that returns the untruncated messages of the conversation. Texts that are not in memory are read from this
-            log. None if no session keeps the messages.
+        log: Function that returns the untruncated messages of the conversation. None if no session keeps the messages.
 
     Attributes:
         log: The argument ``log``. Without a log, texts that are not in memory cannot be read.
@@ -53,7 +47,7 @@ class FullTextArchive:
         self._characters = 0
 
     def keep(self, id_: str, text: str) -> None:
-        """Keep the full text of a message. An existing text is not replaced, because a later text may already be truncated."""
+        """Keep the full text of a message. A known text is not replaced, because the new text may be truncated already."""
         with self._lock:
             if id_ in self._texts:
                 return
@@ -76,10 +70,7 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads truncated messages.
-
-        The agent gets the tool only if one of the messages or an earlier message refers to the tool.
-        """
+        """Give an agent the tool that reads truncated messages, once any message of its history refers to the tool."""
         if agent is None or READER in agent.tool_names:
             return
         self.is_offered = self.is_offered or is_any_named(messages)
@@ -87,7 +78,7 @@ class FullTextArchive:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
-        """Return the full text of a message, or None if the name is unknown.
+        """Return the full text of a message. None if the name is unknown.
 
         The log is searched before the memory, because the message may have been redacted in the log.
         """

@@ -55,57 +55,56 @@ _NO_LAYOUT = Layout()
 
 
 class ImportanceWeightedConversationManager(Template, ConversationManager):
-    """Keeps the most important messages of a history within a token budget.
+    """Conversation manager that keeps the most important messages of a history within a token budget.
 
     The history is within the budget at every model call, also in the middle of a turn. The first turn, the current turn and
-    pinned messages always stay. Strands' ``pin_message`` pins a message. Other messages stay by importance. A tool call and its
-    result stay together, so that the history is valid for every provider.
+    pinned messages (see Strands' ``pin_message``) always stay. Other messages stay by importance. A tool call and its result
+    stay together, so that the history is valid for every provider.
 
-    If the messages that always stay are too large, they are truncated in the middle. Pinned messages are never truncated. If
-    the pinned messages alone are over the budget, a warning is logged once. An exception is raised only if the model's context
-    window overflows. The user's current message is not truncated as long as the context window has room. A message of more than
-    half of ``max_tokens`` raises the budget, up to three quarters of the window. A window of 128,000 tokens is assumed if the
-    model does not state its window.
+    If the messages that always stay are too large, they are truncated in the middle, except pinned messages. If the pinned
+    messages alone are over the budget, a warning is logged once. An exception is raised only if the model's context window
+    overflows. A user message of more than half of ``max_tokens`` raises the budget, up to three quarters of the context window
+    (128,000 tokens if the model does not state its window). So the current user message is truncated only if it does not fit.
 
-    With ``trim_every`` or ``trim_to`` the history is trimmed in steps. The history grows at its end until it exceeds
-    ``max_tokens``, and is then trimmed for several turns at once. Between two steps, each request begins with the whole
-    previous request, so a provider's prompt cache can be used. Without these settings, a full history is trimmed a little in
-    every turn. The history then contains more messages, but no request begins with the whole previous request.
+    With ``trim_every`` or ``trim_to`` the history is trimmed in steps: it grows until it exceeds ``max_tokens``, and is then
+    trimmed for several turns at once. Between two steps, each request begins with the whole previous request, so a provider's
+    prompt cache can be used. Without these settings, a full history is trimmed a little in every turn. The history then
+    contains more messages, but no request begins with the whole previous request.
 
-    A manager that writes summaries sets ``grow_to``. The history may then grow to ``grow_to`` tokens before it is brought back
-    to ``max_tokens``.
+    A manager that writes summaries sets ``grow_to``. The history may then grow to ``grow_to`` tokens before it is trimmed to
+    ``max_tokens``.
 
     One manager serves one agent. With a session manager that logs all messages, such as ``FileSessionManager``, this manager
     restores exactly the history that the agent had. A session manager that restores the history itself must first set
     ``persist_layout`` to False.
 
     Args:
-        max_tokens: The budget of the history, in tokens, both by the counter and by the model's reports. None: a quarter of
-            the context window of the agent's model, at most 16,384, and 4,096 if the model does not know its window.
-        scorer: Rates the importance of a message; default: rules in English and Japanese.
-        bands: Lowest score of a message that is kept as long as other messages can be evicted (default 0.8), and lowest score
-            of a message that is preferred to the rest (default 0.5).
-        signals: Weights of the signals when messages of one band are compared.
-        counter: Counts tokens; default: tiktoken if a vocabulary is on the disk, else an estimate.
-        trim_to: Tokens to which a history over ``max_tokens`` is trimmed; ``max_turns`` is reduced by the same share. None
-            (default): just below ``max_tokens``. Messages that always stay may take more. If the history is trimmed in steps,
-            tool results of the previous turn also cause a step, if they take an eighth of ``max_tokens`` and the history is
-            near the size to which it is trimmed.
+        max_tokens: Budget of the history, in tokens, both by the counter and by the model's reports. None: a quarter of the
+            context window of the agent's model, at most 16,384, and 4,096 if the model does not state its window.
+        scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
+        bands: Lowest scores of the importance levels: messages that stay as long as other messages can be evicted (default
+            0.8), and messages that are preferred to the rest (default 0.5).
+        signals: Weights of the signals that compare messages of one importance level.
+        counter: Token counter. Default: tiktoken if a vocabulary is on the disk, else an estimate.
+        trim_to: Tokens to which a history over ``max_tokens`` is trimmed. ``max_turns`` is reduced by the same share. None:
+            just below ``max_tokens``. Messages that always stay may take more. If the history is trimmed in steps, tool results
+            of the previous turn also cause a step, if they take an eighth of ``max_tokens`` and the history is near the size to
+            which it is trimmed.
         trim_every: Number of later turns, as large as the last ones, for which trimming a history over ``max_tokens`` makes
-            room; this room is at most a third of ``max_tokens``.
-        max_turns: Most turns to keep; None: as many as fit. Messages that always stay may exceed it.
-        includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too. If so, the budget of the
-            quotes, at most half of ``max_tokens``, is reserved in every request, and the history has the rest.
-        on_evict: Called, perhaps in a thread, with the messages that left the history or were truncated in it, each in its
-            previous form. Messages that a summary or a compaction around this manager removed are passed too. Evicted messages
-            may return to the history later. Errors of the function are logged.
-        log: Returns all raw messages of the conversation, as a session keeps them. After a restart, the full texts of truncated
-            messages are read from this log.
-        recent_log: Returns the last messages of that log, at most the given number. It is read at most once, when a
-            restored history is trimmed: messages that were evicted before the restart may then return. None: only messages
-            that this manager evicted return.
-        proactive_compression: As in Strands' own managers: whether to reduce the history when the model's context window is
-            almost full.
+            room: at most a third of ``max_tokens``.
+        max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed it.
+        includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too. If so, every request reserves
+            the budget of the quotes, at most half of ``max_tokens``, and the history has the rest.
+        on_evict: Function that is called, perhaps in a thread, with messages that left the history or were truncated, each in
+            its previous form. Messages that a summary or a compaction around this manager removed are passed too. Evicted
+            messages may return to the history later. Errors of the function are logged.
+        log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full
+            texts of truncated messages are read from this log.
+        recent_log: Function that returns the last messages of that log, at most the given number. It is called at most once,
+            when a restored history is trimmed, so that messages evicted before the restart may return. None: only messages that
+            this manager evicted return.
+        proactive_compression: Whether to reduce the history when the model's context window is almost full, as in Strands' own
+            managers.
 
     Raises:
         ValueError: A number is not a positive whole number, ``trim_to`` is above ``max_tokens``, ``scorer`` or ``counter``
@@ -170,7 +169,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def max_tokens(self) -> int:
-        """The budget of the history, in tokens."""
+        """Budget of the history, in tokens."""
         return self._trimmer.limits.max_tokens
 
     @max_tokens.setter
@@ -179,7 +178,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def grow_to(self) -> int:
-        """Size in tokens at which the history is brought back to ``max_tokens``."""
+        """Size in tokens at which the history is trimmed back to ``max_tokens``."""
         return self._trimmer.limits.grow_to
 
     @grow_to.setter
@@ -197,12 +196,12 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def bands(self) -> Bands:
-        """Lowest score of each importance class."""
+        """Lowest score of each importance level."""
         return self._trimmer.bands
 
     @property
     def signals(self) -> SignalWeights:
-        """Weights of the signals that compare messages of the same importance class."""
+        """Weights of the signals that compare messages of the same importance level."""
         return self._trimmer.signals
 
     @property
@@ -237,7 +236,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Attach this manager to the agent, and give ids to the agent's messages. Runs before the session is restored."""
+        """Bind this manager to the agent, and give ids to the agent's messages. Runs before the session is restored."""
         if not self._trimmer.attach(event.agent):
             call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
             raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
@@ -273,7 +272,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             self._trimmer.keep_now(event.agent, ends_turn=True)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
-        """Reduce an agent's history to the budget. Errors are logged and not raised."""
+        """Reduce an agent's history to the budget. Errors are logged, not raised."""
         await self._trimmer.keep(event.agent)
         self._log.forget_all_but(event.agent.messages)
 
@@ -298,7 +297,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """Reduce the agent's history to the budget. Errors are logged and not raised."""
+        """Reduce the agent's history to the budget. Errors are logged, not raised."""
         self._log.settle()
         self._trimmer.keep_now(agent)
 
@@ -307,9 +306,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, at least half of the history is evicted. Each further overflow halves
-                the history again. Without an error, a quarter of the history is evicted. Less is evicted if too many
-                messages must stay.
+            e: The overflow error, or None. With an error, at least half of the history is evicted, and each further overflow
+                halves it again. Without an error, a quarter is evicted, or less if too many messages must stay.
             **kwargs: Not used.
 
         Raises:
@@ -319,7 +317,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._trimmer.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of this manager for a session. The state stays equal as long as nothing changes."""
+        """Return the state of this manager for a session. Without changes, later calls return an equal state."""
         state = super().get_state()
         if (ratio := self._trimmer.limits.calibration.ratio) != 1.0:
             state["ratio"] = ratio
@@ -336,9 +334,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return state
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore a state that :meth:`get_state` returned.
-
-        The history itself is restored later, at the end of the agent's construction.
+        """Restore a state that :meth:`get_state` returned. The history is restored later, when the agent has been constructed.
 
         Raises:
             ValueError: The state is that of another conversation manager.
@@ -364,18 +360,16 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     # --- Questions of users and of other managers -------------------------------------------------
 
     def explain(self, agent: Agent) -> list[MessageOutcome]:
-        """Explain which messages were kept, truncated or evicted, and why.
+        """Return the outcome of each message: kept, truncated or evicted, and why.
 
-        Returns:
-            The outcomes of the messages in the history and of the last 1,000 evicted messages. The oldest message comes first.
+        The list has the messages of the history and the last 1,000 evicted messages, oldest first.
         """
         return self._trimmer.explain(list(agent.messages))
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the token usage of the history.
+        """Return the token usage of the history, as the model counts.
 
-        The keys are ``tokens``, ``budget`` and ``left``. The numbers are tokens as the model counts them. ``left`` is the
-        unused part of the budget.
+        The keys are ``tokens``, ``budget`` and ``left`` (unused part of the budget, negative if the history is over it).
         """
         messages = agent.messages[:]
         most = self._trimmer.limits.most
@@ -383,11 +377,11 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
 
     def tokens(self, messages: Sequence[Message]) -> int:
-        """Return the number of tokens in messages, as the model counts tokens. The count of each message is cached."""
+        """Return the number of tokens in messages, as the model counts. The count of each message is cached."""
         return self._trimmer.reported_tokens(messages)
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens by which a limit is raised for the user's current message, as the model counts tokens."""
+        """Return the tokens by which a limit rises for the user's current message, as the model counts."""
         return self._trimmer.room_beyond(messages, limit)
 
     def score(self, message: Message) -> float:
@@ -402,10 +396,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.limits.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Forget an evicted message, so that the message never returns to the history.
-
-        This is necessary, for example, after the message was redacted in the log.
-        """
+        """Forget an evicted message, for example after its redaction in the log. The message then never returns to the history."""
         self._trimmer.forget(tracking_id)
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
@@ -413,7 +404,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._trimmer.report_evicted(messages)
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run the function ``work`` and return the result. Use a thread if the function may block the event loop for long."""
+        """Run ``work`` and return its result. Work that may block the event loop for long runs in a thread."""
         return await self._trimmer.off_loop(messages, work)
 
     def blocks_loop(self, messages: Sequence[Message]) -> bool:
@@ -423,9 +414,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
 @dataclass
 class HistoryManagerLookup(HookEvent):
-    """Event that finds the conversation manager of an agent's history.
-
-    The event is needed because another manager or a strategy may wrap this conversation manager.
+    """Event that finds the conversation manager of an agent's history, even if another manager or a strategy wraps it.
 
     Attributes:
         found: Managers that have answered the event.
@@ -435,7 +424,7 @@ class HistoryManagerLookup(HookEvent):
 
 
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
-    """Return the conversation manager of an agent's history. Return None if the agent has no manager of this package."""
+    """Return the conversation manager of an agent's history. None if the agent has no such manager of this package."""
     lookup = HistoryManagerLookup(agent)
     agent.hooks.invoke_callbacks(lookup)
     return lookup.found[0] if lookup.found else None
@@ -464,7 +453,7 @@ class StackedConversationManager(Template, ConversationManager):
 
     @property
     def persist_layout(self) -> bool:
-        """Whether the manager's state contains the layout of the history.
+        """Whether this manager's state contains the layout of the history (which messages of the log it shows).
 
         Session managers that store the history themselves set this value to False.
         """
@@ -475,10 +464,7 @@ class StackedConversationManager(Template, ConversationManager):
         self.trimmer.persist_layout = value
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager and of the wrapped managers.
-
-        Among hooks of equal order, the hooks of the outer managers run first.
-        """
+        """Register the hooks of this manager and of the wrapped managers. Among hooks of equal order, those of outer managers run first."""
         super().register_hooks(registry, **kwargs)
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
         # Before the trimmer trims in the same event: what is due for a summary becomes one first.
@@ -486,9 +472,9 @@ class StackedConversationManager(Template, ConversationManager):
         self._below.register_hooks(registry, **kwargs)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Keep the history within the budget before a model call.
+        """Keep the history within the budget before a model call: this manager first, then the wrapped managers.
 
-        This manager works first, then the wrapped managers. Errors are logged and never raised.
+        Errors are logged, not raised.
         """
         await self._before_model_call(event)
         await self._below.keep_within_budget(event)
@@ -497,10 +483,9 @@ class StackedConversationManager(Template, ConversationManager):
         """Run the steps of this manager before a model call, without the wrapped managers."""
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """Keep the history within the budget at the end of an invocation.
+        """Keep the history within the budget at the end of an invocation. Errors are logged, not raised.
 
-        Errors are logged and never raised. Work that would block an event loop for long runs in a thread before the invocation
-        ends.
+        Work that would block an event loop for long runs in a thread before the invocation ends.
         """
         self._is_put_off = self.trimmer.blocks_loop(agent.messages)
         if not self._is_put_off:

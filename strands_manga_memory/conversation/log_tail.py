@@ -1,7 +1,4 @@
-"""Recent messages of a conversation, including evicted messages that may return to the history.
-
-The code in this module does no I/O.
-"""
+"""Recent messages of a conversation, including evicted messages that may return to the history. No I/O."""
 
 from __future__ import annotations
 
@@ -14,24 +11,24 @@ from strands_manga_memory.conversation.window_layout import logged_fingerprint
 from strands_manga_memory.messages import id_of, turns
 
 _TIMES_WINDOW, _MOST_TOKENS = 3, 32_768
-"""Limits of the evicted messages in memory: a multiple of the history's budget, and a number of tokens."""
+"""Limits of the messages in memory beyond the history: a multiple of its budget, and a number of tokens."""
 
 _TOKENS_A_MESSAGE, _LEAST_READ = 32, 64
 """Assumed tokens of one message, and the smallest number of messages to read from a log."""
 
 _SLACK = 5
-"""Divisor of the limit. Messages in memory may exceed the limit by the quotient, so that they are not reduced in every turn."""
+"""Divisor of the limit. Messages in memory may exceed the limit by this part, so that they are not reduced in every turn."""
 
 _SHARE_SAID = 8
-"""Divisor of the budget. Evicted messages are considered again if the quotient was added to the history, or is free."""
+"""Divisor of the budget. Evicted messages are considered again once this part of the budget is free or was added in messages."""
 
 
 class LogTail:
-    """Keeps the latest messages of one conversation, untruncated and in order.
+    """Latest messages of one conversation, untruncated and in order: those of the history, and evicted messages.
 
-    These are the messages of the history and evicted messages. The log tail follows the history, but never changes the history.
-    If other code changes a message in the history, the log tail takes over the changed message. Other code may also remove
-    messages from the history or insert messages, for example a summary. Earlier evicted messages then never return.
+    The log tail follows the history, but never changes it. A message that other code changes in the history is replaced here
+    too. If other code removes messages from the history or inserts messages (for example a summary), earlier evicted messages
+    never return.
 
     Attributes:
         settled: Tracking id of the last message at the latest change of the history by other code. Evicted messages up to this
@@ -65,7 +62,7 @@ class LogTail:
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add new messages of a history. Take over the changes that other code made to known messages."""
+        """Add new messages of a history, and copy the changes that other code made to known messages."""
         new: list[Message] = []
         for message in reversed(history):
             if message.get("tracking_id") in self._messages:
@@ -86,8 +83,8 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Restore messages that an earlier process evicted or truncated.
 
-        Nothing is restored if the order of the known messages differs from the order of the log. Nothing is restored either if
-        messages in the middle of the known messages are missing from the log.
+        Nothing is restored if the known messages are in another order than in the log, or if the log lacks messages from their
+        middle.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -109,7 +106,7 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the logged message if an earlier process truncated the known message. Otherwise, return the known message."""
+        """Return the logged message if an earlier process truncated the known message, else the known message."""
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
             return mine
@@ -119,7 +116,7 @@ class LogTail:
     def is_due(self, budget: int, room: int) -> bool:
         """Return whether the next selection should consider evicted messages too.
 
-        This is the case if there are many new messages, or if much of the budget is free.
+        It should after many new messages, or if much of the budget is free.
 
         Args:
             budget: Budget of the history, in tokens.
@@ -134,9 +131,7 @@ class LogTail:
         total: Callable[[Sequence[Message]], int],
         narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
-        """Return the messages from which the next selection chooses.
-
-        These are the messages of the history and the evicted messages in memory.
+        """Return the messages from which the next selection chooses: the history and the evicted messages in memory.
 
         Args:
             history: The history.
@@ -164,7 +159,7 @@ class LogTail:
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
         """Record the selected messages that now replace the history.
 
-        Truncated messages among the selected messages are then not mistaken for changes by other code.
+        Truncated messages among them are then not mistaken for changes by other code.
         """
         old = frozenset(map(id, history))
         known, self._window, self._truncated = self._truncated, [], {}

@@ -1,6 +1,6 @@
-"""Truncates messages in the history that are too large.
+"""Truncation of messages that are too large. No I/O.
 
-Long texts, tool results and tool inputs are shortened, and media are replaced by notes. The code in this module does no I/O.
+Long texts, tool results and tool inputs are shortened, and media are replaced by notes.
 """
 
 from __future__ import annotations
@@ -36,15 +36,12 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
 def name_of(message: Message) -> str:
-    """Return the short name by which a model can request the full text of a message.
-
-    The name consists of the first eight letters and digits of the message's tracking id.
-    """
+    """Return the short name by which a model can request the full text of a message: up to 8 characters of its tracking id."""
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Return whether one of the messages shows a name by which a full text can be requested."""
+    """Return whether one of the messages shows a name by which its full text can be requested."""
     texts = chain.from_iterable(_texts(message["content"]) for message in messages)
     return any(found[2] for text in texts if READER in text for found in CUT_MARKER.finditer(text))
 
@@ -96,10 +93,9 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
 
 
 class MessageTruncator:
-    """Truncates and removes messages until the messages are small enough.
+    """Truncates and removes messages until they are small enough. Message objects are replaced, not changed.
 
-    The message objects are replaced and not changed. Locked messages stay unchanged. Locked messages are pinned messages, and
-    tool calls without a result yet.
+    Locked messages stay unchanged: pinned messages, and tool calls that have no result yet.
 
     Args:
         messages: The messages, keyed by position.
@@ -122,7 +118,7 @@ class MessageTruncator:
         return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
-        """Remove the messages at the given positions. Remove no message if one of these messages is locked."""
+        """Remove the messages at the given positions, or none if one of them is locked."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
@@ -150,7 +146,7 @@ class MessageTruncator:
                 self._replace(piece.at, piece.block, _CUTS[kind](block, cap, self._text_tokens, name))
 
     def leave_out_media(self, positions: Iterable[int], target: int) -> None:
-        """Replace images, documents, video and audio by notes, one by one.
+        """Replace images, documents, video and audio by notes, one after the other.
 
         Args:
             positions: Positions of the messages whose media may be replaced.
@@ -223,10 +219,10 @@ def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], i
 
 
 def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
-    """Remove the largest members from the input of a tool call.
+    """Remove the largest members from the input of a tool call, and list them in a note in front of the call.
 
-    A note in front of the tool call lists the removed members. The other members are not truncated. A model uses its earlier
-    calls as examples, and might write a truncation marker from an input into a file.
+    The other members are not truncated: a model uses its earlier calls as examples, and might write a truncation marker from an
+    input into a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -252,7 +248,7 @@ _CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], list
 
 
 def _without_media(block: dict[str, Any]) -> dict[str, Any]:
-    """Replace the media in a content block by notes. Media in a tool result are replaced too."""
+    """Replace the media in a content block by notes, also the media in a tool result."""
     if "toolResult" in block:
         result = block["toolResult"]
         return {**block, "toolResult": {**result, "content": [_without_media(item) for item in blocks_of(result["content"])]}}
@@ -295,11 +291,11 @@ _LONGEST_IDLE = 200
 
 
 def condensed_message(message: Message) -> Message | None:
-    """Return a shortened message, or None if the message cannot be shortened.
+    """Return a shortened message. None if the message cannot be shortened or was truncated before.
 
-    A message that was truncated before is not shortened again. Shortened tool results keep their identifiers, and their media
-    are replaced by notes. Long texts of a user are reduced to the passages that state a wish, a correction, a condition or a
-    fact. If the message has several texts, texts without information are replaced by placeholders.
+    Shortened tool results keep their identifiers, and their media are replaced by notes. Long texts of a user are reduced to
+    the passages that state a wish, a correction, a condition or a fact. If the message has several texts, texts without
+    information are replaced by placeholders.
     """
     content = cast("list[Any]", message["content"])
     is_text = message["role"] == "user" and all(
@@ -319,7 +315,7 @@ def condensed_message(message: Message) -> Message | None:
 
 
 def _telling_texts(content: Sequence[Any], name: str) -> list[Any]:
-    """Reduce the long texts of a user to their important passages, and replace small talk by placeholders."""
+    """Reduce the long texts of a user to their important passages, and replace texts without information by placeholders."""
     idle = [len(content) > 1 and _is_idle(block["text"]) for block in content]
     if all(idle):
         return [*content]
@@ -337,10 +333,9 @@ def _is_idle(text: str) -> bool:
 
 
 def _telling_passages(text: str, name: str) -> str:
-    """Reduce a long text to its most important passages, with a truncation marker.
+    """Reduce a long text to its most important passages, with a truncation marker. A short text stays unchanged.
 
-    A short text stays unchanged. If no passage can be kept, the whole text is truncated. A text without important statements
-    stays unchanged in this case.
+    If no passage can be kept, the whole text is truncated, or stays unchanged if it has no important statements.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text

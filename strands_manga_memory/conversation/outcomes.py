@@ -1,4 +1,4 @@
-"""Reports whether each message was kept, truncated or evicted, and why."""
+"""Outcomes of messages when a history was reduced: kept, truncated or evicted, and why."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ REMEMBERED_DROPS = 1_000
 
 @dataclass(frozen=True)
 class MessageOutcome:
-    """Outcome of one message when the history was reduced to its budget.
-
-    The outcome shows whether the message was kept, truncated or evicted, and why.
+    """Outcome of one message when the history was reduced to its budget: kept, truncated or evicted, and why.
 
     Attributes:
         tracking_id: Tracking id of the message. None if the message has no id yet.
@@ -48,9 +46,7 @@ class MessageOutcome:
 
 
 class OutcomeLog:
-    """Records the outcomes of the messages in one history.
-
-    The log also keeps the outcomes of the last 1,000 evicted messages, but not the texts of these messages.
+    """Outcomes of the messages in one history, and of the last 1,000 evicted messages (without their texts).
 
     Args:
         features: Cache of the features of messages.
@@ -67,7 +63,7 @@ class OutcomeLog:
         self._order: dict[str | None, int] = {}
 
     def add_evicted(self, gone: Sequence[int], messages: Sequence[Message], reasons: Mapping[int, str]) -> None:
-        """Record evicted messages with the reasons of the evictions.
+        """Record evicted messages and the reasons for their eviction.
 
         Args:
             gone: Positions of the evicted messages.
@@ -85,7 +81,7 @@ class OutcomeLog:
 
         Args:
             messages: Messages of the present history.
-            reasons: Maps the position of a message in ``messages`` to the reason for its outcome.
+            reasons: Reasons of the outcomes, keyed by position in ``messages``.
         """
         self._see(messages)
         old = _ages(messages)
@@ -122,6 +118,6 @@ class OutcomeLog:
 
 
 def _ages(messages: Sequence[Message]) -> list[int]:
-    """Return the age of each message. The age is the number of turns that began after the message."""
+    """Return the age of each message: the number of turns that began after it."""
     began = (message["role"] == "user" and is_turn_start(message) for message in reversed(messages))
     return list(itertools.accumulate(began, initial=0))[-2::-1]

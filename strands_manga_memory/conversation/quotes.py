@@ -1,4 +1,4 @@
-"""Selects and formats quotes of earlier messages within a budget of tokens."""
+"""Quotes of earlier messages, selected and formatted within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -17,45 +17,44 @@ _HEAD = f"{QUOTES}\nEarlier messages of this conversation:"
 _FOOT = "</recalled_history>"
 
 _WHOLE_SHARE, _WHOLE_TOKENS = 0.25, 64
-"""A message that takes at most this share of the budget, or at most this many tokens, is quoted whole."""
+"""Share of the budget, and number of tokens, up to which a message is quoted whole. The larger of both counts."""
 
 _LEAST_EXCERPT, _MOST_EXCERPT = 0.25, 0.75
 """Least and largest share of the budget for an excerpt of a longer message. A message that fits better gets more."""
 
 _RESULT_SHARE = 0.08
-"""Share of the budget for the records of one tool result. The share is small, since the tool can be called again."""
+"""Share of the budget for the records of one tool result. It is small, because the tool can be called again."""
 
 _COMPARED = 4
-"""The size of an excerpt depends on the message's score compared with the scores of this many best hits."""
+"""Number of best hits with whose scores a message is compared to find the size of its excerpt."""
 
 _LEAST_ROOM = 50
-"""If less than the budget divided by this number is left, no further quote is added."""
+"""Divisor of the budget. No further quote is added if less than this part is left."""
 
 _WORTH_FILLING = 25
-"""If the budget divided by this number or more is left at the end, further quotes are added."""
+"""Divisor of the budget. Further quotes are added at the end if at least this part is left."""
 
 _MOST_MISSES = 40
-"""After more messages that did not fit, no further message is tried."""
+"""Number of messages that did not fit, after which no further message is tried."""
 
 _SHORT_REPLY = 40
-"""A passage of fewer bytes is quoted even if the request contains it, since its meaning depends on the question before."""
+"""Size in bytes below which a passage is quoted even if the request contains it: its meaning depends on the question before."""
 
 _NUMBER = re.compile(r"(?<![A-Za-z0-9-])\d[\d.,]*(?![A-Za-z0-9-])")
-"""A number that is not part of an identifier."""
+"""Pattern of a number that is not part of an identifier."""
 
 _CACHED_SIZES = 100_000
 _SECONDS_A_DAY = 86_400
 
 
 class QuoteFormatter:
-    """Formats earlier messages as quotes for the model.
+    """Formats earlier messages as quotes for the model, within ``max_tokens``.
 
-    Each quote is a line with the speaker and the time in UTC. All quotes together stay within ``max_tokens``. The tokens of a
-    message are counted only once, and the count is used for later questions.
+    Each quote is a line with the speaker and the time in UTC. The token count of a message is cached for later questions.
 
     Args:
         max_tokens: Most tokens of the whole text.
-        counter: Counts tokens.
+        counter: Token counter.
     """
 
     def __init__(self, max_tokens: int, counter: TokenCounter) -> None:
@@ -73,15 +72,13 @@ class QuoteFormatter:
     def format(
         self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Mapping[str, int | None] | None = None
     ) -> str:
-        """Return the quotes that fit the budget, in the order of the conversation.
-
-        The text is empty if there are no quotes.
+        """Return the quotes that fit the budget as one text, in the order of the conversation. Empty without quotes.
 
         Args:
             hits: The messages to quote, the best first. A passage that several messages contain is quoted once.
             asked: Terms of the question. The passages of long messages are selected by these terms.
-            shown: Texts that the request already contains, with their positions in the conversation. The position is None if
-                unknown. Passages of these texts are not quoted.
+            shown: Texts that the request already contains, with their positions in the conversation (None if unknown). Passages
+                of these texts are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         shown = shown or {}
@@ -133,10 +130,7 @@ class QuoteFormatter:
     def _quote(
         self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], omitted: Callable[[str], bool]
     ) -> tuple[str, int]:
-        """Return the quoted text of a message and the tokens of its line.
-
-        A short message is quoted whole. Only the passages that fit are quoted from a long message.
-        """
+        """Return the quoted text of a message and the tokens of its line. From a long message, only the passages that fit are quoted."""
         text, size = hit.message.text, self._size(hit.message)
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
         is_result = hit.message.speaker == "tool"
@@ -160,10 +154,7 @@ class QuoteFormatter:
         return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
     def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
-        """Return the text of all quotes and the tokens that remain in the budget.
-
-        The quotes are in the order of the conversation.
-        """
+        """Return the text of all quotes in the order of the conversation, and the tokens that remain in the budget."""
         lines, last = [_HEAD], 0
         for hit in sorted(chosen, key=lambda hit: hit.number):
             if (day := _day(hit.message)) and day != last:
@@ -181,15 +172,14 @@ class QuoteFormatter:
 
 
 class LatestPassages:
-    """Finds passages that a later message repeats with other numbers, such as a new price.
+    """Index that finds passages outdated by a later message, which repeats them with other numbers (such as a new price).
 
-    The earlier passage is outdated and is not quoted. Passages of the user never count as outdated: "I bought volume 1" and "I
-    bought volume 2" are both true.
+    Outdated passages are not quoted. Passages of the user never count as outdated: "I bought volume 1" and "I bought volume 2"
+    are both true.
 
     Args:
         hits: Messages that may be quoted.
-        shown: Texts that the request already contains, with their positions in the conversation. The position is None if
-            unknown.
+        shown: Texts that the request already contains, with their positions in the conversation (None if unknown).
     """
 
     def __init__(self, hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> None:
@@ -220,10 +210,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with each number replaced by ``#``.
-
-    The text is empty if the passage is short or contains no number.
-    """
+    """Return a passage with each number replaced by ``#``. Empty if the passage is short or contains no number."""
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""

@@ -52,8 +52,9 @@ logger = logging.getLogger(__name__)
 _MOST_TOKENS = 1_024
 
 _NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
-"""Distances and shares: a hit adds this share of its score to the message at this distance. An answer often does not repeat the
-question's words."""
+"""Pairs of distance and share: a hit adds this share of its score to the message at this distance.
+
+An answer often does not repeat the question's words, so its neighbours count too."""
 
 _QUESTION_WORTH = 0.7
 """Factor for the score of a question, since a question seldom answers another question."""
@@ -62,13 +63,13 @@ _HAS_DIGIT = re.compile(r"\d")
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
-"""Weight of the second search, and the number of first hits whose words this search adds to the question."""
+"""Weight of the second search, and number of first hits whose words this search adds to the question."""
 
 _DAY_WORTH = 1.5
-"""Factor of the score of a message from a day that the question names."""
+"""Factor for the score of a message from a day that the question names."""
 
 _WEAK = 0.2
-"""Hits with less than this part of the best hit's score come after the others, in the order of the first search."""
+"""Share of the best hit's score. Hits below this share come after the others, in the order of the first search."""
 
 _CANDIDATES = 250
 _EXPANDED_AROUND = 30
@@ -76,21 +77,20 @@ _EXPANDED_AROUND = 30
 _FOLLOWS = any_language("questions.follows")
 _ANSWER_FORMAT = any_language("questions.answer_format")
 _FEW_TERMS = 3
-"""A follow-up question of at most this many terms is searched together with the question before it."""
+"""Most terms of a follow-up question that is searched together with the question before it."""
 
 
 class HistoryRecall(Plugin):
-    """Quotes earlier messages that fit the user's question, within a budget of tokens.
+    """Plugin that quotes earlier messages that fit the user's question, within a budget of tokens.
 
     The quotes are added to the requests of the current turn and are never stored. They precede the user's text in the message
     that opened the turn. Each quote is escaped, and names the speaker and the time in UTC.
 
-    Every message of the agent is indexed, under any conversation manager. A message that the agent's history contains in full
-    is not quoted. Small talk and failed tool results are not quoted. No quotes are added after a greeting, thanks or a
-    farewell.
+    Every message of the agent is indexed, under any conversation manager. Not quoted are messages that the history contains in
+    full, small talk and failed tool results. No quotes are added after a greeting, thanks or a farewell.
 
-    A message is quoted for one of three reasons. It contains a content word of the question. Or it is the user's reply to a
-    quoted question of the assistant. Or a custom retriever found it by its meaning.
+    A message is quoted if it contains a content word of the question, if it is the user's reply to a quoted question of the
+    assistant, or if a custom retriever found it by its meaning.
 
     Indexing and searching run in a thread. The default index is in memory only. A message is indexed after its turn, and again
     if it changes later, so redacted text is not quoted. Call ``forget`` for a message that has left the history. The index is
@@ -99,17 +99,16 @@ class HistoryRecall(Plugin):
     Args:
         max_tokens: Most tokens of all quotes, including their frame. None: 1,024, but at most a quarter of the budget of the
             agent's history, or of the default budget for its model's context window if that is smaller.
-        retriever: Finds messages in addition to BM25 (in memory, English and Japanese, 50,000 messages): messages that both
-            find come first. None: BM25 alone.
+        retriever: Retriever that is searched in addition to BM25 (in memory, English and Japanese, 50,000 messages). Messages
+            that both find come first. None: BM25 alone.
         standalone: Whether ``retriever`` replaces BM25.
-        history: Returns the messages from before this process started, oldest first: plain messages, or records with
-            ``message`` and ``at`` (its time). It is read in a thread at the first question, and again when the index was
-            emptied. ``TieredSessionManager.records`` is such a function. None: after a restart only the restored history is
-            known.
-        counter: Counts tokens; default: the counter that the conversation managers use.
+        history: Function that returns the messages from before this process started, oldest first: plain messages, or records
+            with ``message`` and ``at`` (its time), such as ``TieredSessionManager.records``. It is called in a thread at the
+            first question, and again after the index was emptied. None: after a restart only the restored history is known.
+        counter: Token counter. Default: the counter of the conversation managers.
         offer_tool: Whether to offer the model a tool, ``search_history``, for searches of its own.
-        clock: Returns the time of a message that is added, in seconds since the epoch. Messages from ``history`` have the time
-            of their record.
+        clock: Function that returns the time of a new message, in seconds since the epoch. Messages from ``history`` have the
+            time of their record.
 
     Raises:
         ValueError: ``max_tokens`` is not a positive whole number, or another argument has the wrong type. From the agent's
@@ -185,10 +184,7 @@ class HistoryRecall(Plugin):
         self._indexer.begin_turn()
 
     def forget(self, tracking_id: str) -> None:
-        """Remove a message from the index for good, so that it is never quoted again.
-
-        Use this method for a message that was redacted after it had left the history.
-        """
+        """Remove a message from the index for good, for example after its redaction outside the history. It is never quoted again."""
         self._indexer.forget(tracking_id)
 
     # --- Quoting --------------------------------------------------------------------------------------------------------------
@@ -226,11 +222,9 @@ class HistoryRecall(Plugin):
     def quote(self, question: str, history: Sequence[Message]) -> str:
         """Return the quotes for a question.
 
-        Messages and passages that ``history`` contains in full are left out.
-
         Args:
             question: The question.
-            history: The messages that the model receives anyway.
+            history: The messages that the model receives anyway. Messages and passages that it contains in full are not quoted.
         """
         shown = archived_messages((TimedMessage(message, 0.0) for message in history), with_truncated=True)
         whole = {id_of(message) for message in history if not is_truncated(message)}
@@ -248,12 +242,11 @@ class HistoryRecall(Plugin):
 def find_messages(retriever: Retriever, question: str, clock: Callable[[], float]) -> list[RecallHit]:
     """Return the messages that fit a question, the best first.
 
-    The retriever is searched twice. The first search uses the question. The second search also uses the words of the best
-    messages of the first search. A message gets a higher score if its neighbours in the conversation fit well.
+    The retriever is searched twice: with the question, then also with the words of the best messages of the first search. A
+    message gets a higher score if its neighbours in the conversation fit well.
 
-    A message is returned for one of three reasons. It shares a content word with the question, where field names of tool
-    results do not count. Or it is the user's reply to a question of the assistant that shares such a word. Or the retriever
-    found it by its meaning.
+    A message is returned if it shares a content word with the question (field names of tool results do not count), if it is the
+    user's reply to a question of the assistant that shares such a word, or if the retriever found it by its meaning.
 
     A question of the assistant comes before the user's reply. Messages that fit much worse than the best message come last.
 
@@ -285,9 +278,9 @@ def find_messages(retriever: Retriever, question: str, clock: Callable[[], float
 def _expand(
     retriever: Retriever, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search again with the words of the best messages.
+    """Search again with the words of the best messages of the first search.
 
-    Return the scores of both searches, and the messages found. These messages include the neighbours of the best messages.
+    Return the scores of both searches, and the messages found, with the neighbours of the best messages.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -305,10 +298,7 @@ def _is_related(message: ArchivedMessage, asked: frozenset[str]) -> bool:
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message is the user's reply to a question of the assistant.
-
-    The question must be among the related messages.
-    """
+    """Return whether a message is the user's reply to a question of the assistant among the related messages."""
     before = found.get(number - 1)
     return (
         before is not None
@@ -321,10 +311,7 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 def _questions_first(
     hits: Sequence[RecallHit], replies: Collection[int], found: Mapping[int, ArchivedMessage]
 ) -> list[RecallHit]:
-    """Return ranked messages in which each reply follows its question.
-
-    A question that is ranked higher already stays at its place.
-    """
+    """Return ranked messages in which each reply comes after its question. A question with a higher rank keeps its place."""
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:
@@ -353,10 +340,7 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
 
 
 def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[RecallHit]:
-    """Return the messages with scores near the best, then the much weaker messages.
-
-    The weaker messages are in the order of the first search.
-    """
+    """Return the messages with scores near the best, then the much weaker messages in the order of the first search."""
     least = _WEAK * hits[0].score if hits else 0.0
     rank = {number: at for at, number in enumerate(order)}
     weak = [hit for hit in hits if hit.score < least]
@@ -364,10 +348,7 @@ def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[Recal
 
 
 def _worth(message: ArchivedMessage, days: Days | None) -> float:
-    """Return the factor for the score of a message.
-
-    The factor is lower for a question, and higher for a message of a day that the user asked about.
-    """
+    """Return the factor for the score of a message: lower for a question, higher for a message of a day that the question names."""
     worth = _QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0
     if days is not None and message.at and _day(message.at) in days:
         worth *= _DAY_WORTH
@@ -379,7 +360,7 @@ def _day(at: float) -> date:
 
 
 def without_asides(question: str) -> str:
-    """Return a question without small talk and without instructions on how to answer.
+    """Return a question without small talk and without instructions on how to answer. Empty if nothing else remains.
 
     "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my course?".
     """
@@ -393,7 +374,7 @@ def without_asides(question: str) -> str:
 
 
 def complete_question(question: str, history: Sequence[Message]) -> str:
-    """Return a question, completed by the previous question if it is a short follow-up.
+    """Return a question, followed by the user's previous message if the question is a short follow-up.
 
     A short follow-up is a question such as "And the second one?" or 「それは？」. A long question is truncated.
     """

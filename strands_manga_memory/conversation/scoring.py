@@ -1,7 +1,7 @@
 """Scorers that rate how important it is to keep a message, from 0 to 1.
 
-Scorers that use rules return a score at once. Scorers that use a model or embeddings work in the background. Until their
-scores arrive, or if they fail, the scores of the rules are used.
+Scorers that use rules return a score at once. Scorers that use a model or embeddings work in the background. Until their scores
+arrive, or if they fail, the scores of the rules are used.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class ImportanceScorer(Protocol):
     """Protocol for scorers that rate the importance of messages.
 
     A message is scored once, and again if its content changes or if it turns out to be a reply. A scorer may be slow, but must
-    not wait for I/O. If scores can change later, the scorer has a whole number ``revision`` that it increases with each
-    change. All messages are then scored again.
+    not wait for I/O. A scorer whose scores can change later has a whole number ``revision`` and increases it with each change.
+    All messages are then scored again.
     """
 
     def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
@@ -62,7 +62,7 @@ class Band(IntEnum):
 
 
 LOW, MIDDLE, HIGH = Band
-"""Importance levels as plain names. They are needed for every message, and a look-up in an enumeration is slow."""
+"""Importance levels as plain names. Every message needs them, and a look-up in an enumeration is slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Bands:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportanceWeights:
-    """Scores of dialogue acts, tool calls and tool results.
+    """Importance scores of dialogue acts, tool calls and tool results.
 
     Raises:
         ValueError: A score is not between 0 and 1.
@@ -117,11 +117,11 @@ class ImportanceWeights:
 
 
 WEIGHTS = ImportanceWeights()
-"""Default weights."""
+"""Default scores of dialogue acts, tool calls and tool results."""
 
 
 class RuleScorer:
-    """Scores a message by its dialogue act. Uses rules only, no model.
+    """Scorer that rates a message by its dialogue act. Uses rules only, no model.
 
     Args:
         weights: Score of each dialogue act.
@@ -133,18 +133,12 @@ class RuleScorer:
         self.weights = weights or WEIGHTS
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the score of a message's dialogue act.
-
-        The dialogue act is determined from the message if ``act`` is empty.
-        """
+        """Return the score of a message's dialogue act. An empty ``act`` is determined from the message."""
         return float(getattr(self.weights, act or message_act(message)))
 
 
 def message_act(message: Message) -> str:
-    """Return the dialogue act of a message.
-
-    The result is the value of a ``DialogueAct``. For messages of tools it is ``"tool_use"`` or ``"tool_result"``.
-    """
+    """Return the dialogue act of a message: a ``DialogueAct``, or ``"tool_use"`` or ``"tool_result"`` for messages of tools."""
     kinds = {kind for block in message["content"] for kind in block}
     if "toolResult" in kinds:
         return "tool_result"
@@ -157,11 +151,12 @@ def message_act(message: Message) -> str:
 class SignalWeights:
     """Weights of the signals that decide how much a message is needed.
 
-    Each weight is a change of the logarithm of the odds. The weight 0 turns a signal off.
+    A signal is a property of a message. Its weight changes the logarithm of the odds that the message is needed. The weight 0
+    turns a signal off.
 
     Attributes:
         act: Score of the message, per unit above 0.5. With ``RuleScorer`` it is the score of the dialogue act.
-        instruction: The user sets a rule for all answers. Such a rule is needed in every turn, though it names nothing.
+        instruction: The user sets a rule for all answers.
         constraint: The user sets a condition, such as a number, a time, a place or a price.
         service: The message is of an assistant that serves the user. The signal is weaker, the more the assistant talks about
             itself.
@@ -217,26 +212,26 @@ class SignalWeights:
 # --- Scorers in the background ----------------------------------------------------------------------
 
 _READ = 1_000
-"""Only this many characters at the beginning of a text are judged."""
+"""Number of characters at the beginning of a text that are judged."""
 
 
 class Line(NamedTuple):
-    """Line of a conversation to be judged, with its speaker and text."""
+    """Text of a message to be judged, with the role of its speaker."""
 
     role: str
     text: str
 
 
 Judge = Callable[[Sequence[Line]], "Sequence[float] | Awaitable[Sequence[float]]"]
-"""Returns the importance of each line, 0 to 1. May block: it is never called on the agent's event loop."""
+"""Function that returns the importance of each line, from 0 to 1. It may block, and never runs on the agent's event loop."""
 
 
 class BackgroundScorer:
-    """Scores messages with a slow function, the judge, in the background.
+    """Scorer that asks a slow function, the judge, in the background.
 
-    The scores of the rules are used until the judge has answered, or if the judge fails. The method ``score`` never waits.
-    Each message is judged once, and its score is cached in this process by tracking id and content. Tool calls, tool results
-    and messages without text are always scored by rules.
+    The scores of the rules are used until the judge has answered, or if the judge fails. The method ``score`` never waits. Each
+    message is judged once, and its score is cached in this process by tracking id and content. Tool calls, tool results and
+    messages without text are always scored by rules.
 
     Args:
         judge: Function that rates the importance of lines.
@@ -252,7 +247,7 @@ class BackgroundScorer:
         self._judge = function("judge", judge, "a function of lines")
         self._batch, self._most = positive("batch", batch), positive("most", most)
         self.revision = 0
-        """Number that grows with each new answer; cached scores of a lower revision are out of date."""
+        """Number that grows with each new answer of the judge. Scores that were read at a lower revision are out of date."""
         self.rules = rules or RuleScorer()
         self._lock = threading.Lock()
         self._judged: dict[tuple[str, int], float | None] = {}
@@ -260,10 +255,7 @@ class BackgroundScorer:
         self._run: Run[None] | None = None
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the judge's score of a message.
-
-        If there is no such score yet, ask the judge in the background and return the score of the rules.
-        """
+        """Return the judge's score of a message. Without one, ask the judge in the background and return the score of the rules."""
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
         id_, text = message.get("tracking_id"), message_text(message).strip()
@@ -280,9 +272,9 @@ class BackgroundScorer:
         return by_rules
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Wait for the judge to answer all pending messages.
+        """Wait up to ``seconds`` for the judge to answer all pending messages. Return whether all answers have arrived.
 
-        Blocks the event loop for up to ``seconds`` seconds. Returns whether all answers have arrived.
+        Blocks the event loop.
         """
         with self._lock:
             run = self._run
@@ -335,7 +327,7 @@ class _Scores(BaseModel):
 
 
 class ModelScorer(BackgroundScorer):
-    """Scores messages with a small model in the background, using structured output.
+    """Scorer that asks a small model in the background, with structured output.
 
     Args:
         model: The model.
@@ -379,13 +371,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "acknowledgement": ("Thanks, that helps.", "Okay, got it.", "ありがとうございます。", "わかりました。"),
     "greeting": ("Hello!", "Good morning.", "こんにちは。"),
 }
-"""Example sentences of each dialogue act, with which messages are compared."""
+"""Example sentences of each dialogue act, with which ``EmbeddingScorer`` compares messages."""
 
 
 class EmbeddingScorer(BackgroundScorer):
-    """Scores messages by comparing their embeddings with those of example sentences.
+    """Scorer that compares the embeddings of messages with those of example sentences, in the background.
 
-    A message gets the score of the dialogue act of its most similar example. The comparison runs in the background.
+    A message gets the score of the dialogue act of its most similar example.
 
     Args:
         embed: Function that turns a list of texts into vectors of one length. The function may block.
@@ -398,8 +390,8 @@ class EmbeddingScorer(BackgroundScorer):
         most: Most scores to cache. Default 10,000.
 
     Raises:
-        ValueError: ``embed`` is not a function, ``examples`` has an unknown act or no sentence, or ``batch`` or ``most`` is
-            not a positive whole number.
+        ValueError: ``embed`` is not a function, ``examples`` has an unknown act or no sentence, or ``batch`` or ``most`` is not
+            a positive whole number.
     """
 
     def __init__(

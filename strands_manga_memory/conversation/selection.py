@@ -3,9 +3,9 @@
 Three kinds of messages always stay: the first turn with the user's question and the final answer, the current turn, and pinned
 messages. If these messages alone exceed the budget, they are truncated.
 
-The other messages are ranked by the importance level, then by the benefit per token, then the newest first. A question may
-stay without its answer, and an answer without its question. A tool call and its result stay together or are evicted together.
-A tool result may be shortened.
+The other messages are optional. They are ranked by importance level, then by benefit per token, then the newest first. A
+question may stay without its answer, and an answer without its question. A tool call and its result stay together or are
+evicted together. A tool result may be shortened.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SelectionBudget:
         bands: Lowest scores of the importance levels.
         may_truncate: Whether messages may be truncated or shortened.
         weights: Weights of the signals that decide how much a message is needed.
-        service: How much the assistant serves the user, from 0 for a companion to 1.
+        service: Degree to which the assistant is a service, from 0 for a companion to 1.
         fill_to: Tokens up to which optional messages are kept. None: ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         spares_request: Whether the user's message of the current turn must not be truncated.
@@ -106,8 +106,8 @@ def select(
 ) -> Selection:
     """Select the messages of a history that stay.
 
-    The selection exceeds the budget only if messages that must not be truncated exceed it. Such messages are pinned messages,
-    reasoning, tool calls without results, and a request that ``budget`` spares.
+    The selection exceeds the budget only if messages that must not be truncated exceed it: pinned messages, reasoning, tool
+    calls without results, and a request that ``budget`` spares.
 
     Args:
         messages: The agent's history, or the last messages of the log.
@@ -176,14 +176,10 @@ class _Unit(NamedTuple):
     is_cycle: bool = False
 
     def tokens(self, features: Sequence[MessageFeatures]) -> int:
-        """Return the tokens of all messages of the unit."""
         return sum([features[at].tokens for at in self.positions])
 
     def band(self, features: Sequence[MessageFeatures], bands: Bands) -> Band:
-        """Return the importance level of the unit.
-
-        A tool call with its result is never in the lowest level. Neither is the answer to a question.
-        """
+        """Return the importance level of the unit. Tool calls with results, and answers to questions, are never in the lowest level."""
         band = bands.of(max([features[at].score for at in self.positions]))
         return MIDDLE if band is LOW and (self.is_cycle or features[self.positions[0]].answers) else band
 
@@ -216,10 +212,10 @@ def is_pinned(message: Message) -> bool:
 
 
 def _required(messages: Sequence[Message], units: Sequence[_Unit], first_turn: Collection[str]) -> dict[int, str]:
-    """Return the messages that always stay, as a mapping from position to reason.
+    """Return the reasons of the messages that always stay, keyed by position.
 
-    A caller may have sent a message of the first turn again later. Only the earliest of several messages with the same id
-    belongs to the first turn.
+    A caller may have sent a message of the first turn again later. Of several messages with one id, only the earliest belongs
+    to the first turn.
     """
     missing = set(first_turn)
     first: set[int] = set()
@@ -340,9 +336,9 @@ def _make_room(
 
 
 def _final_answer(truncator: MessageTruncator) -> list[int]:
-    """Return the position of the answer that ended the current turn, as a list.
+    """Return the position of the answer that ended the current turn, as a list. Empty if the turn has not ended.
 
-    The list is empty if the turn has not ended. The user has read this answer, so it may be truncated.
+    The user has read this answer, so it may be truncated.
     """
     last = max(truncator.messages, default=-1)
     is_answer = last >= 0 and truncator.messages[last]["role"] == "assistant"
@@ -354,18 +350,15 @@ def _final_answer(truncator: MessageTruncator) -> list[int]:
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Candidate of a selection.
-
-    A candidate is a unit of messages in full or shortened. It can also be the addition that turns shortened messages into the
-    full messages.
+    """Candidate of a selection: a unit of messages in full, the unit shortened, or the addition that completes a shortened unit.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is selected first.
         positions: Positions of the messages in the history.
         tokens: Tokens that the candidate adds to the selection.
         turn: Index of the turn of the messages.
-        condensed: Shortened last message. None if the messages are in full.
-        needs: Candidate with the shortened messages that this candidate completes. None if there is no such candidate.
+        condensed: Shortened form of the last message. None for a unit in full or an addition.
+        needs: Shortened unit that this candidate completes. None if the candidate is no addition.
         is_taken: Whether the candidate has been selected.
     """
 
@@ -423,7 +416,7 @@ def _worth(message: Message, features: MessageFeatures, budget: SelectionBudget,
 
 
 def _condensed(message: Message, features: MessageFeatures, count: Callable[[Message], int]) -> tuple[Message, int] | None:
-    """Return a shortened message and its tokens, or None if the message cannot be shortened."""
+    """Return a shortened message and its tokens. None if the message cannot be shortened."""
     if features.condensed is None:
         short = condensed_message(message)
         features.condensed = (message, features.tokens) if short is None else (short, count(short))
@@ -433,7 +426,7 @@ def _condensed(message: Message, features: MessageFeatures, count: Callable[[Mes
 def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
     """Select candidates by rank as long as they fit, and return them in this order.
 
-    A candidate that completes shortened messages is selected together with them.
+    An addition is selected together with the shortened unit that it completes.
     """
     taken: list[_Item] = []
     for item in items:

@@ -1,4 +1,4 @@
-"""Adapters from conversation managers and plugins to Strands' context strategies.
+"""Adapters that make conversation managers and plugins Strands context strategies.
 
 Strands' context strategies are experimental. No other module of this package depends on them.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Policy = ImportanceWeightedConversationManager | StackedConversationManager
 
 STATE_KEY = "manga_context"
-"""Key in ``agent.state`` of a policy's state, since Strands stores no state of strategies."""
+"""Key in ``agent.state`` of the wrapped manager's state, because Strands stores no state of strategies."""
 
 _BEFORE_THE_POLICY = HookOrder.SDK_LAST - 1
 _AS_THE_AGENT_WOULD = HookOrder.SDK_FIRST - 2
@@ -54,9 +54,7 @@ def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | Plugin
 
 
 class PolicyStrategy:
-    """Adapter that makes a conversation manager a Strands context strategy.
-
-    Create it with ``as_strategy``.
+    """Adapter that makes a conversation manager a Strands context strategy. Create it with ``as_strategy``.
 
     Attributes:
         policy: The conversation manager, for its ``usage``, ``explain`` and ``stats``.
@@ -68,10 +66,7 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the conversation manager.
-
-        Also register hooks for the calls that an agent makes to its own conversation manager.
-        """
+        """Register the hooks of the conversation manager, and hooks for the calls that an agent makes to its own manager."""
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
         self.policy.register_hooks(agent.hooks)
@@ -79,9 +74,9 @@ class PolicyStrategy:
         agent.add_hook(self._save, AfterInvocationEvent, order=_BEFORE_THE_SESSION)
 
     async def apply(self, context: ContextState) -> bool:
-        """Keep the history within the limits of the conversation manager.
+        """Keep the history within the limits of the conversation manager, and return whether the history changed.
 
-        After an overflow of the model's context window, reduce the history. Return whether the history changed.
+        After an overflow of the model's context window, the history is reduced.
         """
         agent = context.agent
         before = agent.messages[:]
@@ -124,9 +119,7 @@ class PolicyStrategy:
 
 
 class PluginStrategy:
-    """Adapter that makes a plugin a Strands context strategy.
-
-    Create it with ``as_strategy``. The strategy does not change the history.
+    """Adapter that makes a plugin a Strands context strategy. Create it with ``as_strategy``. It does not change the history.
 
     Attributes:
         policy: The plugin.
@@ -146,5 +139,5 @@ class PluginStrategy:
             agent.tool_registry.register_tool(tool)
 
     async def apply(self, context: ContextState) -> bool:
-        """Do nothing, since a plugin works through its hooks and middleware. Return False."""
+        """Do nothing, because a plugin works through its hooks and middleware. Return False."""
         return False
