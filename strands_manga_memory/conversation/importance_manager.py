@@ -396,7 +396,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.limits.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Forget an evicted message, for example after its redaction in the log. The message then never returns to the history."""
+        """Forget an evicted message, for example after its redaction in the log. It then never returns to the history."""
         self._trimmer.forget(tracking_id)
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
@@ -464,7 +464,7 @@ class StackedConversationManager(Template, ConversationManager):
         self.trimmer.persist_layout = value
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager and of the wrapped managers. Among hooks of equal order, those of outer managers run first."""
+        """Register the hooks of this manager, then those of the wrapped managers. Of equal order, the outer hooks run first."""
         super().register_hooks(registry, **kwargs)
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
         # Before the trimmer trims in the same event: what is due for a summary becomes one first.

@@ -20,7 +20,7 @@ _SLACK = 5
 """Divisor of the limit. Messages in memory may exceed the limit by this part, so that they are not reduced in every turn."""
 
 _SHARE_SAID = 8
-"""Divisor of the budget. Evicted messages are considered again once this part of the budget is free or was added in messages."""
+"""Divisor of the budget. Evicted messages are considered again once this part is free, or this many tokens were added."""
 
 
 class LogTail:

@@ -130,7 +130,7 @@ class QuoteFormatter:
     def _quote(
         self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], omitted: Callable[[str], bool]
     ) -> tuple[str, int]:
-        """Return the quoted text of a message and the tokens of its line. From a long message, only the passages that fit are quoted."""
+        """Return the quoted text of a message (of a long message, the passages that fit) and the tokens of its line."""
         text, size = hit.message.text, self._size(hit.message)
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
         is_result = hit.message.speaker == "tool"

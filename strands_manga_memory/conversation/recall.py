@@ -184,7 +184,7 @@ class HistoryRecall(Plugin):
         self._indexer.begin_turn()
 
     def forget(self, tracking_id: str) -> None:
-        """Remove a message from the index for good, for example after its redaction outside the history. It is never quoted again."""
+        """Remove a message from the index for good, for example a message that was redacted after it left the history."""
         self._indexer.forget(tracking_id)
 
     # --- Quoting --------------------------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[Recal
 
 
 def _worth(message: ArchivedMessage, days: Days | None) -> float:
-    """Return the factor for the score of a message: lower for a question, higher for a message of a day that the question names."""
+    """Return the factor for the score of a message: lower if it is a question, higher if it is of a day asked about."""
     worth = _QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0
     if days is not None and message.at and _day(message.at) in days:
         worth *= _DAY_WORTH

