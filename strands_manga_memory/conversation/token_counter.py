@@ -87,7 +87,7 @@ class TiktokenCounter:
 
 
 class EstimateCounter:
-    """Counter that estimates tokens by the script of the characters, without a vocabulary. See ``estimate_tokens`` for the rules."""
+    """Counter that estimates tokens by the script of the characters, without a vocabulary (see ``estimate_tokens``)."""
 
     exact = False
 

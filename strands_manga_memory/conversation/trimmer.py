@@ -167,7 +167,7 @@ class Trimmer:
         return self._select(messages, max(1, limits.tokens - beside), room, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return the messages of a request within the budget, in the form that providers accept, and the tokens of this form."""
+        """Return the messages of a request within the budget, in a form that providers accept, and the tokens of this form."""
         total = self.features.total
         history = for_model(messages)
         tokens = total(history)

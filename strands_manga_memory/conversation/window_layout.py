@@ -1,11 +1,11 @@
-"""Layout of an agent's history, used to restore the exact history from a log.
+"""Layout of an agent's history, which restores the exact history from a session manager's log.
 
 Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to a log. They restore the
 messages from some log record on. An agent's history differs from these messages if messages were evicted, truncated, pinned or
 edited.
 
 The layout records this difference and is part of the conversation manager's state. It contains the ids of the messages up to
-the point from which history and log agree. It also contains the full content of messages that differ from their log record.
+the point from which history and log agree, and the full content of messages that differ from their log record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from strands_manga_memory.messages import content_fingerprint, fingerprint, is_r
 VERSION = 1
 
 READ_AHEAD = 256
-"""Number of log records. A message whose record is further back is stored in the layout, so that a restore reads less."""
+"""Number of latest log records. A message with an older record is stored in the layout, so that a restore reads less."""
 
 LARGEST_BODY = 16_000
 """Most characters and bytes of a message that is stored in the layout because its record is too far back."""
@@ -54,10 +54,7 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Return the layout as JSON values, without ``skip``.
-
-        Return None if the history equals the log from record ``skip`` on.
-        """
+        """Return the layout as JSON values, without ``skip``. None if the history equals the log from record ``skip`` on."""
         if not self.keys and self.after is None:
             return None
         return {
@@ -96,10 +93,9 @@ class Layout:
         return cls(skip, tuple(keys), bodies, after)
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
-        """Rebuild the history from restored messages.
+        """Rebuild the history from restored messages: the log from record ``skip`` on, or the history itself.
 
-        The restored messages are the log from record ``skip`` on, or the history itself. Return None if the restored messages
-        should be used unchanged. This is the case if they are the history already, as in a snapshot. It is also the case if
+        Return None if the restored messages should be used unchanged. Either they are the history already, as in a snapshot. Or
         the log lacks records that the layout needs, because another program changed the log.
         """
         at = {message.get("tracking_id"): position for position, message in enumerate(restored)}
@@ -124,10 +120,9 @@ _NO_IDS: frozenset[str | None] = frozenset()
 
 
 class MessageLog:
-    """Fingerprints of the records in a session manager's log.
+    """Fingerprints of the records in a session manager's log, from which the layout of a history is computed.
 
-    The layout of a history is computed from these fingerprints. The memory needed is proportional to the history, not to the
-    log.
+    The memory needed is proportional to the history, not to the log.
 
     Args:
         skipped: Number of log records before the first record that is added.
@@ -149,7 +144,7 @@ class MessageLog:
         self._unconfirmed = True
 
     def added(self) -> None:
-        """Record that the latest message is in the log."""
+        """Confirm that the latest message is in the log."""
         self._unconfirmed = False
 
     def settle(self) -> None:
@@ -173,10 +168,7 @@ class MessageLog:
         self.length += 1
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Record restored messages that are in the log.
-
-        Tool results that Strands may have inserted itself are skipped, because they are not in the log.
-        """
+        """Record restored messages, except tool results that Strands may have inserted itself: they are not in the log."""
         for message in messages:
             if not is_repair(message):
                 self.add(message)
@@ -184,8 +176,7 @@ class MessageLog:
     def forget_all_but(self, messages: Sequence[Message]) -> None:
         """Drop the fingerprints of records that later layouts do not need.
 
-        The fingerprints of the records of ``messages`` stay. The record before each of them and the last two records also
-        stay.
+        Kept are the records of ``messages``, the record before each of them, and the last two records.
         """
         if len(self._records) <= 2 * len(messages) + 64:
             return
@@ -217,10 +208,7 @@ class MessageLog:
         return Layout(self._readable_from(min(needed)), tuple(keys), bodies, last_covered.id if last_covered else None)
 
     def _logged_at(self, message: Message) -> int | None:
-        """Return the index of the latest log record of a message.
-
-        Return None if the message has no record, or has changed since.
-        """
+        """Return the index of a message's latest log record. None if it has no record, or has changed since."""
         id_ = message.get("tracking_id")
         at = self._latest.get(id_)
         known = None if at is None else self._records.get(at)
@@ -229,10 +217,9 @@ class MessageLog:
         return at
 
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Return the point from which history and log agree to the end.
+        """Return the point from which history and log agree to the end: a position in the history and an index in the log.
 
-        The point is the position of a message in the history and the index of its log record. The id of the preceding record
-        is in the log only once, so that a restore can find this record.
+        The id of the preceding record is in the log only once, so that a restore can find this record.
         """
         position, record = len(messages), self.length
         while position and record:
@@ -251,10 +238,7 @@ class MessageLog:
         return known is not None and known.id not in self._repeated
 
     def _readable_from(self, record: int) -> int:
-        """Return the index of the log record from which to read.
-
-        For a tool result, the preceding record with its tool call is read as well.
-        """
+        """Return the log record from which to read: for a tool result, the preceding record with its tool call."""
         known = self._records.get(record)
         return record - 1 if record and known is not None and known.is_result else record
 
@@ -270,10 +254,7 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return a fingerprint of the parts of a logged message that may change later.
-
-    These parts are the content and the custom metadata.
-    """
+    """Return a fingerprint of the parts of a logged message that may change later: its content and custom metadata."""
     return hash((content_fingerprint(message), fingerprint((message.get("metadata") or {}).get("custom") or {})))
 
 

@@ -1,4 +1,4 @@
-"""Reads messages, handles tool results, and formats messages for requests to a model."""
+"""Functions that read messages, separate tool results, and format messages for requests to a model."""
 
 from strands_manga_memory.messages.message_parts import (
     blocks_of,

@@ -1,7 +1,6 @@
-"""Adds text to requests to a model, and escapes and removes such text.
+"""Text that this package adds to requests to a model, how it is escaped and removed, and the plain text of a message.
 
-The added text consists of tagged blocks and of placeholders for removed content. The module also returns the plain text of a
-message.
+The added text consists of tagged blocks and of placeholders for removed content.
 """
 
 from __future__ import annotations
@@ -55,10 +54,7 @@ _INVISIBLE = re.compile(
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return a request with additional text at the end of its system prompt.
-
-    A cache point at the end of the prompt stays behind the text.
-    """
+    """Return a request with additional text at the end of its system prompt, but before a cache point at this end."""
     if not text:
         return context
     prompt = context.system_prompt
@@ -146,9 +142,6 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the text of a message without placeholders.
-
-    The plain, guarded and cited texts of the message are joined, one text per line.
-    """
+    """Return the plain, guarded and cited texts of a message, one text per line, without placeholders."""
     texts = (spoken_text(block) for block in message["content"])
     return strip_placeholders("\n".join(text for text in texts if text))

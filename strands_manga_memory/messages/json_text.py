@@ -1,7 +1,4 @@
-"""Finds, parses and writes JSON documents in a text.
-
-Numbers keep their notation, so that no digit changes.
-"""
+"""Search, parsing and writing of JSON documents in a text. Numbers keep their notation, so that no digit changes."""
 
 from __future__ import annotations
 
@@ -59,12 +56,10 @@ class Documents:
 
 
 def find_json(text: str) -> tuple[str, list[Documents]]:
-    """Find the JSON documents in a text.
-
-    Dictionaries and lists in Python's notation are supported too. The returned text then has JSON in their place.
+    """Find the JSON documents in a text, also dictionaries and lists in Python's notation.
 
     Returns:
-        The text, and the documents in order. Positions of the documents refer to the returned text.
+        The text, in which JSON replaces Python's notation, and the documents in order, with positions in this text.
     """
     found = _scan(text)
     if not _covers(found, text) and (start := _PYTHON_START.search(text)) is not None:
@@ -112,10 +107,7 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _opened(value: Any, depth: int) -> Any:
-    """Return a value with the JSON documents in its strings parsed.
-
-    A note replaces values that are nested deeper than ``depth`` levels.
-    """
+    """Return a value with the JSON documents in its strings parsed. A note replaces values deeper than ``depth`` levels."""
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
     if isinstance(value, dict):
@@ -199,10 +191,7 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines that describe a JSON document.
-
-    The first line describes its plain members. Each further line describes a record of its lists.
-    """
+    """Yield the lines that describe a JSON document: one for its plain members, and one for each record of its lists."""
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_described, value))
     elif isinstance(value, dict):

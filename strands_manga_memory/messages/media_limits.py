@@ -1,4 +1,4 @@
-"""Limits the number and size of images, documents, videos and audio in a request.
+"""Limits for the number and size of images, documents, videos and audio in a request.
 
 A request to Bedrock Converse accepts 20 images and 5 documents with different names. Providers limit a request to 20 to 50 MB,
 including media in base64.
@@ -78,7 +78,7 @@ def _blocks(message: Message) -> Iterator[Any]:
 
 
 class _Limits:
-    """Counts how many media a request may still contain, from the newest to the oldest medium."""
+    """Counts the media that a request may still contain, from the newest to the oldest medium."""
 
     def __init__(self) -> None:
         self._left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
@@ -109,7 +109,7 @@ class _Names:
         self._next: dict[str, int] = {}
 
     def replacement(self, block: dict[str, Any]) -> dict[str, Any]:
-        """Return a media block whose document has a unique name in the request."""
+        """Return a media block. A document gets a name that is unique in the request."""
         document = block.get("document")
         if not isinstance(document, dict):
             return block
@@ -127,10 +127,7 @@ class _Names:
 
 
 def _replaced_blocks(message: Message, replacement: Any, *, backwards: bool = False) -> Message:
-    """Return a message with replaced media, including media in tool results.
-
-    The same object is returned if nothing changes.
-    """
+    """Return a message with replaced media, also in tool results. The same object is returned if nothing changes."""
     content = _replaced(message["content"], replacement, backwards=backwards)
     return message if content is message["content"] else cast("Message", {**message, "content": content})
 

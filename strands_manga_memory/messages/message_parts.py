@@ -1,4 +1,4 @@
-"""Reads the parts of messages, such as text, tool calls and tool results, and splits a history into turns.
+"""Parts of messages, such as text, tool calls and tool results, and the turns of a history.
 
 Strands accepts messages with blocks of any shape, so all functions tolerate malformed blocks.
 """
@@ -64,10 +64,7 @@ def is_of_tools(message: Mapping[str, Any]) -> bool:
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
-    """Return the text of a plain, guarded or cited text block, or None for other blocks.
-
-    A malformed text block has an empty text.
-    """
+    """Return the text of a plain, guarded or cited text block, empty if malformed. None for other blocks."""
     if "text" in block:
         return _string(block["text"])
     if "guardContent" in block:
@@ -98,12 +95,7 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
 
 
 def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
-    """Return the texts of a tool result.
-
-    Args:
-        result: Tool result.
-        written: Function that converts a JSON value to text.
-    """
+    """Return the texts and JSON values of a tool result as texts. ``written`` converts a JSON value to text."""
     found = []
     for block in blocks_of(result.get("content")):
         if "text" in block or "json" in block:
@@ -138,29 +130,18 @@ def is_turn_start(message: Message) -> bool:
 
 
 def starts_turn(message: Message, previous: Message | None) -> bool:
-    """Return whether a message begins a turn, given the previous message.
-
-    Consecutive user messages belong to one turn.
-    """
+    """Return whether a message begins a turn, given the previous message. Consecutive user messages belong to one turn."""
     return is_turn_start(message) and (previous is None or not is_turn_start(previous))
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
-    """Split messages into turns and return the range of positions of each turn.
-
-    Messages before the first user message are a separate range.
-    """
+    """Return the range of positions of each turn. Messages before the first user message are a separate range."""
     bounds = [at for at, message in enumerate(messages) if at == 0 or (message["role"] == "user" and is_turn_start(message))]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
 
 
 def is_tool_pair(use: Message, result: Message) -> bool:
-    """Return whether a message contains exactly the results of another message's tool calls.
-
-    Args:
-        use: Message with the tool calls.
-        result: Message with the tool results.
-    """
+    """Return whether the message ``result`` contains exactly the results of the tool calls in the message ``use``."""
     ids = tool_use_ids(use)
     return (
         bool(ids) and use["role"] == "assistant" and result["role"] == "user" and sorted(ids) == sorted(tool_result_ids(result))
@@ -168,10 +149,7 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, valid in this process.
-
-    Values that differ in type, content or order have different hashes.
-    """
+    """Return a hash of a nested value, valid in this process. Values that differ in type, content or order differ in it."""
     try:
         return hash(repr(value))  # implemented in C, and handles cycles, in which marshal does not terminate
     except Exception:  # noqa: BLE001 - a foreign __repr__, deep nesting, or a number of thousands of digits
@@ -187,10 +165,7 @@ def fingerprints(values: Sequence[Any]) -> list[int]:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """Yield the types, sizes and contents of a nested value.
-
-    Different values yield different sequences.
-    """
+    """Yield the types, sizes and contents of a nested value. Different values yield different sequences."""
     coming, inside = [value], set[int]()
     while coming:
         one = coming.pop()
@@ -211,16 +186,11 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 class _ContainerEnd(int):
-    """Marks the end of a container's content. Its value is the ``id()`` of the container."""
+    """Mark for the end of a container's content. Its value is the ``id()`` of the container."""
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Convert a value to text, or return the name of its type if the conversion fails.
-
-    Args:
-        value: Value to convert.
-        written: Function that converts the value. Default ``str``.
-    """
+    """Convert a value to text with the function ``written``. If it fails, return the name of the value's type."""
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__
@@ -228,10 +198,7 @@ def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
 
 
 def content_fingerprint(message: Message) -> int:
-    """Return a hash of a message's role and content.
-
-    The id and the metadata of the message are ignored.
-    """
+    """Return a hash of a message's role and content. The id and the metadata of the message are ignored."""
     content = message["content"]
     if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
         return hash((message["role"], text))  # same result as below; CPython caches the hash of a text

@@ -1,4 +1,4 @@
-"""Gets structured output from a model, reads its settings, and logs models that fail."""
+"""Structured output and settings of a model, and the log level of its failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T", bound="BaseModel")
 
 
 def model_setting(model: Any, name: str) -> Any:
-    """Return a setting of a model, such as ``"model_id"``, or None if the setting is unknown.
+    """Return a setting of a model, such as ``"model_id"``. None if the setting is unknown.
 
     The model may be a wrapper or a test double without ``get_config``. Its ``get_config`` may also raise or return another
     type.
@@ -64,11 +64,7 @@ class ModelErrorLog:
         self._failing: weakref.WeakKeyDictionary[type, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
 
     def level(self, model: Any, error: Exception) -> int:
-        """Record a failure of a model and return its log level.
-
-        The first failure of a type since the last success is a warning. Further failures of the type are logged for debugging
-        only.
-        """
+        """Record a failure of a model and return its log level: a warning only for the first of a type since the last success."""
         failed = (str(model_setting(model, "model_id")), type(error).__name__)
         known = self._failing.setdefault(type(model), set())
         level = logging.DEBUG if failed in known else logging.WARNING

@@ -1,4 +1,4 @@
-"""Converts a history to a format that every model provider accepts.
+"""Conversion of a history to a format that every model provider accepts.
 
 Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A rejected history makes every
 later request fail, so the format satisfies the rules of all providers. Only this module knows these rules:
@@ -63,10 +63,7 @@ def for_model(messages: list[Message]) -> list[Message]:
 
 
 def _with_valid_blocks(message: Message) -> Message:
-    """Return a message without blank and misplaced blocks.
-
-    The same object is returned if the message has no such blocks.
-    """
+    """Return a message without blank and misplaced blocks. The same object is returned if there are none."""
     content = message["content"]
     if len(content) == 1 and isinstance(content[0], dict) and [*content[0]] == ["text"] and _has_content(content[0]["text"]):
         return message  # most messages
@@ -85,20 +82,14 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether a block is at a valid position in its message.
-
-    Reasoning must precede other content, and a cache point must follow other content.
-    """
+    """Return whether a block is at a valid position: reasoning before other content, a cache point behind other content."""
     if "reasoningContent" in block:
         return at < contents[-1]
     return "cachePoint" not in block or at > contents[0]
 
 
 def _valid_block(block: Any, role: str) -> Any:
-    """Return a block in a format that providers accept in a message of a role.
-
-    The result is None if the block must be left out.
-    """
+    """Return a block in a format that providers accept in a message of a role. None if the block must be left out."""
     if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
         return None
     if "toolUse" in block:
@@ -183,10 +174,7 @@ class _Ids:
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Return messages in which the next message contains one result of each tool call.
-
-    If a call has several results, its last result is used.
-    """
+    """Return messages in which each tool call has one result in the next message: the last, if there are several."""
     if not any("toolUse" in block or "toolResult" in block for message in messages for block in message["content"]):
         return [message for message in messages if message["content"]]
     ids = _Ids()
@@ -216,10 +204,7 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Assign the results in a message to the latest tool calls with the same ids.
-
-    Calls with equal ids get their results in order.
-    """
+    """Assign the results in a message to the latest tool calls with the same ids. Of equal ids, the order decides."""
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
         if "toolResult" in block:
@@ -246,10 +231,7 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of tool calls.
-
-    The next message of the history is returned if it contains exactly these results.
-    """
+    """Return the message with the results of tool calls: the next message of the history if it has exactly these results."""
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
     if following is None or following["role"] != "user":

@@ -1,4 +1,4 @@
-"""Shortens and splits long texts, so that regular expressions read them within milliseconds.
+"""Shortening and splitting of long texts, so that regular expressions read them within milliseconds.
 
 A regular expression blocks all threads until it ends, including the event loop. Texts of users and tools are therefore reduced
 to their beginning and end, or are read piece by piece.
@@ -16,18 +16,15 @@ PIECE = 2_000
 """Most characters of a piece."""
 
 _AT_ONCE, _BEYOND = 4_000, 500
-"""Number of characters of a part in which matches may begin, and of characters behind the part into which matches may extend.
-"""
+"""Characters of a part in which matches may begin, and characters behind the part into which matches may extend."""
 
 
 def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
-    """Return the beginning and the end of a text.
-
-    Three quarters of the result come from the beginning. The middle, where pasted material usually is, is left out.
+    """Return the beginning and the end of a text. The middle, where pasted material usually is, is left out.
 
     Args:
         text: Text to shorten.
-        most: Largest number of characters of the result.
+        most: Largest number of characters of the result. Three quarters of them are the beginning.
         gap: Text in place of the middle.
     """
     tail = most // 4
@@ -35,10 +32,7 @@ def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
 
 
 def split_pieces(text: str) -> Iterator[str]:
-    """Yield the lines of a text, with long lines split into pieces.
-
-    A line of over 2,000 characters is split after a space or a full stop if possible.
-    """
+    """Yield the lines of a text. A line of over 2,000 characters is split, after a space or a full stop if possible."""
     start = 0
     while start < len(text):
         end = text.find("\n", start, start + PIECE)
@@ -76,12 +70,7 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def map_stretches(change: Callable[[str], str], text: str) -> str:
-    """Apply a function to a text in parts of at most 4,000 characters.
-
-    Args:
-        change: Function that replaces characters one by one.
-        text: Text to change.
-    """
+    """Apply ``change``, which replaces characters one by one, to a text in parts of at most 4,000 characters."""
     if len(text) <= _AT_ONCE:
         return change(text)
     return "".join(change(text[at : at + _AT_ONCE]) for at in range(0, len(text), _AT_ONCE))

@@ -1,4 +1,4 @@
-"""Counts tokens, and shortens texts to a number of tokens or characters.
+"""Token counts of texts and prompts, and shortening of texts to a number of tokens or characters.
 
 Token counts are estimates or come from the usage that a provider reports.
 """
@@ -21,10 +21,10 @@ _PER_CHARACTER = {"kana": 1.0, "kanji": 1.8, "wide": 1.2, "hangul": 1.3, "latin"
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the number of tokens of a text.
+    """Estimate the number of tokens of a text, by its script.
 
-    The estimate depends on the script. An English word counts as 1 token, or as more if it is long or capitalized. Three digits
-    count as 1, a kana as 1, and a kanji as 1.8. The estimate is on average 10 to 25 % above tiktoken's cl100k.
+    An English word counts as 1 token, or as more if it is long or capitalized. Three digits count as 1, a kana as 1, and a
+    kanji as 1.8. The estimate is on average 10 to 25 % above tiktoken's cl100k.
     """
     tokens = 0.0
     for match in _SCRIPTS.finditer(text):
@@ -54,9 +54,9 @@ def _word(first: str, last: str, length: int) -> float:
 
 
 def truncate_to_tokens(text: str, most: int) -> str:
-    """Return the beginning of a text that fits into a number of tokens.
+    """Return the beginning of a text that fits into ``most`` tokens.
 
-    The text ends after a sentence if at least half of the beginning stays.
+    It ends after a sentence if that keeps at least half of this beginning, otherwise with ``…``.
     """
     if estimate_tokens(text) <= most:
         return text
@@ -94,18 +94,15 @@ _CACHED_TOKENS_APART = {
 
 
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
-    """Return the number of tokens of a whole prompt, including cached tokens.
+    """Return the number of tokens of a whole prompt, including cached tokens. 0 if the provider reports none.
 
     Some providers include cached tokens in ``inputTokens``, and others report them separately. The class of the model decides
-    which applies. For an unknown class, the numbers decide. Cached tokens are then included if ``inputTokens`` and
-    ``outputTokens`` add up to ``totalTokens`` and ``inputTokens`` is not below the number of cached tokens.
+    which applies. For an unknown class, the numbers decide: cached tokens are included if ``inputTokens`` and ``outputTokens``
+    add up to ``totalTokens`` and ``inputTokens`` is not below the number of cached tokens.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.
         model_class: Class of the model that answered.
-
-    Returns:
-        Number of tokens, or 0 if the provider reports none.
     """
     tokens = usage.get("inputTokens") or 0
     cached = (usage.get("cacheReadInputTokens") or 0) + (usage.get("cacheWriteInputTokens") or 0)

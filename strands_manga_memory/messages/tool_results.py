@@ -1,4 +1,4 @@
-"""Separates and orders the tool results of an agent.
+"""Separate objects and a fixed order for the tool results of an agent.
 
 A tool may return the same dict for two calls. Strands writes the id of the call into that dict, so both results would have the
 id of the second call. Results of calls with the same id can only be distinguished by their order.
@@ -53,10 +53,7 @@ class ToolResultSeparator:
 
 
 def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
-    """Return a key of a tool call that is unique within its message.
-
-    The key is the id of the call, with a suffix if the id is repeated.
-    """
+    """Return a key of a tool call that is unique within its message: its id, with a suffix if the id is repeated."""
     id_ = str(tool_use["toolUseId"])
     position = _position(_calls_alike(agent, tool_use), tool_use)
     return f"{id_}#{position + 1}" if position else id_
@@ -71,7 +68,7 @@ def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
 
 
 def _position(calls: Sequence[Any], tool_use: Mapping[str, Any]) -> int:
-    """Return the position of a tool call in a list. The position is 0 if the list has no equal call."""
+    """Return the position of a tool call in a list. 0 if the list has no equal call."""
     same = (at for at, call in enumerate(calls) if call is tool_use)
     equal = (at for at, call in enumerate(calls) if call == tool_use)
     return next(same, next(equal, 0))
