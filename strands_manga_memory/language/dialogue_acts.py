@@ -1,8 +1,8 @@
-"""Classifies messages by purpose, such as greeting, correction or instruction, in English and Japanese.
+"""Dialogue acts of messages, in English and Japanese. An act is a purpose, such as greeting, correction or instruction.
 
-The purpose of a message is called its dialogue act. The act depends on the words of the message and on the message before it.
-The patterns come from the language packs and are tried in the order of the file. A standing instruction is an order to the
-assistant that forbids something, applies every time, or concerns the length, tone, language or format of answers.
+The act depends on the words of the message and on the message before it. The patterns come from the language packs and are
+tried in the order of the file. A standing instruction is an order to the assistant that forbids something, applies every time,
+or concerns the length, tone, language or format of answers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STATING = frozenset({DialogueAct.PREFERENCE, DialogueAct.FACT})
 
 
 def dialogue_act(text: str, role: str) -> DialogueAct:
-    """Classify a message by the words of the message.
+    """Classify a message by its words.
 
     A greeting, farewell or acknowledgement has nearly no other words. For example, "Hi, do you have volume 12?" is not a
     greeting. In a text of over 800 characters, only the first 600 and the last 200 characters are read.
@@ -69,10 +69,7 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 
 
 def plain(text: str) -> str:
-    """Return a text in the simplified form that the rules read.
-
-    The text is in lower case, with plain apostrophes and joined contractions. A long text loses its middle.
-    """
+    """Return a text in the form that the rules read: lower case, plain apostrophes, joined contractions, no middle if it is long."""
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
@@ -91,10 +88,7 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 
 
 def _candidates(text: str, role: str) -> Iterator[Rule]:
-    """Yield the rules that may match a text, in the order of the language pack.
-
-    A rule may match only if the text contains one of the rule's cue words.
-    """
+    """Yield the rules whose cue words occur in a text, in the order of the language pack. No other rule can match."""
     if not text.isascii():
         yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
     words = {*_CUE.findall(text), *("0" if _DIGIT.search(text) else "")}
@@ -120,10 +114,7 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of small talk, such as a greeting.
-
-    The result is None for any other message.
-    """
+    """Return the dialogue act of small talk, such as a greeting. None for any other message."""
     return _small_talk(plain(text), role)
 
 
@@ -132,7 +123,7 @@ def _small_talk(text: str, role: str) -> DialogueAct | None:
 
 
 def _english_small_talk(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of English small talk, or None for any other text.
+    """Return the dialogue act of English small talk. None for any other text.
 
     Small talk consists of common phrases. Thanks and farewells may contain one other word.
     """
@@ -188,10 +179,7 @@ def _acknowledgement(text: str, words: list[str]) -> DialogueAct | None:
 
 
 def _japanese_small_talk(text: str) -> DialogueAct | None:
-    """Return the dialogue act of Japanese small talk, or None for any other text.
-
-    Small talk consists of set phrases and at most two other letters.
-    """
+    """Return the dialogue act of Japanese small talk: set phrases and at most two other letters. None for any other text."""
     if len(text) > _LONGEST_JAPANESE:
         return None
     found: DialogueAct | None = None
@@ -250,9 +238,9 @@ _REVOCATIONS = tuple(rule.pattern for pack in load_packs() for rule in pack.rule
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     """Return for each message of a user whether it is an instruction that is still active.
 
-    A later message can revoke an instruction. A revocation ends the instruction with which it shares the most words and topics,
-    in either language. If several instructions share as many, the latest instruction ends. A revocation without a topic, such
-    as "forget the rules", ends the latest instruction.
+    A later message can revoke an instruction: the one with which it shares the most words and topics, in either language, or
+    the latest of several such instructions. A revocation without a topic, such as "forget the rules", ends the latest
+    instruction.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -312,9 +300,7 @@ _PART = re.compile(r"[^、。！？!?\n]+")
 _REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
-"""Most characters of a previous message that is read completely, and number of last characters that are read of a longer
-message.
-"""
+"""Most characters of a previous message that is read completely, and last characters that are read of a longer message."""
 
 _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
 
@@ -322,9 +308,9 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
     """Return the dialogue act of a user's message, given the assistant's message before it.
 
-    A correction by its words may be no correction. For example, "no, just the address" declines an offer. A message is a
-    correction if it gives another value after the assistant declined a value. Any other message that gives a value is a
-    constraint. A message that only drops a condition is no constraint. All other dialogue acts stay the same.
+    A message is a correction if it gives another value after the assistant declined a value. Any other message that gives a
+    value is a constraint. A message that only drops a condition is no constraint. A correction by its words may only decline an
+    offer, as in "no, just the address". All other dialogue acts stay the same.
 
     Args:
         text: Text of the user's message.
@@ -352,10 +338,7 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a message gives a value, such as a number, a time or a name.
-
-    Only decisions and messages without a recognized act can give a value.
-    """
+    """Return whether a decision, or a message without a recognized act, gives a value, such as a number, a time or a name."""
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
     if act != DialogueAct.UNMATCHED or not _has_value(shown):
@@ -382,10 +365,7 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the dialogue act of a message that is worded as a correction.
-
-    The message is no correction if its "no" only declines an offer.
-    """
+    """Return the dialogue act of a message worded as a correction. It is none if its "no" only declines an offer."""
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
     question, refuses = _question(before), EN.replies.refuses.match(said)

@@ -1,4 +1,4 @@
-"""Finds entities in a text, such as prices, dates and order numbers.
+"""Entities in a text, such as prices, dates and order numbers.
 
 A pattern finds candidates, and a function checks each candidate. A new type of entity needs only a pattern and a function.
 """
@@ -20,10 +20,7 @@ _REMEMBERED, _SHORT = 4_096, 400
 """Number of cached texts, and most characters of a cached text. Every summary compares the same facts again."""
 
 Canonical = Callable[[re.Match[str]], str | None]
-"""Function that returns the canonical form of a match, or None if the match is invalid.
-
-All spellings of a value have the same canonical form.
-"""
+"""Function that returns the canonical form of a match, which all spellings of a value share. None if the match is invalid."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +69,9 @@ class Entity:
 
 
 class EntityTypes:
-    """List of entity types in order of priority.
+    """Entity types in order of priority. Of two overlapping candidates, the type with the higher priority wins.
 
-    If two candidates overlap, the type with the higher priority wins. Personal data is recognized first. A card, an account or
-    an address is therefore never an entity.
+    Personal data is recognized first. A card, an account or an address is therefore never an entity.
 
     Args:
         types: Entity types, the type with the highest priority first. Several types may have the same name. For example, a type
@@ -126,10 +122,9 @@ class EntityTypes:
         return tuple(sorted(found, key=lambda entity: entity.start))
 
     def value(self, name: str, text: str) -> str | None:
-        """Return the canonical form of a text that consists of one entity.
+        """Return the canonical form of a text that consists of one entity. None if the text is not an entity of the type.
 
-        The text may contain the label of the type, such as ``order #``. The result is None if the text is not an entity of the
-        type.
+        The text may contain the label of the type, such as ``order #``.
 
         Args:
             name: Name of the entity type.
@@ -209,10 +204,9 @@ _COUNTS = frozenset({"price", "quantity"})
 
 
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
-    """Return the entities that a user mentions in a message.
+    """Return the entities that a user mentions in a message, each once, without entities that the user rejects.
 
-    Each entity is returned once. Entities that the user rejects are left out. Code, JSON and URLs in the message give only
-    identifiers, such as an order number, and the URLs themselves.
+    Code, JSON and URLs in the message give only identifiers, such as an order number, and the URLs themselves.
     """
     pasted = [match.span() for match in find_matches(_PASTED, text)]
     return list(_spoken(text, types, pasted))
@@ -242,8 +236,5 @@ def is_refused(text: str, entity: Entity) -> bool:
 
 
 def is_referent(entity: Entity) -> bool:
-    """Return whether the word "it" may refer to an entity.
-
-    The word may refer to a thing, a date or contact data, but not to an amount.
-    """
+    """Return whether the word "it" may refer to an entity: to a thing, a date or contact data, but not to an amount."""
     return entity.type not in _COUNTS

@@ -1,7 +1,4 @@
-"""Entity types for any conversation and for a book shop.
-
-``GENERAL`` holds the types for any conversation. ``SHOP`` holds the types for a book shop.
-"""
+"""Entity types: ``GENERAL`` for any conversation, ``SHOP`` for a book shop."""
 
 from __future__ import annotations
 
@@ -113,7 +110,7 @@ def _is_title_case(text: str) -> bool:
 
 
 def _title(match: re.Match[str]) -> str | None:
-    """Return the title in a quotation, or None if the quotation is not a title.
+    """Return the title in a quotation. None if the quotation is not a title.
 
     Text in Japanese title brackets is a title. Other quoted text is a title only next to a word for books.
     """
@@ -285,7 +282,7 @@ def _upper(match: re.Match[str]) -> str:
 
 
 def isbn(match: re.Match[str]) -> str | None:
-    """Return an ISBN as 13 digits, or None if the check digit is wrong."""
+    """Return an ISBN as 13 digits. None if the check digit is wrong."""
     digits = match["value"].replace("-", "").replace(" ", "").upper()
     if len(digits) == 10:
         if sum((10 - at) * (10 if digit == "X" else int(digit)) for at, digit in enumerate(digits)) % 11:
@@ -342,7 +339,7 @@ _ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
 
 
 def _series(match: re.Match[str]) -> str | None:
-    """Return the name of a manga series in a match, or None if the match names no series.
+    """Return the name of a manga series in a match. None if the match names no series.
 
     For example, "manga: volume 2" names only a volume, and "manga: which was it?" is a question.
     """

@@ -1,4 +1,4 @@
-"""Reads language packs, which hold the patterns and word lists of one language each.
+"""Language packs, each with the patterns and word lists of one language.
 
 The pack of a language is the file ``packs/<code>.toml``. The Python modules of this folder hold the logic, and the packs hold
 the words. ``README.md`` explains the format of a pack.
@@ -83,10 +83,7 @@ class LanguagePack:
         def __getattr__(self, section: str) -> _Section: ...
 
     def words(self, name: str) -> frozenset[str]:
-        """Return a word list of the pack.
-
-        Args:
-            name: Name of the list as ``section.name``.
+        """Return the word list with the name ``section.name``.
 
         Raises:
             KeyError: The pack has no such list.
@@ -95,10 +92,7 @@ class LanguagePack:
         return frozenset(self._data["words"][section][list_name].split())
 
     def groups(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return groups of words with the same meaning, such as all words for "manga".
-
-        Args:
-            name: Name of the groups as ``section.name``.
+        """Return groups of words with the same meaning, such as all words for "manga". ``name`` has the form ``section.name``.
 
         Raises:
             KeyError: The pack has no such groups.
@@ -107,9 +101,7 @@ class LanguagePack:
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
     def rules(self, table: str) -> tuple[Rule, ...]:
-        """Return the rules of a table, in the order of the file.
-
-        The result is empty if the pack has no such table.
+        """Return the rules of a table, in the order of the file. Empty if the pack has no such table.
 
         Raises:
             KeyError: ``table`` is not in ``TABLES``.
@@ -124,10 +116,7 @@ class LanguagePack:
         return re.compile("|".join(map(self._expand, entry["any"])), flags)
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name and the data of every entry with patterns.
-
-        The name identifies the entry in error messages.
-        """
+        """Yield the data of every entry with patterns, and a name that identifies the entry in error messages."""
         for table in TABLES:
             for number, entry in enumerate(self._data.get(table, ())):
                 yield f"{self.code}.{table}[{number}]", entry
@@ -171,10 +160,7 @@ def load_packs() -> tuple[LanguagePack, LanguagePack]:
 
 
 def any_language(name: str) -> re.Pattern[str]:
-    """Return one pattern that combines the patterns of all languages with the same name.
-
-    Args:
-        name: Name of the patterns as ``section.name``.
+    """Return one pattern that matches wherever the pattern ``section.name`` of any language matches.
 
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.
@@ -186,12 +172,6 @@ def any_language(name: str) -> re.Pattern[str]:
 
 
 def canonical_words(name: str) -> dict[str, str]:
-    """Return a mapping from each word of a group to the first word of the group.
-
-    The groups of all languages are included.
-
-    Args:
-        name: Name of the groups as ``section.name``.
-    """
+    """Return a mapping from each word of the groups ``section.name`` in all languages to the first word of its group."""
     groups = (group for pack in load_packs() for group in pack.groups(name))
     return {word.lower(): group[0] for group in groups for word in group}

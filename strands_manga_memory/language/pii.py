@@ -1,4 +1,4 @@
-"""Finds and replaces personal data in English and Japanese text.
+"""Search and replacement of personal data in English and Japanese text.
 
 Rules match the form of the data and the words before the data. A name, or an address without a number, is not found.
 """
@@ -47,10 +47,7 @@ def _is_article_number(digits: str) -> bool:
 
 
 def is_my_number(text: str) -> bool:
-    """Return whether a text is a valid Japanese individual number (My Number).
-
-    The text must have 12 digits with a valid check digit.
-    """
+    """Return whether a text is a Japanese individual number (My Number): 12 digits with a valid check digit."""
     digits = [int(digit) for digit in _digits(text)]
     if len(digits) != 12:
         return False
@@ -70,10 +67,7 @@ _ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
 
 
 def is_us_phone(text: str) -> bool:
-    """Return whether ten digits are a valid North American phone number.
-
-    Digits that are a valid ISBN are not a phone number.
-    """
+    """Return whether ten digits are a valid North American phone number. A valid ISBN is not a phone number."""
     import phonenumbers  # its metadata are large, and most texts hold nothing like a number
 
     checksum = sum(int(digit) * weight for digit, weight in zip(text, range(10, 0, -1), strict=True))
@@ -91,10 +85,7 @@ def is_international_phone(text: str) -> bool:
 
 
 def is_ip_address(text: str) -> bool:
-    """Return whether a text is an IP address.
-
-    Loopback and unspecified addresses do not count.
-    """
+    """Return whether a text is an IP address. Loopback and unspecified addresses do not count."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -150,7 +141,7 @@ class PiiRule:
             raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r:.80}")
 
     def finds(self, match: re.Match[str]) -> bool:
-        """Return whether the text around a pattern match confirms this kind of personal data."""
+        """Return whether a match of the pattern is personal data, by ``check`` and by the text around it."""
         if self.check is not None and not self.check(match[0]):
             return False
         if self.unless is None:
@@ -174,15 +165,14 @@ DEFAULT_RULES = tuple(
     PiiRule(rule.key, rule.pattern, _CHECKS.get(rule.check), unless=_PACK.patterns.get(f"around.{rule.unless}"))
     for rule in _PACK.rules("personal_data")
 )
-"""Rules for e-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account, IP
-address, card, My Number, phone and address.
-"""
+"""Rules for e-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account, IP address,
+card, My Number, phone and address."""
 
 
 IDENTIFIERS = frozenset({"bank_account", "card", "government_id", "license", "my_number", "passport", "password", "ssn"})
-"""Kinds of data that are removed from summaries, facts and state. Contact data stays, because a request may be about an
-address.
-"""
+"""Kinds of data that are removed from summaries, facts and state.
+
+Contact data stays, because a request may be about an address."""
 
 CONTACT = frozenset({"email", "phone"})
 """Kinds of personal data that may be entities, such as a telephone number to call back."""
@@ -214,10 +204,7 @@ class PersonalData(NamedTuple):
 
 
 def half_width(text: str) -> str:
-    """Replace full-width letters, digits, signs and hyphens in a text by half-width characters.
-
-    Every character keeps its position.
-    """
+    """Replace full-width letters, digits, signs and hyphens by half-width characters. Every character keeps its position."""
     return text if text.isascii() else map_stretches(lambda part: part.translate(_HALF_WIDTH), text)
 
 
@@ -263,10 +250,7 @@ def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Call
 
 
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
-    """Return the personal data that the default rules find in a text.
-
-    The results do not overlap and have the order of the rules.
-    """
+    """Return the personal data that the default rules find in a text, in the order of the rules, without overlaps."""
     return _remembered(text) if len(text) <= _SHORT else _found(text)
 
 
@@ -291,7 +275,7 @@ def redact_identifiers(text: str) -> str:
     """Replace identifiers in a text by names such as ``[card]``.
 
     Identifiers are numbers of cards, accounts and official documents, and passwords. Contact data stays, because a request may
-    be about an address. Summaries, facts and state are made from the result.
+    be about an address.
     """
     return _remembered_without(text) if len(text) <= _SHORT else _without(text)
 

@@ -1,8 +1,8 @@
-"""Adds a block of context to requests without changing the history.
+"""Block of context that plugins add to requests without changing the history.
 
 The block precedes the user's text in the message that opened the turn. Each plugin adds a section to the block. Sections have a
-fixed order and share one token budget. The metadata of the message contain the number of added blocks. Strands does not send
-metadata to a model.
+fixed order and share one token budget. The metadata of the message contain the number of added blocks, and Strands does not
+send metadata to a model.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 
 
 def opening_position(messages: Sequence[Message]) -> int | None:
-    """Return the position of the message that opened the current turn.
+    """Return the position of the message that opened the current turn: the last user message without tool results.
 
-    This message is the last user message without tool results. The result is None if the last message is not the user's.
+    None if the last message is not the user's.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -61,10 +61,7 @@ def injected_count(message: Message) -> int:
 
 
 def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -> list[Message]:
-    """Return messages with additional blocks before the user's text.
-
-    The blocks are added to the message that opened the turn.
-    """
+    """Return messages with additional blocks before the user's text, in the message that opened the turn."""
     at = opening_position(messages)
     if at is None or not blocks:
         return list(messages)
@@ -77,10 +74,7 @@ def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -
 
 
 def without_injected(message: Message) -> Message:
-    """Return a message without added blocks.
-
-    The same object is returned if the message has no added blocks.
-    """
+    """Return a message without added blocks. The same object is returned if there are none."""
     count = injected_count(message)
     if not count:
         return message
@@ -102,13 +96,10 @@ class Added(NamedTuple):
 
 
 def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
-    """Separate the messages of a request from the blocks that were added for this request.
+    """Return the messages of a request without the blocks that were added for this request, and these blocks.
 
     Blocks that other plugins added to tool results move before the user's text, because Llama and Mistral on Bedrock refuse
     text next to tool results.
-
-    Returns:
-        The messages without the added blocks, and the added blocks.
     """
     messages = list(context.messages)
     opening = opening_position(messages)
@@ -148,20 +139,15 @@ def with_added(messages: list[Message], added: Added) -> list[Message]:
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
-    """Return a section of the context block as text.
-
-    Args:
-        name: Name of the section.
-        lines: Lines of the section, already escaped.
-    """
+    """Return a section of the context block as text. ``lines`` are already escaped."""
     return "\n".join([f"<{name}>", *lines, f"</{name}>"])
 
 
 def with_section(context: InvokeModelContext, section: str) -> InvokeModelContext:
-    """Return a request with a section in its context block.
+    """Return a request with a section in its context block, before the user's text in the message that opened the turn.
 
-    A section with the same name is replaced. The block precedes the user's text in the message that opened the turn, so tool
-    results do not change. The request is returned unchanged if the section is empty or the last message is not the user's.
+    A section with the same name is replaced. The request is returned unchanged if the section is empty or the last message is
+    not the user's.
 
     Args:
         context: Request to change.
@@ -200,10 +186,7 @@ def _sections_in(text: str) -> dict[str, list[str]]:
 
 
 def _render(sections: Mapping[str, Sequence[str]]) -> str:
-    """Return the context block with sections in their order.
-
-    If the block is too large, the last sections lose their last lines first.
-    """
+    """Return the context block with sections in their order. A block that is too large loses lines at its end."""
     lines = {name: list(sections[name]) for name in SECTIONS if name in sections}
     over = sum(estimate_tokens(render_section(name, part)) for name, part in lines.items()) - MAX_CONTEXT_TOKENS
     for name in reversed(SECTIONS):
