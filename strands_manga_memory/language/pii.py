@@ -165,8 +165,8 @@ DEFAULT_RULES = tuple(
     PiiRule(rule.key, rule.pattern, _CHECKS.get(rule.check), unless=_PACK.patterns.get(f"around.{rule.unless}"))
     for rule in _PACK.rules("personal_data")
 )
-"""Rules for e-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account, IP address,
-card, My Number, phone and address."""
+"""Rules for e-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account,
+IP address, card, My Number, phone and address."""
 
 
 IDENTIFIERS = frozenset({"bank_account", "card", "government_id", "license", "my_number", "passport", "password", "ssn"})

@@ -1,9 +1,9 @@
-"""Extracts the preferences that a user states, in English and Japanese.
+"""Extraction of the preferences that a user states, in English and Japanese.
 
 A preference is stored under a key such as ``genre``, which this module calls a slot. A clause is a preference if its verb
-expresses one, as in "I'm tired of ...". A clause is also a preference if it names and evaluates a known value, such as a genre,
-a format or an author. Statements about other people, questions and wishes of the moment are no preferences. Values are compared
-in a canonical form, which is the same for both languages.
+expresses one, as in "I'm tired of ...", or if it names and evaluates a known value, such as a genre, a format or an author.
+Statements about other people, questions and wishes of the moment are no preferences. Values are compared in a canonical form,
+which is the same for both languages.
 """
 
 from __future__ import annotations
@@ -66,10 +66,7 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot in which a preference with a given key is stored.
-
-    For example, ``favorite genres`` and "my favorite genre" have the same slot.
-    """
+    """Return the slot of a preference with a given key. ``favorite genres`` and "my favorite genre" have the same slot."""
     plain = " ".join(unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()).replace("favourite", "favorite")
     bare = _OWNER.sub("", plain)
     role = _ROLE.match(bare)
@@ -84,10 +81,7 @@ def slot_for_key(key: str) -> str:
 
 
 def canonical_value(value: str) -> str:
-    """Return the canonical form of a value.
-
-    For example, ``ホラー``, ``Horror manga`` and ``horror`` have the same canonical form.
-    """
+    """Return the canonical form of a value. ``ホラー``, ``Horror manga`` and ``horror`` have the same canonical form."""
     plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
     for ending in (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系"):
         shorter = plain.removesuffix(ending).strip()
@@ -104,12 +98,7 @@ def split_values(text: str) -> list[str]:
 
 
 def remove_values(text: str, value: str) -> str:
-    """Remove values from the stored text of a preference.
-
-    Args:
-        text: Stored text of the preference.
-        value: Values to remove, separated by commas. Other spellings of these values are removed too.
-    """
+    """Remove values, separated by commas, from the stored text of a preference. Other spellings of them are removed too."""
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
@@ -173,13 +162,10 @@ _ITSELF = any_language("preferences.itself")
 
 
 def extract_preferences(texts: Iterable[str]) -> list[Preference]:
-    """Extract at most 5 preferences from a message, in the order of the text.
+    """Extract at most 5 preferences from the texts of a message, in the order of the texts.
 
-    A preference or fact without a slot is kept as a whole sentence. If a text has over 8,000 characters, only its beginning and
-    its end are read.
-
-    Args:
-        texts: Texts of the message.
+    A preference or fact without a slot is kept as a whole sentence. Only the beginning and the end of a text of over 8,000
+    characters are read.
     """
     found: dict[tuple[str, str], Preference] = {}
     for text in texts:
@@ -208,13 +194,9 @@ def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Prefer
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
-    """Return the preferences that a user states in several texts, keyed by slot.
+    """Return the preferences that a user states in several texts (the oldest first), keyed by slot.
 
-    Later preferences change or extend earlier preferences. A statement without a slot is keyed by the beginning of the
-    statement.
-
-    Args:
-        texts: Texts of the user, the oldest text first.
+    Later preferences change or extend earlier preferences. A statement without a slot is keyed by its beginning.
     """
     slots: dict[str, str] = {}
     for text in texts:
@@ -228,10 +210,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Parse the preferences in a key and a value.
-
-    The key and the value come from ``collect_preferences`` or from a model's summary.
-    """
+    """Parse the preferences in a key and a value, which come from ``collect_preferences`` or from a model's summary."""
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
@@ -254,7 +233,7 @@ _SAYS = re.compile(r"\w\w")
 
 
 def _of_sentence(sentence: str) -> Iterator[Preference]:
-    """Yield the preferences of a sentence. Each clause of the sentence may state a preference."""
+    """Yield the preferences of a sentence. Each of its clauses may state a preference."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return
     parts = split_clauses(sentence)
@@ -366,10 +345,7 @@ def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None
 
 
 def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace each found value in a text by ``*``.
-
-    Otherwise the name of a genre, such as "horror", would count as an evaluation.
-    """
+    """Replace each found value in a text by ``*``. The name of a genre, such as "horror", would count as an evaluation."""
     for _, value, _ in named:
         text = text.replace(value, "*")
     return text
@@ -393,10 +369,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the preferences in the object of a verb such as "love".
-
-    An object without known values is stored completely, as a like or a dislike.
-    """
+    """Return the preferences in the object of a verb such as "love". Without known values, the whole object is one."""
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)
@@ -413,10 +386,7 @@ _LONGEST_THING = 60
 
 
 def _is_at_hand(thing: str) -> bool:
-    """Return whether an object is a particular item or a service of the shop.
-
-    For example, "this volume" is a particular item.
-    """
+    """Return whether an object is a particular item, such as "this volume", or a service of the shop."""
     return _SHOP.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
     )
@@ -435,10 +405,7 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 
 def _of_evaluated_values(said: str) -> list[Preference]:
-    """Return the known values of a clause as likes or dislikes.
-
-    The sentiment of the other words decides whether the values are liked.
-    """
+    """Return the known values of a clause as likes or dislikes, by the sentiment of the other words."""
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
@@ -460,10 +427,7 @@ _AT_THE_BEGINNING = 12
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return whether a clause without evaluating words expresses a habit.
-
-    The result is 1 for a habit, which counts as a like. It is -1 for a denied habit, and 0 without a habit.
-    """
+    """Return 1 if a clause without evaluating words states a habit (which counts as a like), -1 if it denies one, else 0."""
     if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1
     if not EN.preferences.as_a_rule.search(rest) or EN.preferences.no_taste.search(rest):
@@ -513,10 +477,7 @@ _POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
 
 
 def _liked_in(clause: str, *, is_last: bool) -> str:
-    """Return whether a Japanese clause expresses a like.
-
-    The result is ``yes`` for a like, ``no`` for a dislike and ``once`` for a past like. It is empty for any other clause.
-    """
+    """Return ``yes`` if a Japanese clause states a like, ``no`` for a dislike, ``once`` for a past like. Otherwise empty."""
     if JA.preferences.once.search(clause):
         return "once"
     if JA.preferences.not_disliked.search(clause):
@@ -568,7 +529,7 @@ class SubjectTracker:
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message and return it without clauses about other people.
 
-        If no clause is about the user, the whole sentence is returned. A sentence that names no person is about the person of
+        The whole sentence is returned if no clause is about the user. A sentence that names no person is about the person of
         the sentence before it.
         """
         self._is_occasional = _OCCASION.search(sentence) is not None
@@ -584,7 +545,7 @@ class SubjectTracker:
     def is_own(self, slot: str) -> bool:
         """Return whether a preference in the current sentence is the user's and lasts.
 
-        The budget for a gift is not a preference of the user. A wish for one occasion, such as "just for today", does not last.
+        The budget for a gift is not the user's. A wish for one occasion, such as "just for today", does not last.
         """
         if self._is_occasional and slot in _LASTING:
             return False

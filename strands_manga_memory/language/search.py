@@ -1,4 +1,4 @@
-"""Searches English and Japanese texts, and selects the passages that answer a question.
+"""Search in English and Japanese texts, and selection of the passages that answer a question.
 
 The module extracts search terms and dates, splits texts into passages, compares embeddings, and holds a BM25 index.
 """
@@ -67,10 +67,7 @@ def search_terms(text: str) -> list[str]:
 
 
 def content_words(text: str) -> list[str]:
-    """Return the words of a text in lower case, without stop words and Japanese words.
-
-    Each word is returned once, in the order of the text.
-    """
+    """Return the words of a text in lower case and in its order, once each, without stop words and Japanese words."""
     return list(dict.fromkeys(_split(text)[1]))
 
 
@@ -84,10 +81,7 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the terms to search for a question.
-
-    Japanese synonyms of the words in the question are included. Each term is returned once.
-    """
+    """Return the terms to search for a question, once each, with Japanese synonyms of its words."""
     found = dict.fromkeys(search_terms(text))
     plain = unicodedata.normalize("NFKC", text[:_READ])
     if not plain.isascii():
@@ -99,11 +93,11 @@ def query_terms(text: str) -> list[str]:
 
 
 def content_terms(question: str) -> frozenset[str]:
-    """Return the terms of a question that can make a text relevant.
+    """Return the terms of a question that make a text relevant if they are among its ``evidence_terms``.
 
-    A text is relevant if one of these terms is among its ``evidence_terms``. The following are left out: words of any request,
-    such as "recommend" or "again", single digits, grammar, and a single kanji that is no noun. A question about the user or the
-    assistant may have no other words, such as "What do I love?". Its words then count, except grammar.
+    Left out are words of any request, such as "recommend" or "again", single digits, grammar, and a single kanji that is no
+    noun. A question about the user or the assistant may have no other words, such as "What do I love?". Its words then count,
+    except grammar.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = _REQUEST_WORDS.sub(" ", question)
@@ -126,8 +120,8 @@ def _evidence_of_question(question: str) -> set[str]:
 def evidence_terms(text: str) -> frozenset[str]:
     """Return the terms of a text that can make the text relevant to a question.
 
-    Katakana words give groups of three characters instead of pairs. For example, カード and ハードカバー share a pair but no
-    group of three. Pairs of a hiragana and another character are left out, because they usually cross the border of two words.
+    Katakana words give groups of three characters instead of pairs: カード and ハードカバー share a pair but no group of three.
+    Pairs of a hiragana and another character are left out, because they usually cross the border of two words.
     """
     found = set(search_terms(text))
     if text.isascii():
@@ -144,8 +138,7 @@ _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 def _pairs(run: str) -> list[str]:
     """Return the kanji and the pairs of neighboring characters in a Japanese text.
 
-    Pairs of hiragana are left out, because they carry no content. A text that contains only hiragana gives groups of three
-    characters.
+    Pairs of hiragana are left out, because they carry no content. A text of only hiragana gives groups of three characters.
     """
     found = [character for character in run if character >= "\u3400"]
     for first, second in pairwise(run):
@@ -169,13 +162,10 @@ _FIELD = re.compile(r"[,;] (?=[^\W\d][\w.-]{0,60}: )")
 """Separator before a field of a record in plain text, such as ``title: Uzumaki, price: 19.90``."""
 
 _LEAD_FIELDS, _LEAD_CHARACTERS = 2, 80
-"""Number, and most characters, of the first fields of a record. A quote from the middle of a record begins with these fields.
-"""
+"""Number, and most characters, of the first fields of a record. A quote from its middle begins with these fields."""
 
 _MOST_MISSES = 50
-"""Number of passages that do not fit after which no further passage is tried. The tokens of a large text are thus not all
-counted.
-"""
+"""Number of passages that did not fit, after which no further is tried. So not all tokens of a large text are counted."""
 
 _CONTEXT = 0.3
 """Share of the previous passage's score that a passage gets. An answer often follows the sentence that names its subject."""
@@ -242,10 +232,10 @@ def excerpt_for_query(
     records: bool = False,
     follows: bool = True,
 ) -> str:
-    """Return the passages of a text that answer a question best.
+    """Return the passages of a text that answer a question best, in their order.
 
-    The passages keep their order. A passage is relevant if it shares a term with the question, or follows a passage that does.
-    If no passage shares a term with the question, passages are taken from the beginning of the text.
+    A passage is relevant if it shares a term with the question, or follows a passage that does. If no passage shares a term
+    with the question, passages are taken from the beginning of the text.
 
     Args:
         text: Text to quote.
@@ -285,10 +275,7 @@ def without_field_names(text: str) -> str:
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the relevant passages, the best passage first.
-
-    If no passage shares a term with the question, all positions are returned in order.
-    """
+    """Return the positions of the relevant passages, the best passage first. Without any, all positions in order."""
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
     worth = {term: math.log1p(len(parts) / number) for term, number in in_passages.items()}
@@ -313,10 +300,7 @@ def _lead(record: str) -> str:
 
 
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Return the chosen passages with one record per line.
-
-    A record without its beginning starts with its first fields if they are short.
-    """
+    """Return the chosen passages, one record per line. A record without its beginning starts with its first fields if short."""
     lines: list[str] = []
     before = -1
     for at in chosen:
@@ -352,9 +336,7 @@ def unit(vector: Sequence[float]) -> list[float]:
 
 
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the dot product of two vectors.
-
-    For vectors of length 1, the dot product is their similarity, from -1 to 1.
+    """Return the dot product of two vectors. For vectors of length 1, it is their similarity, from -1 to 1.
 
     Raises:
         ValueError: The vectors have different dimensions.
@@ -415,7 +397,7 @@ class LexicalIndex(Generic[_Name]):
             self._database.close()
 
     def put(self, texts: Iterable[tuple[_Name, str, str]]) -> None:
-        """Add texts to the index, or replace them. Each text is given with its name and the text of its neighbors."""
+        """Add or replace texts, each given as its name, the text and the text of its neighbors."""
         with self._lock:
             self._database.execute("BEGIN")
             for name, own, near in texts:
@@ -450,14 +432,13 @@ class LexicalIndex(Generic[_Name]):
         self._database.execute("INSERT INTO texts (texts, rowid, own, near) VALUES ('delete', ?, ?, ?)", values)
 
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
-        """Return the texts that share a term with a question, the best text first.
+        """Return the similarity of each text that shares a term with a question, keyed by name, the best text first.
+
+        The similarity of the best text is 1, and all are above 0.
 
         Args:
             query: Question to search for.
             limit: Most texts to return. None for all texts.
-
-        Returns:
-            The similarity of each text, keyed by name. The similarity of the best text is 1, and all are above 0.
         """
         with self._lock:
             wanted = self._rarest(query_terms(query))
@@ -485,18 +466,13 @@ class LexicalIndex(Generic[_Name]):
 
 
 def term_overlap(text: str, source: str) -> float:
-    """Return the share of a text's terms that another text contains. The result is 1 if the first text has no terms."""
+    """Return the share of a text's terms that another text contains. 1 if the first text has no terms."""
     own = set(search_terms(text))
     return len(own.intersection(search_terms(source))) / len(own) if own else 1.0
 
 
 class Days(NamedTuple):
-    """A range of days.
-
-    Attributes:
-        first: First day of the range.
-        last: Last day of the range, which is included.
-    """
+    """A range of days, from ``first`` to ``last``, both included."""
 
     first: date
     last: date
@@ -558,10 +534,7 @@ def _period(unit: str, back: int, today: date) -> Days:
 
 
 def _latest(said: dict[str, str | None], today: date) -> Days | None:
-    """Return the latest past occurrence of a month or of a day in a month.
-
-    The result is None if the day does not exist.
-    """
+    """Return the latest past occurrence of a month or of a day in a month. None if the day does not exist."""
     name, day = said["month"] or "", said.get("day") or said.get("before")
     month = int(name) if name.isdigit() else _MONTHS.index(name) + 1
     for year in (today.year, today.year - 1):
@@ -579,7 +552,7 @@ def _month(first: date) -> Days:
 
 
 def parse_days(text: str, today: Callable[[], date]) -> Days | None:
-    """Return the days that a text mentions, or None if it mentions no date. ``today`` returns the current date."""
+    """Return the days that a text mentions. None if it mentions no date. ``today`` returns the current date."""
     low = head_and_tail(text).lower()
     for name, pattern in _DATE_RULES:
         if (match := pattern.search(low)) is not None and (found := _days(name, match, today())) is not None:

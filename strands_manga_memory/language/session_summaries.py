@@ -1,4 +1,4 @@
-"""Summarizes ended sessions with a model or with rules.
+"""Summaries of ended sessions, by a model or by rules.
 
 A model's summary is verified and completed. If no model gives a usable summary, rules write the summary.
 """
@@ -68,8 +68,7 @@ class Draft:
 class Summarizer(Protocol):
     """Function that writes a summary of a conversation.
 
-    The function may be asynchronous. A function that is not asynchronous may block, because it never runs on the agent's event
-    loop.
+    The function may be asynchronous. If it is not, it may block, because it never runs on the agent's event loop.
     """
 
     def __call__(self, prompt: Prompt) -> str | Draft | Awaitable[str | Draft]:
@@ -125,14 +124,11 @@ class SessionSummarizer(Protocol):
 
 
 class SessionSummaryError(ValueError):
-    """A model's summary cannot be used.
-
-    For example, the summary is empty, a refusal, longer than the conversation, or about something else.
-    """
+    """Error for a summary that is empty, a refusal, longer than the conversation, or about something else."""
 
 
 class RuleSessionSummarizer:
-    """Summarizes a session with rules, without a model.
+    """Summarizer that uses rules, without a model.
 
     The summary quotes the first and the last request and the last answer. Topics are found by names, and the sentiment by
     words.
@@ -198,9 +194,7 @@ _INNER_QUOTES = str.maketrans("「」", "『』")
 
 
 def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
-    """Check whether a summary can be used, and truncate its text.
-
-    ``verify_draft`` describes the checks.
+    """Check whether a summary can be used (see ``verify_draft``), and truncate its text.
 
     Args:
         summary: Summary to check.
@@ -208,8 +202,8 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
         max_tokens: Largest number of tokens of the result's text.
 
     Raises:
-        SessionSummaryError: The summary is empty, a refusal, an instruction or longer than its source. It may also name an
-            entity that the source does not contain, or share too few words with the source.
+        SessionSummaryError: The summary is empty, a refusal, an instruction or longer than its source, names an entity that the
+            source does not contain, or shares too few words with the source.
     """
     text = " ".join(summary.text.split())
     verdict = verify_draft(
@@ -229,10 +223,7 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
 
 
 def extract_topics(texts: Sequence[str]) -> list[str]:
-    """Return up to 5 topics of a conversation.
-
-    Topics are quoted titles, names and katakana words. If there are none, topics are known genres and formats.
-    """
+    """Return up to 5 topics of a conversation: quoted titles, names and katakana words, or else known genres and formats."""
     counts: Counter[str] = Counter()
     for text in map(head_and_tail, texts):
         found = [title.strip() for title in _QUOTED.findall(text)]
@@ -267,10 +258,7 @@ _OF_MYSELF = any_language("summaries.of_myself")
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return the latest questions of the user that are still open, at most 5.
-
-    A question is open if it was not answered or if the assistant postponed the answer.
-    """
+    """Return the latest questions of the user that were not answered, or whose answer the assistant postponed. At most 5."""
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):
@@ -325,9 +313,9 @@ Answer with one JSON object and nothing else:
 
 
 class ModelSessionSummarizer:
-    """Summarizes a session with a Strands model.
+    """Summarizer that uses a Strands model.
 
-    The summarizer checks each answer of the model and asks for missing facts at most twice. The model is asked for JSON. If the
+    Each answer of the model is checked, and missing facts are requested at most twice. The model is asked for JSON. If the
     model answers in prose, the prose is the text of the summary, and rules find the topics and preferences.
 
     Args:
@@ -417,11 +405,7 @@ class ModelSessionSummarizer:
 
 
 def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummarizer:
-    """Return the summarizer for a ``model`` argument.
-
-    Args:
-        model: A Strands model, a summarizer, or None to summarize with rules.
-    """
+    """Return the summarizer for a ``model`` argument: a Strands model, a summarizer, or None to summarize with rules."""
     if model is None:
         return RuleSessionSummarizer()
     return ModelSessionSummarizer(model) if isinstance(model, Model) else model
@@ -430,11 +414,10 @@ def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummar
 def summarize_session(
     summarizer: SessionSummarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0, tries: int = 2
 ) -> SessionSummary:
-    """Summarize a session, with rules if the summarizer fails.
+    """Summarize a session, with rules if the summarizer hangs or fails in each of its attempts.
 
-    Rules write the summary if the summarizer hangs, or if it fails in each of its attempts. A ``ModelSessionSummarizer`` is
-    called only once, because it repeats its requests itself. Preferences, decisions and open questions that the summary lacks
-    are added in plain words if they fit.
+    A ``ModelSessionSummarizer`` is called only once, because it repeats its requests itself. Preferences, decisions and open
+    questions that the summary lacks are added in plain words if they fit.
 
     Args:
         summarizer: Summarizer to use.
@@ -465,9 +448,9 @@ def render_lines(lines: Sequence[Line]) -> str:
 
 
 def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
-    """Return the facts that a summary must contain.
+    """Return the preferences, corrections, decisions, outcomes and open questions that a summary must contain.
 
-    These are preferences, corrections, decisions, outcomes and open questions. The facts use at most 60 % of ``max_tokens``.
+    These facts use at most 60 % of ``max_tokens``.
     """
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
@@ -478,10 +461,7 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
 
 
 def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fact]:
-    """Return the required facts that a summary does not contain.
-
-    A fact may be in the text, the preferences or the open questions of the summary.
-    """
+    """Return the required facts that a summary does not contain in its text, preferences or open questions."""
     preferences = (f"{key} {value}" for key, value in summary.preferences.items())
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
     said = SearchableText(text)
@@ -516,7 +496,7 @@ def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens:
 
 
 def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
-    """Run a function, or the coroutine that the function returns, on a separate thread with a time limit.
+    """Run a function, or the coroutine that it returns, on a separate thread with a time limit, and return the result.
 
     Raises:
         TimeoutError: The work takes longer than ``timeout`` seconds.

@@ -1,4 +1,4 @@
-"""Extracts facts from a conversation, which are the values and statements that a summary must contain.
+"""Extraction of facts, the values and statements of a conversation that a summary must contain.
 
 Rules extract the facts. Corrections by the user then change or remove earlier facts.
 """
@@ -44,10 +44,7 @@ EN, _ = load_packs()
 
 
 class FactKind(StrEnum):
-    """Kind of a fact, in order of importance.
-
-    If not all facts fit into a summary, the facts of the first kinds are kept.
-    """
+    """Kind of a fact. The kinds are in order of importance: if a summary lacks room, the facts of the first kinds are kept."""
 
     CORRECTION = "correction"
     PREFERENCE = "preference"
@@ -86,29 +83,15 @@ class Fact:
 
 
 class FactExtractor(Protocol):
-    """Extracts facts from messages.
-
-    The extractor may be slow, because it runs in the background.
-    """
+    """Protocol for extractors of facts from messages. They may be slow, because they run in the background."""
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
-        """Return the facts in messages, in the order of the messages.
-
-        Each fact must contain the ``tracking_id`` of its message as ``source``.
-        """
+        """Return the facts in messages, in their order. The ``source`` of a fact must be the ``tracking_id`` of its message."""
         ...
 
 
 def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]) -> list[Fact]:
-    """Select the most important facts that fit into a number of tokens.
-
-    The selected facts keep their order.
-
-    Args:
-        facts: Facts to select from.
-        most_tokens: Largest number of tokens of all selected facts together.
-        count: Function that counts the tokens of a text.
-    """
+    """Select the most important facts that fit into ``most_tokens`` tokens together, and return them in their order."""
     chosen = set()
     for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
         tokens = count(fact.text)
@@ -141,7 +124,7 @@ _NUMBER = "number"
 _BARE_NUMBER = re.compile(
     r"(?<![\w.:/-])(?<!past )(?<!quarter to )(\d{1,4})(?![\w:/-]|\.\d| ?[ap]\.?m\b| in the | o\W?clock)(?: ([a-z]{3,}))?"
 )
-"""A number that is no time of day, and the word after the number."""
+"""Pattern of a number that is no time of day, and the word after the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +149,11 @@ class Value:
 
     @property
     def is_definite(self) -> bool:
-        """Whether it is known which subject the value belongs to. A number without a unit has no known subject."""
+        """Whether the subject of the value is known. A number without a unit has no known subject."""
         return self.type != _NUMBER or self.unit != ""
 
     def differs_from(self, other: Value) -> bool:
-        """Return whether two values certainly differ.
-
-        A weekday may be the same as a date, and five o'clock may be the same as 17:00.
-        """
+        """Return whether two values certainly differ. A weekday may equal a date, and five o'clock may equal 17:00."""
         if self.type == "time":
             return _on_the_dial(self.form) != _on_the_dial(other.form)
         return self.form != other.form and self.form[:1].isdigit() == other.form[:1].isdigit()
@@ -185,9 +165,9 @@ def _on_the_dial(time: str) -> str:
 
 
 def find_values(text: str, types: EntityTypes) -> list[Value]:
-    """Return the values in a text that a correction may replace.
+    """Return the last value of each type and unit in a text, which a correction may replace.
 
-    The last value of each type and unit is returned. If there are none, the last number without a unit is returned.
+    If there are none, the last number without a known unit is returned.
     """
     found: dict[tuple[str, str], Value] = {}
     for entity in types.find(text):
@@ -207,19 +187,17 @@ def find_values(text: str, types: EntityTypes) -> list[Value]:
 
 
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
-    """Apply the corrections among the facts and return the result.
+    """Apply the corrections among the facts and return the changed facts.
 
     A correction replaces the latest earlier value that has the same type and differs. The earlier fact must be near the
     correction or have the same topic. The old value is removed if it is an identifier, an amount of the same things, or in the
-    previous message. Otherwise both values are shown, as ``old → new``. A fact without remaining words gets an empty text.
+    previous message. Otherwise both values are shown, as ``old → new``. A fact without remaining words gets an empty text. A
+    correction gets the ids of the messages that it corrects.
 
     Args:
         facts: Facts, the oldest fact first.
         types: Entity types whose values are compared.
         since: Position of the first correction to apply.
-
-    Returns:
-        The changed facts. A correction contains the ids of the messages that it corrects.
     """
     changed = list(facts)
     known: dict[int, list[Value]] = {}
@@ -249,10 +227,7 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _corrected_by(
     at: int, new: Value, facts: Sequence[Fact], values: Callable[[int], list[Value]], *, exact: bool
 ) -> tuple[int, Value] | None:
-    """Return the position of the fact that a correction changes, and the value that is replaced.
-
-    The result is None if the correction changes no fact.
-    """
+    """Return the position of the fact that a correction changes, and the value that is replaced. None if it changes no fact."""
     topic = _topic(facts[at].text)
     of_unknown_unit: tuple[int, Value] | None = None
     for before in range(at - 1, -1, -1):
@@ -314,7 +289,7 @@ _ENOUGH = 0.5
 
 
 class RuleFactExtractor:
-    """Extracts facts with rules, without a model.
+    """Extractor that uses rules, without a model.
 
     The user's messages give preferences, corrections, decisions, open questions and other statements. The assistant's messages
     give promises, outcomes, findings and entities that identify something. Tool calls give the actions. Tool results give no
@@ -329,10 +304,7 @@ class RuleFactExtractor:
         self.types = types
 
     def extract(self, messages: Sequence[Message]) -> list[Fact]:
-        """Return the facts in messages, the oldest fact first.
-
-        The result includes outdated facts, which ``merge_facts`` removes.
-        """
+        """Return the facts in messages, the oldest fact first, including outdated facts that ``merge_facts`` removes."""
         found: list[Fact] = []
         open_questions: list[Fact] = []
         answer = ""
@@ -397,10 +369,7 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence, such as "my budget is".
-
-        A later sentence about the same subject replaces the sentence.
-        """
+        """Return the subject of a sentence, such as "my budget is". A later sentence about the same subject replaces it."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -496,10 +465,7 @@ def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: E
 
 
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Return the facts that no later fact replaces.
-
-    Facts before position ``since`` are not compared with one another again.
-    """
+    """Return the facts that no later fact replaces. Facts before position ``since`` are only compared with those after it."""
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()
     later: dict[str, set[int]] = {}  # word to the later facts that hold it

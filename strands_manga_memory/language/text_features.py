@@ -1,4 +1,4 @@
-"""Analyzes English and Japanese text for normalization, sentences, content words, features and sentiment.
+"""Normalization, sentences, content words, features and sentiment of English and Japanese text.
 
 Normalization makes different spellings of a text equal. Features are numbers, names, dates, wishes, questions and words about
 the speaker. Sentiment counts evaluating words and their negation. The word lists contain stems, so that other forms of a word
@@ -93,10 +93,7 @@ _remembered = lru_cache(_REMEMBERED)(_normalized)
 
 
 def kanji_number(digits: str) -> int:
-    """Return the value of a number below ten thousand that is written in kanji.
-
-    For example, ``二十一`` is 21.
-    """
+    """Return the value of a number below ten thousand that is written in kanji. For example, ``二十一`` is 21."""
     if not any(place in digits for place in _KANJI_PLACES):
         return int("".join(str(_KANJI_DIGITS[digit]) for digit in digits))
     total, digit = 0, 0
@@ -119,10 +116,7 @@ _WORD = re.compile(r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a normalized text.
-
-    Words are English words, numbers, and runs of hiragana or kanji.
-    """
+    """Return the words of a text in its normalized form: English words, numbers, and runs of hiragana or kanji."""
     return list(_remembered_words(text)) if len(text) <= _SHORT else _WORD.findall(normalized(text))
 
 
@@ -132,16 +126,13 @@ def _remembered_words(text: str) -> tuple[str, ...]:
 
 
 def encodable(text: str) -> str:
-    """Replace characters that UTF-8 cannot encode by ``?``.
-
-    These characters are unpaired surrogates, which JSON can contain.
-    """
+    """Replace characters that UTF-8 cannot encode by ``?``: unpaired surrogates, which JSON can contain."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 _ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
-"""No sentence ends after the number of a list item, as in "2. Berserk"."""
+"""Position at which no sentence ends: after the number of a list item, as in "2. Berserk"."""
 _AFTER_A_STOP = rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])"
 _PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
 _SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
@@ -173,10 +164,10 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 def condense(sentence: str) -> str:
-    """Return a sentence without greetings, polite phrases and function words.
+    """Return a sentence without greetings, polite phrases and function words. Empty if no words are left.
 
     The other words keep their spelling and order. Small words between two kept words stay, so that "Lord of the Rings" stays
-    whole. The result is empty if no words are left.
+    whole.
     """
     if not sentence.isascii() and any("\u3040" <= sign <= "\u9fff" for sign in sentence):
         return _condensed_japanese(sentence)
@@ -288,9 +279,9 @@ _WISHES = EN.words("features.wishes")
 
 
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
-    """Return the features and the content words of a text.
+    """Return the features and the content words of a text, of which only the first 4,000 characters are read.
 
-    Content words of Japanese are runs of kanji and of katakana. Only the first 4,000 characters of a text are read.
+    Content words of Japanese are runs of kanji and of katakana.
     """
     text = text[:_READ].strip()
     low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
@@ -326,9 +317,7 @@ _SETTLED_BAD = ("二度と", "な", "ま", "い")
 
 
 def sentiment_score(text: str) -> int:
-    """Return the sentiment of a text as a number.
-
-    The number is above 0 for a positive text, below 0 for a negative text, and 0 for a neutral text.
+    """Return the sentiment of a text: above 0 for a positive text, below 0 for a negative text, 0 for a neutral text.
 
     Args:
         text: Sentence or clause in English or Japanese. The text must not contain names of genres, because "horror" would count

@@ -1,4 +1,4 @@
-"""Checks a draft of a summary for problems and for missing facts.
+"""Checks of a draft of a summary for problems and for missing facts.
 
 A draft with a problem, such as an invented price, cannot be used. A draft with missing facts can be completed.
 """
@@ -25,9 +25,7 @@ _STEM = 5
 
 
 class SearchableText:
-    """Text that can be searched for facts.
-
-    Values are found in any spelling.
+    """Text that can be searched for facts, whose values are found in any spelling.
 
     Args:
         text: Text to search.
@@ -54,10 +52,7 @@ class SearchableText:
         return _comparable(type_, value) in self._values or (bool(form := normalized(text)) and form in self.form)
 
     def mentions(self, fact: Fact) -> bool:
-        """Return whether the text contains a fact.
-
-        The text must contain all numbers, codes and entities of the fact, and most of the other words.
-        """
+        """Return whether the text contains all numbers, codes and entities of a fact, and most of its other words."""
         form = normalized(fact.text)
         if form in self.form:
             return True
