@@ -35,7 +35,7 @@ Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
 An item is a plain message, or a record with the fields ``message`` and ``at`` (time of the message in epoch seconds)."""
 
 _SMALL_TALK_CHARACTERS = 120
-"""Largest length of a text that counts as small talk. Longer texts are always archived."""
+"""Largest length of a text that can count as small talk, in characters."""
 
 _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
@@ -391,7 +391,7 @@ class ArchiveIndexer:
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
     """Convert messages to archived messages, with redacted identifiers (such as card numbers).
 
-    Skipped are placeholders, summaries, truncated messages, quotes, small talk, failed tool results and the answers to them.
+    Placeholders, summaries, truncated messages, quotes, small talk, failed tool results and answers to them are skipped.
 
     Args:
         messages: The messages, oldest first.

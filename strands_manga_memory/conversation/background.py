@@ -26,7 +26,7 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Generic[_T]):
-    """Background run of one coroutine in a thread of its own. The run starts when the object is created.
+    """Background run of one coroutine in a thread of its own, which the constructor starts.
 
     Args:
         work: Function that is called in the thread and returns the coroutine.

@@ -31,15 +31,15 @@ MOST_HISTORY = 16_384
 """Largest default budget of the history, in tokens. It limits costs: each model call pays for the whole history again."""
 
 UNKNOWN_HISTORY = 4_096
-"""Default budget of the history, in tokens, for a model with an unknown context window. From a published shop assistant."""
+"""Default budget of the history, in tokens, if the context window is unknown. A published shop assistant has this budget."""
 
 
 def history_tokens(window: int | None) -> int:
     """Return the default token budget of the history for a context window.
 
     The budget is a quarter of the window, at most 16,384 tokens, and 4,096 tokens for an unknown window (None). The rest of the
-    window is for the system prompt, tools, quotes, the answer, and growth of the history while a summary is written: up to
-    twice the budget, and in no case more than three times.
+    window is for the system prompt, tools, quotes and the answer. It also holds the growth of the history while a summary is
+    written: up to twice the budget, and never more than three times the budget.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -122,7 +122,7 @@ UNKNOWN_WINDOW = 128_000
 CUSHION = 13_000
 RESERVED_FOR_SUMMARY = 20_000
 FULL_RESERVES_FROM = 100_000
-"""Context windows of fewer tokens than this scale down the two reserves above."""
+"""Context windows of fewer tokens have smaller reserves than ``CUSHION`` and ``RESERVED_FOR_SUMMARY``."""
 
 _TARGET = 0.75
 _HARD = 0.95
@@ -404,9 +404,10 @@ class HistoryLimits:
         return Headroom(min(wanted, room), wanted <= room)
 
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
-        """Return the tokens to leave free for the user's next message: the largest of their last four messages.
+        """Return the tokens to leave free for the user's next message.
 
-        At most a sixteenth of the budget. 0 for a budget of less than 1,024 tokens.
+        They are the tokens of the largest of the user's last four messages, but at most a sixteenth of the budget. 0 for a
+        budget of less than 1,024 tokens.
         """
         if self.tokens < _LEAST_WITH_ROOM:
             return 0

@@ -211,7 +211,7 @@ def _is_whole(messages: Sequence[Message], end: int) -> bool:
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Truncate the tool results of the messages before position ``until`` to ``most(message)`` characters each message.
+    """Truncate the tool results of the messages before position ``until`` to ``most(message)`` characters per message.
 
     Return the changed history, or None if no message was over its limit.
     """
@@ -293,8 +293,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
     shortens older tool results further. The fourth replaces older turns by a summary. The last halves the history, but only
     after the context window has overflowed. Each stage runs only if the earlier stages did not free enough tokens.
 
-    The last 10 messages stay unchanged unless they alone are too large. Only their large tool results are truncated. After
-    three failures in a row, compaction logs a warning and stops. A compaction that finds nothing to do is not a failure.
+    Of the last 10 messages, only large tool results are truncated, unless these messages alone are too large. After three
+    failures in a row, compaction logs a warning and stops. A compaction that finds nothing to do is not a failure.
 
     One manager serves one agent. The manager restores the exact history under every session manager.
 
@@ -376,7 +376,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. The stages run until half of the history is freed, or a quarter without an error.
+            e: The overflow error, or None. With an error, the stages run until half of the history is freed. Without an error,
+                they run until a quarter is freed.
             **kwargs: Not used.
 
         Raises:

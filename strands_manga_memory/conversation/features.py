@@ -273,7 +273,7 @@ class FeatureCache:
     def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
         """Return the features of all messages in a history.
 
-        The last 2,000 messages are measured in full. Texts of older new messages are analysed only if their score is above the
+        The last 2,000 messages are measured in full. The texts of older messages are analysed only if their score is above the
         default score.
         """
         self._score_again(messages)
@@ -294,7 +294,7 @@ class FeatureCache:
         self._features = {key: self._features[key] for key in keep if key in self._features}
 
     def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
-        """Give instructions that the user has revoked the dialogue act and score of ordinary messages."""
+        """Treat revoked instructions as ordinary messages, with the default dialogue act and score."""
         if not any(map(attrgetter("takes_back"), found)):
             return
         said = [

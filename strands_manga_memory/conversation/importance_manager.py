@@ -64,7 +64,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     If the messages that always stay are too large, they are truncated in the middle, except pinned messages. If the pinned
     messages alone are over the budget, a warning is logged once. An exception is raised only if the model's context window
     overflows. A user message of more than half of ``max_tokens`` raises the budget, up to three quarters of the context window
-    (128,000 tokens if the model does not state its window). So the current user message is truncated only if it does not fit.
+    (128,000 tokens if the model does not state its window). So the current user message is truncated only if it does not fit
+    the raised budget.
 
     With ``trim_every`` or ``trim_to`` the history is trimmed in steps: it grows until it exceeds ``max_tokens``, and is then
     trimmed for several turns at once. Between two steps, each request begins with the whole previous request, so a provider's

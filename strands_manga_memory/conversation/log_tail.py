@@ -1,4 +1,4 @@
-"""Recent messages of a conversation, including evicted messages that may return to the history. No I/O."""
+"""Recent messages of a conversation, including evicted messages that may return to the history. Does no I/O."""
 
 from __future__ import annotations
 
@@ -114,9 +114,7 @@ class LogTail:
         return logged
 
     def is_due(self, budget: int, room: int) -> bool:
-        """Return whether the next selection should consider evicted messages too.
-
-        It should after many new messages, or if much of the budget is free.
+        """Return whether the next selection should consider evicted messages: after many new messages, or if much is free.
 
         Args:
             budget: Budget of the history, in tokens.

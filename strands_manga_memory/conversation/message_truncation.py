@@ -1,4 +1,4 @@
-"""Truncation of messages that are too large. No I/O.
+"""Truncation of messages that are too large. Does no I/O.
 
 Long texts, tool results and tool inputs are shortened, and media are replaced by notes.
 """
@@ -36,7 +36,7 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
 def name_of(message: Message) -> str:
-    """Return the short name by which a model can request the full text of a message: up to 8 characters of its tracking id."""
+    """Return the first 8 letters and digits of a message's tracking id, by which a model can request its full text."""
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
@@ -95,7 +95,7 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
 class MessageTruncator:
     """Truncates and removes messages until they are small enough. Message objects are replaced, not changed.
 
-    Locked messages stay unchanged: pinned messages, and tool calls that have no result yet.
+    Locked messages, such as pinned messages and tool calls without a result, stay unchanged.
 
     Args:
         messages: The messages, keyed by position.

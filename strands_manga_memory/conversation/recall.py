@@ -86,8 +86,8 @@ class HistoryRecall(Plugin):
     The quotes are added to the requests of the current turn and are never stored. They precede the user's text in the message
     that opened the turn. Each quote is escaped, and names the speaker and the time in UTC.
 
-    Every message of the agent is indexed, under any conversation manager. Not quoted are messages that the history contains in
-    full, small talk and failed tool results. No quotes are added after a greeting, thanks or a farewell.
+    Every message of the agent is indexed, under any conversation manager. Messages that the history contains in full, small
+    talk and failed tool results are not quoted. No quotes are added after a greeting, thanks or a farewell.
 
     A message is quoted if it contains a content word of the question, if it is the user's reply to a quoted question of the
     assistant, or if a custom retriever found it by its meaning.

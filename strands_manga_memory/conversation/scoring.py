@@ -158,7 +158,7 @@ class SignalWeights:
         act: Score of the message, per unit above 0.5. With ``RuleScorer`` it is the score of the dialogue act.
         instruction: The user sets a rule for all answers.
         constraint: The user sets a condition, such as a number, a time, a place or a price.
-        service: The message is of an assistant that serves the user. The signal is weaker, the more the assistant talks about
+        service: The message is from an assistant that serves the user. The signal is weaker, the more the assistant talks about
             itself.
         answers: The previous message asked a question.
         number: The message contains a number.
@@ -169,7 +169,7 @@ class SignalWeights:
         tells: The speaker talks about themselves.
         new: Logarithm of the number of words that are new in the conversation.
         recency: Recency of the message. It is 1 in the last exchange, and halves every ``half_life`` exchanges.
-        fresh_service: Recency of a message of an assistant that serves the user.
+        fresh_service: Recency of a message from an assistant that serves the user.
         tool: The message is a tool call with its result, not a text.
         fresh_tool: Recency of a tool call with its result.
         whole_result: Full tool result compared with its shortened form.

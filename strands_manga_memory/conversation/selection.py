@@ -176,6 +176,7 @@ class _Unit(NamedTuple):
     is_cycle: bool = False
 
     def tokens(self, features: Sequence[MessageFeatures]) -> int:
+        """Return the tokens of all messages of the unit."""
         return sum([features[at].tokens for at in self.positions])
 
     def band(self, features: Sequence[MessageFeatures], bands: Bands) -> Band:

@@ -183,8 +183,8 @@ def select_kept(
     Pinned messages always stay, with the other messages of their turns. As long as there are ``room`` tokens, other whole turns
     stay too. Turns of the first importance level in ``bands`` are selected first, and newer turns before older turns.
 
-    A turn with ``outdated`` messages, which a later message corrected, stays only if it is pinned. Behind the facts of the
-    summary, it would seem current.
+    A turn with ``outdated`` messages, which a later message corrected, stays only if it is pinned. It would follow the facts of
+    the summary, and would seem current.
     """
     found = [(turn, messages[turn.start : turn.stop]) for turn in turns(messages)]
     kept = {at for turn, own in found if any(map(is_pinned, own)) for at in turn}

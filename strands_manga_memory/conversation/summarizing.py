@@ -251,7 +251,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super()._manage(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that a session stores: with the current run, failures, and whether a warning was logged."""
+        """Return the state that a session stores, including the current summary run and the failures of the summarizer."""
         state = super().get_state()
         if self._jobs.covered is not None:
             state[_RUN] = self._jobs.covered.to_state()
@@ -347,7 +347,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                     logger.debug("the history has changed meanwhile | the summary is not used")
 
     def _fits(self, replacement: FinishedSummary, agent: Agent) -> bool:
-        """Return whether the history begins with the turns of a summary, followed by the recent turns."""
+        """Return whether the history begins with the turns that a summary replaces, and none of them is a recent turn."""
         history = agent.messages[:]
         return (
             replacement.fits(history) and len(replacement.marks) <= split_history(history, self.keep_recent_turns).before_recent

@@ -252,9 +252,9 @@ _MEDIA = ("image", "document", "video", "audio")
 
 
 def render_transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
-    """Return messages as lines of text, without reasoning, media and personal identifiers.
+    """Return messages as lines of text, without reasoning and with redacted identifiers (such as card numbers).
 
-    Each tool result has at most ``most`` characters.
+    Media become notes such as ``[image]``. Each tool result has at most ``most`` characters.
     """
     return "\n".join(redact_identifiers(line) for message in messages for line in _lines(message, most))
 

@@ -22,7 +22,7 @@ CUT_MARKER = re.compile(rf"\n{CUT}\n")
 
 _MARKER_TOKENS, _NAME_TOKENS = 12, 16
 LEAST_WITH_NAME = 128
-"""Least tokens of a truncated text that has room for the name under which the full text can be read."""
+"""Smallest limit, in tokens, at which a truncated text shows the name under which the full text can be read."""
 
 _HEAD_SHARE = 0.6
 _LEAST_CHARACTERS = 8
@@ -33,7 +33,7 @@ _CHARACTERS_PER_TOKEN = 10
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return a truncation marker with the number of removed characters, and the name under which the full text can be read."""
+    """Return a truncation marker with the number of removed characters and, if given, the name for reading the full text."""
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
 
@@ -81,7 +81,7 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 
 
 def excerpt_text(text: str, characters: int) -> str:
-    """Return an excerpt of about ``characters`` characters, with a truncation marker.
+    """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
     An excerpt of JSON contains only keys and identifiers, even if there is room for more. An excerpt of other text fills the
     room. A text without a shorter excerpt is returned unchanged.
@@ -136,7 +136,7 @@ _ROW = re.compile(
 
 
 def _head_length(text: str, size: int) -> int:
-    """Return the length of a text's beginning with at most ``size`` characters that ends after a line, a sentence or a word."""
+    """Return the length of a text's beginning, at most ``size``, that ends after a line, a sentence or a word if possible."""
     if size >= len(text):
         return len(text)
     if _is_of_rows(text, text.rfind("\n", 0, size) + 1, size):
@@ -151,7 +151,7 @@ def _head_length(text: str, size: int) -> int:
 
 
 def _tail_length(text: str, size: int) -> int:
-    """Return the length of a text's end with at most ``size`` characters that starts with a line, a sentence or a word."""
+    """Return the length of a text's end, at most ``size``, that starts with a line, a sentence or a word if possible."""
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
     start = len(text) - size
@@ -399,7 +399,7 @@ class _Pruning:
 
 
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
-    """Return at most ``most`` items of a list: from its beginning (three quarters), a note about the rest, and from its end.
+    """Return at most ``most`` items of a list: its first items (three quarters of them), a note, and its last items.
 
     The note has the number of items left out, including those of an earlier note in the list.
     """

@@ -33,7 +33,6 @@ LARGEST_BODY = 16_000
 """Most characters and bytes of a message that is stored in the layout because its record is too far back."""
 
 _BODY = "#"
-
 """Prefix of the keys of ``Layout.bodies``, by which they differ from tracking ids."""
 
 

@@ -365,7 +365,7 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the dialogue act of a message worded as a correction. It is none if its "no" only declines an offer."""
+    """Return the dialogue act of a message that is worded as a correction, but whose "no" may only decline an offer."""
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
     question, refuses = _question(before), EN.replies.refuses.match(said)

@@ -117,7 +117,8 @@ class PiiRule:
 
     Args:
         name: Name of the kind, which replaces the data. Lower case letters and underscores.
-        pattern: Finds the data in a text whose full-width letters, digits and signs were replaced by half-width characters.
+        pattern: Pattern of the data in a text whose full-width letters, digits and signs were replaced by half-width
+            characters.
         check: Function that validates a match of the pattern. Without a function, every match is valid.
         action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``. ``encrypt`` replaces the data by an
             encrypted form, which the store decrypts on reading. ``refuse`` prevents that any part of the text is stored.
@@ -179,7 +180,7 @@ CONTACT = frozenset({"email", "phone"})
 
 _REMEMBERED, _SHORT = 2_048, 400
 _LONGEST = 64
-"""Most characters of a match in which, if its check fails, another candidate is searched."""
+"""Largest length of a match that is searched for another candidate if its check fails."""
 
 # Each character is replaced by one character, so positions stay the same.
 _HALF_WIDTH = str.maketrans(

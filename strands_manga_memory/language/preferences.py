@@ -345,7 +345,7 @@ def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None
 
 
 def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace each found value in a text by ``*``. The name of a genre, such as "horror", would count as an evaluation."""
+    """Replace each found value in a text by ``*``, because a genre such as "horror" would count as an evaluation."""
     for _, value, _ in named:
         text = text.replace(value, "*")
     return text
@@ -369,7 +369,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the preferences in the object of a verb such as "love". Without known values, the whole object is one."""
+    """Return the preferences in the object of a verb such as "love": its known values, or else the whole object."""
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)

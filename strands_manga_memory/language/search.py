@@ -95,8 +95,8 @@ def query_terms(text: str) -> list[str]:
 def content_terms(question: str) -> frozenset[str]:
     """Return the terms of a question that make a text relevant if they are among its ``evidence_terms``.
 
-    Left out are words of any request, such as "recommend" or "again", single digits, grammar, and a single kanji that is no
-    noun. A question about the user or the assistant may have no other words, such as "What do I love?". Its words then count,
+    Words of any request (such as "recommend" or "again"), single digits, grammar and a single kanji that is no noun do not
+    count. A question about the user or the assistant may have no other words, such as "What do I love?". Its words then count,
     except grammar.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()

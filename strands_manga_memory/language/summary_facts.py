@@ -167,7 +167,7 @@ def _on_the_dial(time: str) -> str:
 def find_values(text: str, types: EntityTypes) -> list[Value]:
     """Return the last value of each type and unit in a text, which a correction may replace.
 
-    If there are none, the last number without a known unit is returned.
+    Without such values, the last bare number in the text is returned.
     """
     found: dict[tuple[str, str], Value] = {}
     for entity in types.find(text):

@@ -279,7 +279,7 @@ _WISHES = EN.words("features.wishes")
 
 
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
-    """Return the features and the content words of a text, of which only the first 4,000 characters are read.
+    """Return the features and the content words of the first 4,000 characters of a text.
 
     Content words of Japanese are runs of kanji and of katakana.
     """

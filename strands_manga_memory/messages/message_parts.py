@@ -149,7 +149,7 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, valid in this process. Values that differ in type, content or order differ in it."""
+    """Return a hash of a nested value, valid in this process. Different types, contents or orders give different hashes."""
     try:
         return hash(repr(value))  # implemented in C, and handles cycles, in which marshal does not terminate
     except Exception:  # noqa: BLE001 - a foreign __repr__, deep nesting, or a number of thousands of digits

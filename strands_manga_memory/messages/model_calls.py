@@ -64,7 +64,7 @@ class ModelErrorLog:
         self._failing: weakref.WeakKeyDictionary[type, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
 
     def level(self, model: Any, error: Exception) -> int:
-        """Record a failure of a model and return its log level: a warning for the first of its type since a success."""
+        """Record a failure of a model and return its log level. Only the first of a type since a success is a warning."""
         failed = (str(model_setting(model, "model_id")), type(error).__name__)
         known = self._failing.setdefault(type(model), set())
         level = logging.DEBUG if failed in known else logging.WARNING

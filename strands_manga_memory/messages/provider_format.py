@@ -174,7 +174,7 @@ class _Ids:
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Return messages in which each tool call has one result in the next message: the last, if there are several."""
+    """Return messages in which each tool call has one result in the next message: its last result, if there are several."""
     if not any("toolUse" in block or "toolResult" in block for message in messages for block in message["content"]):
         return [message for message in messages if message["content"]]
     ids = _Ids()
