@@ -1,4 +1,4 @@
-"""Stores sessions of agents in a hot and a durable tier."""
+"""Storage of agents' sessions in a hot tier (a cache) and a durable tier (a database table)."""
 
 from strands_manga_memory.session.session_sweeper import Finalizer, SessionSweeper
 from strands_manga_memory.session.stored_session import HistoryPage, SessionStats, StoredSession

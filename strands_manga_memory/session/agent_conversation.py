@@ -1,4 +1,4 @@
-"""Opens the stored conversation of one agent or orchestrator, and saves its changes."""
+"""Stored conversation of one agent or orchestrator in this process."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogPosition(NamedTuple):
-    """Position of a message in a conversation's log.
-
-    A reader continues from the position with earlier messages.
+    """Position of a message in a conversation's log, from which a reader continues with earlier messages.
 
     Args:
         seq: Number of the message in the log, from 1.
@@ -56,7 +54,7 @@ class LogPosition(NamedTuple):
     key: TurnKey
 
     def __str__(self) -> str:
-        """Return the position as text. ``parse`` reads this text."""
+        """Return the position as text that ``parse`` reads."""
         return f"{self.seq}.{self.turn}.{self.number}.{self.key}"
 
     @classmethod
@@ -97,26 +95,21 @@ class LogEntry:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The message as a dict with ``seq``, ``turn``, ``at`` and ``message``.
+        """The message as a dict with ``seq``, ``turn``, ``at``, ``message`` and the values of ``about``.
 
-        The dict also has the further values of the turn. A replaced message has a ``revision``.
+        A replaced message also has a ``revision``.
         """
         about = {name: value for name, value in self.about.items() if name != CONTINUES}
         record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at, "message": self.message}
         return record | ({"revision": self.revision} if self.revision else {})
 
     def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the entry with higher numbers.
-
-        Args:
-            by: Amount to add to the number of the message.
-            turns: Amount to add to the number of the turn.
-        """
+        """Return the entry with ``by`` added to the number of the message, and ``turns`` added to the number of the turn."""
         return replace(self, seq=self.seq + by, turn=self.turn + turns)
 
 
 class AgentConversation:
-    """Conversation of one agent, or state of one orchestrator. Changes are saved in the background.
+    """Conversation of one agent, or state of one orchestrator, in this process. Changes are saved in the background.
 
     Args:
         place: Storage key of the conversation.
@@ -138,7 +131,7 @@ class AgentConversation:
         self.connect()
 
     def connect(self) -> None:
-        """Begin with an empty copy. In the child of a process fork, the parent saves its own unsaved messages."""
+        """Begin with an empty copy. After a process fork, this drops the parent's unsaved messages, which the parent saves."""
         check = partial(_check_merge, is_strict=self.tiers.is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
         self.local = self.hold.local
@@ -155,10 +148,10 @@ class AgentConversation:
     # Opening
 
     def open(self, *, inspect: bool = False) -> list[Message] | None:
-        """Read the conversation from both tiers, and return its messages. None if the conversation is new.
+        """Read the conversation from both tiers, and return its messages; None if the conversation is new.
 
         Args:
-            inspect: Whether only to read. Then nothing is written, and the time to live does not restart.
+            inspect: Whether to only read: nothing is written, and the time to live does not restart.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -268,7 +261,7 @@ class AgentConversation:
             self._last = message
 
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-        """Add a message of the agent's history, or replace the message of the turn that it continues."""
+        """Add a message of the agent's history, or replace the message of the turn that it extends."""
         with self.lock:
             identity = message.get("tracking_id") or ""
             slots = self._turn_slots.get(identity, [])
@@ -282,7 +275,7 @@ class AgentConversation:
                 self.add(message)
 
     def redact(self, message: Mapping[str, Any]) -> bool:
-        """Replace all known messages that have the same ``tracking_id``. Return False if there are none."""
+        """Replace all known messages that have the ``tracking_id`` of ``message``. Return False if there are none."""
         identity = message.get("tracking_id")
         with self.lock:
             local = self.local
@@ -297,7 +290,7 @@ class AgentConversation:
         return bool(found)
 
     def _held_slot(self, identity: str) -> Slot | None:
-        """Return the reference to the newest message in memory that has this ``tracking_id``."""
+        """Return the reference to the newest message in memory that has the ``tracking_id`` ``identity``."""
         text = dump(identity)
         for key, turn in reversed(self.local.held_turns.items()):
             for number, data in enumerate(turn.messages):
@@ -306,7 +299,7 @@ class AgentConversation:
         return None
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
-        """Record the present history and states of the agent."""
+        """Copy the present history and states of the agent to the local record, as changes to save."""
         with self.lock:
             local = self.local
             if self._resets != local.resets:
@@ -332,13 +325,13 @@ class AgentConversation:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Record the agent's initial states. They are stored with the first message or change."""
+        """Set the agent's initial states, from which later changes are detected."""
         with self.lock:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot), notes_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store changed values of the agent's metadata. Nothing is stored before the first message."""
+        """Store changed values of the agent's metadata, once the conversation has a message."""
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
         if changes and self.local.message_count and self._resets == self.local.resets:
@@ -355,13 +348,13 @@ class AgentConversation:
 
     @property
     def has_news(self) -> bool:
-        """Whether the agent has not received all changes from the stores yet. A deletion is a change, too."""
+        """Whether the stores have changes, such as a deletion, that the agent has not received yet."""
         with self.lock:
             has_ended = self._resets != self.local.resets
             return self.local.has_news or has_ended or given_entries(self.local.states) != self._given
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
-        """Return the agent's new history, if other processes have changed or deleted the conversation.
+        """Return the agent's new history if other processes have changed or deleted the conversation.
 
         Args:
             live: The agent's present history. Its unchanged messages are returned as the same objects.
@@ -423,7 +416,7 @@ class AgentConversation:
         yield from (entry for entry in entries if entry.seq > after)
 
     def window_records(self) -> list[dict[str, Any]]:
-        """Return the unedited messages of the history. Each dict has ``message`` and ``at``."""
+        """Return the unedited messages of the history, as dicts with ``message`` and ``at`` (seconds since 1970)."""
         with self.lock:
             local = self.local
             held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]
@@ -432,7 +425,7 @@ class AgentConversation:
     def page(
         self, *, limit: int, before: LogPosition | None, unsaved: AgentConversation | None
     ) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return a page of the log, and the position at which the page of earlier messages ends.
+        """Return a page of the log, and the position from which the next page continues with earlier messages.
 
         Only the turns around the page are read from a durable log.
 
@@ -442,7 +435,7 @@ class AgentConversation:
             unsaved: Another object for the conversation in this process. Its unsaved messages are included.
 
         Returns:
-            The messages in order, and the position. The position is None if there are no earlier messages.
+            The messages in order, and the position; None if there are no earlier messages.
 
         Raises:
             ValueError: The message at the position no longer exists.
@@ -489,7 +482,7 @@ class AgentConversation:
         return log
 
     def shown(self) -> list[Message]:
-        """Return the stored history."""
+        """Return the stored history of the agent."""
         with self.lock:
             return messages_of(self.local.window, self.local.message)
 
@@ -503,7 +496,7 @@ class AgentConversation:
     def _entries(
         self, log: Mapping[TurnKey, Turn], *, since: TurnKey | None = None, until: TurnKey | None = None
     ) -> Iterator[LogEntry]:
-        """Yield the messages of a log in order. Messages that the log lacks are replaced by placeholders."""
+        """Yield the messages of a log in order, with placeholders for messages that the log lacks."""
         with self.lock:
             base = self.local.base
             shown = (key for key in base.shown_keys if (since is None or key >= since) and (until is None or key <= until))

@@ -1,4 +1,4 @@
-"""Reads, stores and restores an agent's states, such as ``agent.state`` and interrupts. Messages are not included."""
+"""States of an agent, such as ``agent.state`` and interrupts, and their storage as entries. Messages are not included."""
 
 from __future__ import annotations
 
@@ -26,19 +26,13 @@ _NOTES = "conversation_manager_state"
 
 
 def entries_of(snapshot: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the states of a Strands snapshot as serialized entries, keyed by name.
-
-    Each key of ``agent.state`` is an entry.
-
-    Args:
-        snapshot: The states, keyed as in a Strands snapshot.
-    """
+    """Return the states of a Strands snapshot as serialized entries, keyed by name. Each key of ``agent.state`` is an entry."""
     entries = {f"{_STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
     return entries | {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}
 
 
 def notes_of(snapshot: Mapping[str, Any]) -> bytes | None:
-    """Return the serialized state of the conversation manager. None if the snapshot has no such state."""
+    """Return the serialized state of the conversation manager; None if the snapshot has no such state."""
     return dump(snapshot[_NOTES]) if snapshot.get(_NOTES) is not None else None
 
 
@@ -48,7 +42,7 @@ def removed_entries(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> 
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the serialized state entries of a record that are restored into an agent."""
+    """Return the serialized state entries of a record that an agent gets at a restore."""
     names = (name for name in states if name.startswith(_STATE) or name in _WHOLE.values())
     return {name: dump(states[name]) for name in names if states[name] != []}
 
@@ -134,10 +128,7 @@ def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, An
 
 
 def _with_room(work: Callable[[], _T]) -> _T:
-    """Return the result of ``work``, which may need a deep stack.
-
-    If the stack of this thread is too full, ``work`` runs in a new thread.
-    """
+    """Return the result of ``work``. If the stack of this thread is too full, run ``work`` in a new thread."""
     try:
         return work()
     except RecursionError:
@@ -146,18 +137,17 @@ def _with_room(work: Callable[[], _T]) -> _T:
 
 
 _REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
-"""Pattern of references to messages in the agent's stash. A reference is an id, an underscore and a number."""
+"""Pattern of references to messages in the agent's stash, each with an id, an underscore and a number."""
 
 
 def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None:
-    """Fill an agent's stash with the messages to which its history refers.
+    """Fill an agent's stash (storage for offloaded messages) with the messages to which its history refers.
 
-    A durable stash is not changed. The log is read only if there are references. If the log cannot be read, nothing is
-    restored, and the agent can still answer.
+    A durable stash is not changed. If the log cannot be read, nothing is restored, and a warning is logged.
 
     Args:
         agent: The agent.
-        history: Returns the messages of the log.
+        history: Returns the messages of the log. It is called only if there are references.
     """
     manager = agent.context_manager
     if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -180,12 +170,9 @@ def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None
 
 
 def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], None] | None:
-    """Return a function that replaces a redacted message in an agent's stash.
+    """Return a function that replaces a redacted message in an agent's stash; None if the agent has no stash.
 
     The function may do I/O, and must be called in a thread without an event loop.
-
-    Returns:
-        The function; None if the agent has no stash.
     """
     manager = agent.context_manager if agent is not None else None
     stash = manager.stash if manager is not None else None
@@ -193,7 +180,7 @@ def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], Non
 
 
 def references(messages: Iterable[Message]) -> set[str | None]:
-    """Return each ``toolUseId`` and ``tracking_id`` to which messages refer."""
+    """Return each ``toolUseId`` and ``tracking_id`` to which messages refer as content of the stash."""
     found: set[str | None] = set()
     for message in messages:
         for names in _REFERENCES.findall(dump(message["content"]).decode()):

@@ -1,4 +1,4 @@
-"""Schedules the saves and flushes of a conversation, and waits for them."""
+"""Saves and flushes of a conversation in the background, and functions that wait for them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _T = TypeVar("_T")
 
 
 class ConversationSaver:
-    """Saves and flushes a conversation on the background writer.
+    """Saves and flushes a conversation on the background writer. The methods may be called from any thread.
 
     A save stores changes in the hot tier, or in the durable tier if the hot tier does not take them. A flush writes everything
-    to the durable tier. A flush may run during the save of the next turn. The methods may be called from any thread.
+    to the durable tier. A flush may run during the save of the next turn.
 
     Args:
         place: Storage key of the conversation.
@@ -89,7 +89,7 @@ class ConversationSaver:
         """Save and flush all changes in the background.
 
         Returns:
-            Future that ends when the durable tier has everything. Without a durable tier, the hot tier.
+            Future that ends when the durable tier has everything or, without a durable tier, the hot tier.
         """
         return self.tiers.writer.submit(self._place, self.commit_all, slow=self._hold.durable is not None)
 
@@ -100,11 +100,7 @@ class ConversationSaver:
             self.tiers.writer.later((self, "soon"), delay, self.request)
 
     def request_refresh(self) -> Future[None]:
-        """Read the changes of other writers in the background.
-
-        Returns:
-            Future that ends when the changes are joined with the local copy.
-        """
+        """Read other writers' changes in the background. The future ends when they are joined with the local copy."""
         self.asked_at = None
         self._waits_for_durable = False
         return self.tiers.writer.submit(self._place, self._refresh)
@@ -113,28 +109,23 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier for whose answer a turn waits. ``nothing`` while that tier is known to be down."""
+        """Tier for whose answer a turn waits; ``nothing`` while that tier is known to be down."""
         if self._hold.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
     def overdue(self, deadline: float) -> bool:
-        """Return whether a turn should stop waiting for a tier's answer.
-
-        This is the case after ``deadline`` seconds without an answer, or if the tier is known to be down.
-        """
+        """Return whether a turn should stop waiting, because its tier is down or has not answered for ``deadline`` seconds."""
         return self.waits_for == "nothing" or self.left(deadline) == 0.0
 
     def left(self, deadline: float) -> float:
-        """Return how many seconds of the deadline are left since the tier was asked.
-
-        If the tier was not asked yet, return the whole deadline.
+        """Return the rest of a deadline in seconds, counted from the request to the tier. Before the request, it is the whole.
         """
         asked_at = self.asked_at
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Return whether the durable tier lacks a change. Without a durable tier, the hot tier is meant."""
+        """Return whether the durable tier or, without a durable tier, the hot tier lacks a change."""
         local = self._hold.local
         with local.lock:
             if local.is_dirty:
@@ -245,9 +236,7 @@ _MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other 
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until a save is stored, at most for the deadline of its tier.
-
-    If the caller is cancelled, the save continues.
+    """Wait until a save is stored, at most for the deadline of its tier. A cancellation does not stop the save.
 
     Raises:
         StoreUnavailableError: The changes were not saved in time, and the tiers are strict.
@@ -309,9 +298,9 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
 
 
 async def settled(future: Future[None], tiers: Tiers) -> None:
-    """Wait until a save is stored, without blocking the event loop.
+    """Wait until a save is stored, at most for the deadline of the durable tier, without blocking the event loop.
 
-    The wait is limited by the deadline of the durable tier. If the caller is cancelled, the save continues.
+    A cancellation does not stop the save.
     """
     waiter = awaitable(future)
     try:
@@ -326,11 +315,7 @@ async def settled(future: Future[None], tiers: Tiers) -> None:
 
 
 def _report_late(error: Exception, tiers: Tiers, *, tier: str, must: bool = False) -> None:
-    """Log a late save, or raise an error.
-
-    Raises:
-        StoreUnavailableError: ``must`` is True, or the tiers are strict.
-    """
+    """Log a late save or, if ``must`` is True or the tiers are strict, raise ``StoreUnavailableError``."""
     if isinstance(error, TimeoutError):
         missed(tier)
     if must or tiers.is_strict:
@@ -353,10 +338,7 @@ def _deadline(tiers: Tiers, tier: str) -> float:
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:
-    """Return an awaitable for a future of another thread.
-
-    The event loop may be closed before the future ends.
-    """
+    """Return an awaitable for a future of another thread. The event loop may be closed before the future ends."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

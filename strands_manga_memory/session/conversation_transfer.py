@@ -1,4 +1,4 @@
-"""Copies the content of a conversation to another conversation, for transfers, forks and rewinds."""
+"""Copies of a conversation's content, for transfers, forks and rewinds."""
 
 from __future__ import annotations
 
@@ -45,28 +45,20 @@ class TransferredConversation:
 
 @dataclass(frozen=True)
 class TransferredOrchestrator:
-    """State of a Graph or Swarm, for a transfer between stores.
-
-    ``state`` is the value that ``serialize_state`` of the Graph or Swarm returned.
-    """
+    """State of a Graph or Swarm, as returned by its ``serialize_state``, for a transfer between stores."""
 
     state: Mapping[str, Any]
 
 
 def standing_of(conversation: AgentConversation) -> Standing:
-    """Return whether a conversation is new, exists or has ended.
-
-    The errors of ``AgentConversation.open`` are raised.
-    """
+    """Read a conversation, and return whether it is new, exists or has ended. Raises the errors of its ``open``."""
     if conversation.open(inspect=True) is not None:
         return "exists"
     return "ended" if conversation.local.base.incarnation else "new"
 
 
 def store(conversation: AgentConversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
-    """Store a transferred conversation, unless a conversation exists already.
-
-    After a crash, either the whole conversation is stored or nothing.
+    """Store a transferred conversation as a whole, unless a conversation exists already.
 
     Returns:
         State of the conversation before the call.
@@ -116,7 +108,7 @@ def taken_out(conversation: AgentConversation) -> TransferredConversation:
 
 
 def orchestrator_taken_out(conversation: AgentConversation) -> TransferredOrchestrator | None:
-    """Return the stored state of a Graph or Swarm. None if no state is stored."""
+    """Return the stored state of a Graph or Swarm; None if no state is stored."""
     states = conversation.local.states
     return TransferredOrchestrator(load(dump(states[ORCHESTRATOR]))) if ORCHESTRATOR in states else None
 
@@ -125,7 +117,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
     """Begin a new conversation with a copy of another conversation's first turns.
 
     Args:
-        place: Storage key of the conversation to copy from; it is not changed.
+        place: Storage key of the conversation to copy; it is not changed.
         tiers: The stores.
         at_turn: Number of the last turn to copy, counted from 1.
         to: Storage key of the new conversation.
@@ -148,7 +140,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
 
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
-    """Remove the later turns of a conversation.
+    """Remove all turns of a conversation after the turn ``at_turn``.
 
     A running agent continues with the shortened history at its next turn. Its unsaved turns are added to that history.
 
@@ -171,11 +163,10 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 
 
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
-    """Return a record with the first turns of a conversation.
+    """Return a record with the first turns of a conversation, up to the turn ``at_turn``.
 
-    If ``at_turn`` is the last turn, the record has the present history and all present states. If ``at_turn`` is an earlier
-    turn, the history has at most 100 turns of the log. States that were set later are then missing, because their earlier
-    values are not stored.
+    For the last turn, the record has the present history and states. For an earlier turn, the history has at most 100 turns of
+    the log. States that were set later are then missing, because their earlier values are not stored.
 
     Args:
         hold: The conversation, loaded from its tiers.
@@ -234,10 +225,7 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
 
 
 def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
-    """Return the number of each turn, from 1.
-
-    A turn that continues the previous turn after an interrupt has the same number as that turn.
-    """
+    """Return the number of each turn, from 1. A turn that continues after an interrupt keeps the previous number."""
     numbers: dict[TurnKey, int] = {}
     number = 0
     for key, turn in sorted(log.items()):
@@ -247,7 +235,7 @@ def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
 
 
 def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: bool) -> bool:
-    """Begin the next incarnation of a conversation with the given content.
+    """Begin the next incarnation (life up to a deletion) of a conversation with the given content.
 
     Args:
         hold: The conversation. No agent uses this object.

@@ -21,17 +21,19 @@ from strands_manga_memory.stores.table import Condition, Item, Key, Table
 logger = logging.getLogger(__name__)
 
 Kind = Literal["A", "M"]
-"""``A``: an agent's conversation. ``M``: the state of a Graph or Swarm."""
+"""Kind of a conversation. ``A``: conversation of an agent. ``M``: state of a Graph or Swarm (orchestrator)."""
 
 TOMBSTONE = "#TOMBSTONE"
-"""Sort value of a tombstone that deletes all conversations of a session or of a user."""
+"""Sort value of the item (tombstone) that deletes all conversations of a session or of a user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Storage key of a conversation.
 
-    The key has the storage id of the session, and the kind and id of the agent or orchestrator. Both parts are escaped.
+    Attributes:
+        session: Storage id of the session, escaped.
+        member: Kind and escaped id of the agent or orchestrator, such as ``A:default``.
     """
 
     session: str
@@ -60,7 +62,7 @@ class Place:
 
 
 def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the key of a session's entry in its user's directory. None if the session has no user."""
+    """Return the key of a session's entry in its user's directory; None if the session has no user."""
     if not ids.get("user"):
         return None
     tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
@@ -68,7 +70,7 @@ def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | Non
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
-    """Return a session's entry in its user's directory. None if the session has no user."""
+    """Return a session's entry in its user's directory; None if the session has no user."""
     key = directory_key(session, ids)
     if key is None:
         return None
@@ -76,17 +78,14 @@ def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
 
 
 def members(table: Table, session: str) -> Iterator[Place]:
-    """Yield the storage keys of all conversations of a session in a table.
-
-    Damaged and deleted conversations are included.
-    """
+    """Yield the storage keys of all conversations of a session in a table, including damaged and deleted ones."""
     for row in table.query(session, attributes=[]):
         if str(row["sk"]).endswith("#HEAD"):
             yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
 
 
 def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
-    """Yield the kind and the id of each agent and orchestrator in a session. Deleted ones are left out."""
+    """Yield the kind and the id of each agent and orchestrator in a session, except deleted ones."""
     for row in table.query(session, attributes=["member"]):
         if str(row["sk"]).endswith("#HEAD") and row.get("member"):
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
@@ -128,20 +127,17 @@ class ExpiryEntry:
 
 
 class ExpiryIndex:
-    """Lists when a sweeper has to check each conversation, in the durable tier.
-
-    Args:
-        table: The durable tier.
-    """
+    """Index of the times at which a sweeper has to check each conversation, in the durable tier."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     @classmethod
     def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
-        """Return the items that list a conversation in the index.
+        """Return the two items that list a conversation in the index.
 
-        The first item is the entry of the conversation. The second item has the due time, by which an erasure finds the entry.
+        The first item is the entry of the conversation, found by due time. The second item has the due time, found by
+        conversation.
         """
         entry = ExpiryEntry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
         partition, sort = due_key(place)
@@ -182,12 +178,7 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone an entry, by at least one second.
-
-        Args:
-            entry: The entry.
-            due: New due time, in seconds since 1970.
-        """
+        """Postpone an entry to the time ``due`` (seconds since 1970), but by at least one second."""
         self._table.batch_write(puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due)))
         self.remove(entry)
 
@@ -196,7 +187,7 @@ class ExpiryIndex:
         self._table.delete(*self._key(entry))
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return the entry of a conversation, without original ids. None if there is no entry."""
+        """Return the entry of a conversation, without original ids; None if there is no entry."""
         item = self._table.get(*due_key(place))
         return None if item is None else ExpiryEntry(place, int(item["due"]), {})
 
@@ -217,7 +208,7 @@ def due_key(place: Place) -> Key:
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the key of the item that stores which version of a conversation was finalized."""
+    """Return the key of the item that stores which version of a conversation was last given to the finalizer."""
     return f"ended/{place.conversation}", "finalized"
 
 
@@ -227,7 +218,7 @@ class ListedSession:
 
     Args:
         scope: The session and its user.
-        waits: Whether the session was deleted without access to a hot tier, which may still have copies.
+        waits: Whether the session was deleted without access to a hot tier that may still have copies.
     """
 
     scope: ConversationScope
@@ -235,11 +226,7 @@ class ListedSession:
 
 
 def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions in a user's directory.
-
-    Returns:
-        The sessions, and the names of directory entries that cannot be read.
-    """
+    """Return the sessions in a user's directory, and the names of directory entries that cannot be read."""
     key = directory_key("", {"user": user_id, "tenant": tenant})
     assert key is not None  # noqa: S101 - there is a user
     found: list[ListedSession] = []
@@ -261,7 +248,7 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Liste
 def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None) -> None:
     """Remove a deleted session from its user's directory.
 
-    If a hot tier may still have copies, the session stays in the directory, marked as deleted, until the copies have expired.
+    If a hot tier may still have copies, the entry is only marked as deleted, and stays until the copies have expired.
 
     Args:
         table: The durable tier.
@@ -282,10 +269,9 @@ def is_in_hot(table: Table, session: str) -> bool:
 
 
 def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
-    """Return the reason why copies in a hot tier cannot be checked.
+    """Return the reason why copies of the sessions in a hot tier cannot be checked, as a list with one text.
 
-    Returns:
-        A list with the reason as text; an empty list if there are no such copies.
+    The list is empty if there are no copies that cannot be checked.
     """
     if hot is not None and hot.survives_process:
         return []

@@ -1,4 +1,4 @@
-"""Restores and saves a Strands agent at the events of its turns."""
+"""Restore of a Strands agent, and saves at the events of its turns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_supported(agent: object) -> None:
     """Check that the turns of an agent can be saved one by one.
 
     Raises:
-        ValueError: The turns cannot be saved one by one.
+        ValueError: The agent is not a Strands ``Agent``, or allows reentrant invocations.
     """
     if not isinstance(agent, Agent):
         raise ValueError(f"agent must be a strands Agent, got {type(agent).__name__}; use SnapshotSessionManager for it")
@@ -57,7 +57,7 @@ def render_request(context: InvokeModelContext) -> InvokeModelContext:
 class SessionAgent:
     """Strands agent and its conversation.
 
-    The object has only a weak reference to the agent. Its methods therefore get the agent as an argument.
+    The object only has a weak reference to the agent, so its methods get the agent as an argument.
 
     Attributes:
         conversation: The agent's conversation.
@@ -75,7 +75,7 @@ class SessionAgent:
 
     @property
     def agent(self) -> Agent | None:
-        """The agent. None if the agent is no longer used."""
+        """The agent; None if the agent is no longer used."""
         return self._agent()
 
     def begin(self, agent: Agent, messages: list[Message] | None) -> None:
@@ -159,10 +159,10 @@ class SessionAgent:
             conversation.tiers.returned(away, now)
 
     def append(self, message: Message, agent: Agent) -> None:
-        """Record a message of the agent without I/O.
+        """Add a message of the agent to its conversation, without I/O.
 
-        If a turn was interrupted, Strands adds artificial tool results to the history. These results are removed instead of
-        recorded, because another process may still be running the turn. Requests to the model complete the turn in any case.
+        If a turn was interrupted, Strands adds artificial tool results to the history. They are removed again, because another
+        process may still be running the turn. Requests to the model complete the turn in any case.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -177,10 +177,7 @@ class SessionAgent:
         conversation.saver.request_soon(_PENDING_SECONDS)
 
     def redact(self, message: Message) -> list[Future[None]]:
-        """Replace all copies of a message by the redacted message.
-
-        Args:
-            message: The redacted message. It has the ``tracking_id`` of the original message.
+        """Replace all copies of a message by the redacted message, which has the same ``tracking_id``.
 
         Returns:
             Futures that end when the redacted message is stored.
@@ -195,10 +192,7 @@ class SessionAgent:
         return futures
 
     def settle_later(self, future: Future[None]) -> None:
-        """Make the agent's next hook wait for a redaction.
-
-        A synchronous call must not block the event loop, so it cannot wait for the redaction.
-        """
+        """Make the agent's next hook wait for a redaction, because a synchronous call must not block the event loop."""
         self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
 
     async def _settle(self) -> None:
@@ -225,7 +219,7 @@ class SessionAgent:
     # State next to the turns
 
     def capture_between_turns(self) -> None:
-        """Record the agent's history and states, unless the agent is being invoked."""
+        """Copy the agent's history and states to its conversation, unless the agent is being invoked."""
         agent = self.agent
         if agent is not None and not self.in_turn:
             self._capture(agent)

@@ -1,4 +1,4 @@
-"""The conversations of one session, and their agents in this process."""
+"""Conversations of one session, and their agents in this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _held: list[threading.RLock] = []
 
 
 class SessionMembers:
-    """Creates, finds and deletes the conversations of a session's agents and orchestrators.
+    """Conversations of a session's agents and orchestrators (members).
 
     Args:
         session_id: Id of the session, or its scope with a user.
@@ -82,7 +82,7 @@ class SessionMembers:
             _held.append(conversation.lock)
 
     def end_fork(self) -> None:
-        """Release the locks in the parent process."""
+        """Release the locks of all conversations in the parent process."""
         while _held:
             _held.pop().release()
 
@@ -93,10 +93,9 @@ class SessionMembers:
             conversation.connect()
 
     def agent_id(self, agent_id: str | None) -> str:
-        """Check an agent id, and return it.
+        """Return a checked agent id or, if None is given, the default agent id.
 
-        Without an id, return the agent id of the scope. Without a scope, return the id of the only agent in use, or
-        ``default``.
+        The default is the agent id of the scope or, without a scope, the id of the only agent in use, else ``default``.
         """
         if agent_id is not None:
             return checked_id("agent_id", agent_id)
@@ -110,7 +109,7 @@ class SessionMembers:
         return Place.of(self._storage_id, kind, id_)
 
     def new(self, kind: Kind, id_: str, *, keeps_window: bool = True, tiers: Tiers | None = None) -> AgentConversation:
-        """Return a conversation without reading it.
+        """Return a new object for a conversation, without reading the conversation.
 
         Args:
             kind: Kind of the conversation.
@@ -128,11 +127,11 @@ class SessionMembers:
         return conversation
 
     def known_or_looked_at(self, agent_id: str | None) -> AgentConversation:
-        """Return an agent's conversation from this session manager, or read it from the tiers."""
+        """Return an agent's conversation from this session manager; read it from the tiers if it is not there."""
         return self.conversations.get(("A", self.agent_id(agent_id))) or self.looked_at(agent_id)
 
     def live(self, agent_id: str) -> Agent | None:
-        """Return the Strands agent with this id. None if there is none, or the agent is no longer used."""
+        """Return the Strands agent with this id; None if there is none, or the agent is no longer used."""
         return self.agents[agent_id].agent if agent_id in self.agents else None
 
     def agent(self, agent: Agent) -> SessionAgent:
@@ -179,20 +178,14 @@ class SessionMembers:
                 listener(id_)
 
     def agent_ids(self) -> list[str]:
-        """Return the ids of the session's agents, sorted.
-
-        Without a durable tier, only the agents of this session manager are known.
-        """
+        """Return the sorted ids of the session's agents; without a durable tier, only those of this session manager."""
         found = {id_ for kind, id_ in self.conversations if kind == "A"}
         if self._tiers.durable is not None:
             found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
         return sorted(found)
 
     def in_session(self, session_id: str, agent_id: str) -> tuple[Place, dict[str, Any]]:
-        """Return the storage key of an agent's conversation in another session of the same user.
-
-        Returns:
-            The storage key, and the original ids of the conversation.
+        """Return the storage key and the original ids of an agent's conversation in another session of the same user.
 
         Raises:
             ValueError: The session id is not allowed.
@@ -204,13 +197,11 @@ class SessionMembers:
         return Place.of(scope.storage_session_id, "A", agent_id), ids
 
     def in_use(self, agent_id: str | None) -> AgentConversation | None:
-        """Return an agent's conversation that this process uses. None if there is none."""
+        """Return an agent's conversation that this process uses; None if there is none."""
         return next((conversation for _, conversation in self._in_process(self.agent_id(agent_id))), None)
 
     def save_in_process(self, agent_id: str, *, idle: bool) -> None:
-        """Save and flush an agent's unsaved changes in this process.
-
-        All session managers of this process that use the conversation are included.
+        """Save and flush an agent's unsaved changes in all session managers of this process.
 
         Args:
             agent_id: The agent.
@@ -229,9 +220,7 @@ class SessionMembers:
                 conversation.saver.request_flush().result()
 
     def refresh_in_process(self, agent_id: str) -> None:
-        """Read an agent's conversation again for all its users in this process.
-
-        Their next turn then has the new content.
+        """Read an agent's conversation again in all session managers of this process, for their agents' next turn.
 
         Raises:
             StoreUnavailableError: A tier does not answer.
@@ -240,7 +229,7 @@ class SessionMembers:
             conversation.saver.request_refresh().result()
 
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield every use of an agent's conversation in this process, from all session managers."""
+        """Yield an agent's conversation in each session manager of this process, with its ``SessionAgent`` if there is one."""
         place = self.place("A", agent_id)
         for session in list(attachments(self._tiers.writer)["sessions"]):
             held = session.conversations.get(("A", agent_id))

@@ -1,4 +1,4 @@
-"""Finishes expired conversations, and deletes the logs of ended sessions."""
+"""Sweeper that finishes expired conversations, and deletes the logs of ended sessions."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 class EndedConversation:
-    """Conversation that has expired or was closed.
+    """Conversation that has expired or was closed. A finalizer gets its transcripts.
 
-    A sweeper flushes and reads the conversation, and a finalizer uses its transcripts.
+    An incarnation is one life of the conversation, from its beginning to its deletion or expiry.
 
     Args:
         place: Storage key of the conversation.
@@ -59,7 +59,7 @@ class EndedConversation:
 
     @property
     def record(self) -> Record:
-        """The last read record of the conversation."""
+        """The conversation's record that was last read."""
         return self.hold.local.base
 
     @property
@@ -68,9 +68,7 @@ class EndedConversation:
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
-        """Write the turns that only the hot tier has to the durable tier.
-
-        The hot tier is not written.
+        """Write the turns that only the hot tier has to the durable tier. The hot tier is not written.
 
         Args:
             claimed: Epoch and version of the hot record that was claimed.
@@ -90,9 +88,7 @@ class EndedConversation:
         return True
 
     def read(self) -> None:
-        """Read the conversation from the durable tier.
-
-        Without a durable tier, the hot tier is read. The time to live does not restart.
+        """Read the conversation from the durable tier or, without one, from the hot tier. The time to live does not restart.
 
         Raises:
             StoreUnavailableError: The tier does not answer.
@@ -107,8 +103,7 @@ class EndedConversation:
     def ended_incarnations(self) -> list[int]:
         """Incarnations that have expired, and whose turns are still in the log.
 
-        If a user returns before a sweep, a new incarnation begins while the earlier one has no summary yet. A log can also
-        remain after the table has deleted the head because of its TTL.
+        Such turns remain if a user returned before a sweep, or if the table's TTL has deleted the record.
         """
         if self.hold.durable is None:
             return []
@@ -166,32 +161,26 @@ _random = random.Random()  # noqa: S311 - picks the first bucket; a separate gen
 
 
 class Finalizer(Protocol):
-    """Processes an ended conversation after its last flush, such as to write a summary.
-
-    The sweeper removes the conversation from the hot tier afterwards.
-    """
+    """Function that processes an ended conversation after its last flush, such as to write a summary."""
 
     def __call__(self, conversation: EndedConversation) -> None:
         """Process a conversation. The call must be repeatable, because a sweeper can crash in the middle."""
 
 
 class SessionSweeper:
-    """Finishes expired conversations, and deletes the logs of ended sessions.
+    """Sweeper that finishes expired conversations, and deletes the logs of ended sessions.
 
-    An expired conversation is flushed to the durable tier and given to the finalizer. Then it is removed from the hot tier.
-    When a session has been over for the policy's ``grace``, its log is deleted.
+    An expired conversation is flushed to the durable tier, given to the finalizer, and removed from the hot tier. When a
+    session has been over for the policy's ``grace``, its log is deleted. Sweeping never changes a time to live.
 
     Any number of sweepers may run at the same time. A sweeper first claims a conversation atomically. If a turn begins in the
-    meantime, the sweeper does not finish the conversation. Sweeping never changes a time to live.
-
-    The expiry index of the hot tier lists expired conversations in that tier. The expiry index of the durable tier lists
-    conversations without a hot copy.
+    meantime, the sweeper does not finish the conversation.
 
     Args:
         hot: The hot tier, or None. With a durable tier, a hot tier that does not survive its process is not used.
         durable: The durable tier, or None; without it, expired conversations are dropped.
-        finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and
-            is tried again after ``lease``.
+        finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and is
+            tried again after ``lease``.
         ttl: The policy the session managers use.
         codec: The codec the session managers use.
         clock: Seconds since 1970.
@@ -258,11 +247,7 @@ class SessionSweeper:
         return _tried(partial(self._finish, hot, name, expect))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
-        """Flush a claimed conversation, call the finalizer, and remove the hot copy.
-
-        Returns:
-            Whether the conversation was finished.
-        """
+        """Flush a claimed conversation, call the finalizer, and remove the hot copy. Return whether this was done."""
         conversation = EndedConversation(Place.named(name), self._tiers)
         if not conversation.flush(claimed=expect):
             hot.drop(name, expect=expect)  # a tombstone, or an empty record that refused late writes; not one in use
@@ -333,11 +318,7 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool) -> bool:
-        """Call the finalizer, unless the present version of the conversation was finalized before.
-
-        Returns:
-            Whether the finalizer was called.
-        """
+        """Call the finalizer, unless the present version was finalized before. Return whether it was called."""
         if self._finalizer is None or is_empty:
             return False
         mark = self._table.get(*finalized_key(conversation.place))
@@ -348,10 +329,7 @@ class SessionSweeper:
         return True
 
     def _mark(self, place: Place, durable: DurableTier) -> None:
-        """Store which version of a conversation was finalized.
-
-        A later sweep then does not finalize the same version again.
-        """
+        """Store the version of a conversation that was finalized, so that later sweeps do not finalize it again."""
         if durable.head_version is None:
             return
         partition, sort = finalized_key(place)
@@ -362,9 +340,7 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of an ended conversation.
-
-        If there is no log, and the tombstone has expired, delete the tombstone and the index entries.
+        """Delete the log of an ended conversation or, if there is none, its expired tombstone and index entries.
 
         Returns:
             The time of the next check in seconds since 1970 (None: no check), and whether the conversation was finalized.
@@ -403,10 +379,7 @@ class SessionSweeper:
 
 
 def _tried(work: Callable[[], bool]) -> bool:
-    """Do ``work`` on a conversation, and return its result.
-
-    If ``work`` raises an error, log the error and return False. Other conversations are then still swept.
-    """
+    """Return the result of ``work`` on a conversation. An error is logged, and the result is False."""
     try:
         return work()
     except Exception as error:

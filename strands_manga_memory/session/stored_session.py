@@ -1,4 +1,4 @@
-"""Reads, extends, corrects, transfers and deletes a stored session, with or without an agent."""
+"""Stored session that can be read, extended, corrected, transferred and deleted, with or without an agent."""
 
 from __future__ import annotations
 
@@ -139,10 +139,7 @@ def _standing(health: TierHealth | None) -> tuple[str, str, int]:
 
 
 class LogRepository:
-    """Lists and corrects the messages of a session for other packages.
-
-    It has the methods of Strands' ``session_repository`` that these packages call. For example, AG-UI uses it for the results
-    of browser tools.
+    """Messages of a session, for packages that call methods of Strands' ``session_repository``, such as AG-UI.
 
     Args:
         session_id: The session.
@@ -170,9 +167,7 @@ class LogRepository:
         ]
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Replace the message that has the same ``message_id``.
-
-        The message is replaced in the log and in the history. It keeps its ``tracking_id``.
+        """Replace the message with the same ``message_id`` in the log and the history. It keeps its ``tracking_id``.
 
         Raises:
             ValueError: ``session_id`` is another session, or there is no such message.
@@ -205,7 +200,7 @@ COUNTERS = ("turn_count", "created", "last_activity")
 
 
 class StoredSession:
-    """Reads and changes a stored session. ``TieredSessionManager`` inherits these methods."""
+    """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods."""
 
     def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
         self._tiers, self._members = tiers, SessionMembers(session_id, tiers)
@@ -236,10 +231,9 @@ class StoredSession:
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
-        """Hold the advisory lease of an agent's conversation.
+        """Hold the advisory lease of an agent's conversation, which only one worker can hold at a time.
 
-        Only one of the workers that ask for the lease gets it. The lease does not keep other writers from saving. Changes of
-        two writers are merged, with or without a lease.
+        The lease does not keep other writers from saving. Changes of two writers are merged, with or without a lease.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -262,9 +256,7 @@ class StoredSession:
             hot.release_lease(name, owner=owner)
 
     def history(self, agent_id: str | None = None, *, after: int = 0) -> Iterator[Message]:
-        """Yield the messages of an agent's log in order.
-
-        The whole log is read before the first message is yielded.
+        """Yield the messages of an agent's log in order. The whole log is read before the first message is yielded.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -274,9 +266,7 @@ class StoredSession:
             yield logged.message
 
     def records(self, agent_id: str | None = None, *, after: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's log with their numbers and times.
-
-        Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
+        """Yield the messages of an agent's log as dicts with ``seq``, ``turn``, ``at``, ``message`` and further stored values.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -287,10 +277,9 @@ class StoredSession:
             yield logged.record
 
     def history_page(self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None) -> HistoryPage:
-        """Return a page of an agent's log.
+        """Return a page of an agent's log. The first page has the last messages, and each further page has earlier messages.
 
-        The first page has the last messages. Each further page has earlier messages. Only the turns around the page are read
-        from a durable tier.
+        Only the turns around the page are read from a durable tier.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -313,9 +302,7 @@ class StoredSession:
     history_page_async = in_thread(history_page)
 
     def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
-        """Begin a new session with a copy of this session's first turns.
-
-        The new session has the same user. This session does not change.
+        """Begin a new session of the same user with a copy of this session's first turns. This session does not change.
 
         If ``at_turn`` is the last turn, the new conversation has the agent's whole state and history. If ``at_turn`` is an
         earlier turn, the new history has at most 100 turns. State entries that were set later are then missing, because their
@@ -340,7 +327,7 @@ class StoredSession:
     fork_async = in_thread(fork)
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
-        """Remove the later turns of a conversation.
+        """Remove all turns of a conversation after the turn ``at_turn``.
 
         The agent then has the state that ``fork`` would give to a new conversation.
 
@@ -365,9 +352,9 @@ class StoredSession:
     rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the unedited messages in an agent's history. Each record has ``message`` and ``at``.
+        """Yield the unedited messages in an agent's history, as dicts with ``message`` and ``at`` (seconds since 1970).
 
-        For an agent of this manager, nothing is read from the tiers. Otherwise one of the tiers is enough.
+        Nothing is read from the tiers if this manager uses the conversation. Otherwise one of the tiers is enough.
 
         Args:
             agent_id: The agent; the scope's by default.
@@ -385,9 +372,7 @@ class StoredSession:
         return self._members.agent_ids()
 
     def log(self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None) -> None:
-        """Log messages of an agent that is not a Strands agent.
-
-        The call waits until the messages are saved.
+        """Log messages of an agent that is not a Strands agent, and wait until they are saved.
 
         Args:
             messages: The messages, in order.
@@ -414,7 +399,7 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
-        """Return an agent's stored conversation for a transfer. None if no conversation is stored.
+        """Return an agent's stored conversation for a transfer; None if no conversation is stored.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -424,10 +409,7 @@ class StoredSession:
         return taken_out(conversation) if standing_of(conversation) == "exists" else None
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
-        """Return the state of a Graph or Swarm for a transfer. None if no state is stored.
-
-        The errors of ``transferred`` are raised.
-        """
+        """Return the stored state of a Graph or Swarm for a transfer; None if there is none. Raises as ``transferred``."""
         conversation = self._members.new("M", id_, keeps_window=False)
         return orchestrator_taken_out(conversation) if standing_of(conversation) == "exists" else None
 
@@ -470,15 +452,12 @@ class StoredSession:
         return stats_of(self._members.known_or_looked_at(agent_id), self._members.live(self._members.agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return figures of all agents' conversations that this manager uses, without I/O."""
+        """Return figures of each agent's conversation that this manager uses, without I/O."""
         open_ = self._members.conversations.copy().items()
         return [stats_of(conversation, self._members.live(id_)) for (kind, id_), conversation in open_ if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return the metadata of an agent's conversation.
-
-        The metadata are the user, the values that ``set_metadata`` stored, and the counters.
-        """
+        """Return the metadata of an agent's conversation: user, values that ``set_metadata`` stored, and counters."""
         conversation = self._members.known_or_looked_at(agent_id)
         if not conversation.local.is_dirty:
             conversation = self._members.looked_at(agent_id)
@@ -489,9 +468,7 @@ class StoredSession:
             return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.meta, **counters}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
-        """Store metadata of an agent's conversation, such as the locale or an active intent.
-
-        The call waits until the metadata are saved.
+        """Store metadata of an agent's conversation, such as the locale or an active intent, and wait until they are saved.
 
         Raises:
             ValueError: A value is not JSON, or has over 100 levels, or a name is one of the counters.
@@ -512,8 +489,5 @@ class StoredSession:
         return LogRepository(self.session_id, self._members, self._tiers)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
-        """Call ``listener`` for each message that is redacted or corrected from now on.
-
-        The listener gets the ``tracking_id`` of the message.
-        """
+        """Call ``listener`` with the ``tracking_id`` of each message that is redacted or corrected from now on."""
         self._members.redaction_listeners.append(listener)

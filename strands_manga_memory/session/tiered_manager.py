@@ -158,7 +158,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         await saved(conversation.saver, _request_run_save(event.source, conversation, is_over=is_over))
 
     async def prefetch(self, agent_id: str | None = None) -> None:
-        """Read an agent's conversation off the event loop. The agent can then be built without I/O.
+        """Read an agent's conversation off the event loop, so that the agent can then be built without I/O.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -197,10 +197,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         members.agents[agent.agent_id] = live
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Record a message.
-
-        During a turn, the message is saved with the turn. Between turns, the message is saved at once.
-        """
+        """Add a message to the agent's conversation. It is saved with the running turn or, between turns, at once."""
         live = self._members.agent(agent)
         live.append(message, agent)
         if not live.in_turn:
@@ -210,8 +207,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Replace a message by its redacted version in all stored content.
 
         The call waits until the redacted message is stored, at most ``durable_deadline``. On an event loop, the call returns at
-        once. The agent's next hook then waits, at the latest at the end of the turn. Nothing that is stored later has the
-        original message.
+        once, and the agent's next hook waits. Nothing that is stored later has the original message.
         """
         live = self._members.agent(agent)
         futures = live.redact(redact_message)
@@ -234,7 +230,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             self._save_now(live)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
-        """Restore a Graph or Swarm, or begin its record."""
+        """Restore a Graph or Swarm, or begin its conversation."""
         conversation = self._members.new("M", source.id, keeps_window=False)
         _restore_run(source, conversation)
         self._members.conversations["M", source.id] = conversation
@@ -249,8 +245,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Save and flush all changes of the session, and wait until this is done.
 
         Raises:
-            StoreUnavailableError: The durable tier did not take the changes. Without a durable tier, the hot tier. The changes
-                are saved later.
+            StoreUnavailableError: The durable tier (without one, the hot tier) did not take the changes. They are saved later.
             ConflictError: Another writer's change cannot be merged with the unsaved ones.
         """
         futures = []
@@ -285,7 +280,7 @@ def _begin_run(conversation: AgentConversation) -> None:
 
 
 def _request_run_save(source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False) -> Future[None]:
-    """Request a save of an orchestrator's state. If the run ends with an interrupt, also request a flush."""
+    """Request a save of an orchestrator's state, with a flush if the run ends with an interrupt."""
     state = source.serialize_state()
     conversation.set_entry(ORCHESTRATOR, state)
     return conversation.saver.request(flush=is_over and state.get("status") == "interrupted")

@@ -1,4 +1,4 @@
-"""Holds a session manager's stores and saving rules, and connects conversations to them."""
+"""Stores and saving rules of a session manager, and the connection of conversations to the stores."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Refresh = Literal["never", "turn"]
 class Tiers:
     """Stores of a session manager, their health, and the rules for saving.
 
-    Most fields are arguments of ``TieredSessionManager``. ``is_strict`` is for maintenance, which must neither continue without
-    a store's answer nor merge its changes with those of other writers.
+    Most fields are arguments of ``TieredSessionManager``. ``is_strict`` is for maintenance: an unanswered request or a change
+    by another writer is then an error.
 
     Raises:
         ValueError: A field is out of range, or there is neither a hot nor a durable tier.
@@ -80,8 +80,8 @@ class Tiers:
     ) -> Tiers:
         """Build the tiers from their stores.
 
-        All users of these stores in this process share one background writer and one health. With a durable store, a hot store
-        that ends with the process is not used, because both would have the same content.
+        All users of these stores in this process share one background writer and one health. If there is a durable store, a hot
+        store that ends with the process is not used.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None
@@ -105,7 +105,7 @@ class Tiers:
         return ", ".join(f"{tier}={names.get(tier)}" for tier in stores)
 
     def returned(self, away: float, now: float) -> None:
-        """Record that a user returns to a conversation.
+        """Count the return of a user to a conversation.
 
         Args:
             away: Seconds since the last use of the conversation.
@@ -122,13 +122,12 @@ def connect(
     ids: Mapping[str, Any],
     check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
 ) -> Conversation:
-    """Return a ``Conversation`` that is connected to the stores. Nothing is read yet.
+    """Return a ``Conversation`` that is connected to the stores, without reading it.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores, and the saving rules.
-        ids: Known original ids of ``session``, ``user``, ``tenant`` and ``member``. All of them are needed to begin a new
-            conversation, which is listed under these ids.
+        ids: Known original ids of ``session``, ``user``, ``tenant`` and ``member``. A new conversation needs all of them.
         check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
     """
     known = {name: str(value) for name, value in ids.items() if value is not None}
@@ -149,7 +148,7 @@ def connect(
 
 
 def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> DurableTier | None:
-    """Return the access to a conversation in the durable store. None if there is no durable store."""
+    """Return the access to a conversation in the durable store; None if there is no durable store."""
     if tiers.durable is None:
         return None
     directory = directory_key(place.session, ids)

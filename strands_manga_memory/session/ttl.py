@@ -1,7 +1,4 @@
-"""Times to live of conversations, and counts of how long users stay away from them.
-
-The counts show an operator how long a time to live should be.
-"""
+"""Times to live of conversations, and counts of how long users stay away from them."""
 
 from __future__ import annotations
 
@@ -34,11 +31,11 @@ _HYBRID: dict[str, tuple[float, int, float]] = {
     "premium": (2700.0, 8, 3600.0),
     "vip": (3600.0, 5, 7200.0),
 }
-"""Seconds to live at first, number of turns of a long conversation, and seconds to live of a long one, keyed by user tier."""
+"""First time to live, number of turns of a long conversation, and time to live of a long one, keyed by user tier."""
 
 _SECONDS = 1800.0
 _GROWING = 20
-"""Number of turns after the first by which the mode ``activity`` doubles the time to live, in equal steps."""
+"""Number of turns after the first one until the mode ``activity`` has doubled the time to live, in equal steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +90,7 @@ class TtlPolicy:
 
     @property
     def tombstone_seconds(self) -> float:
-        """Seconds for which stores keep a tombstone.
-
-        A tombstone stays at least 25 hours, and longer than an unused copy of the conversation stays in any tier.
-        """
+        """Seconds for which stores keep a tombstone: at least 25 hours, and longer than any copy of an unused conversation."""
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
         return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)
 
@@ -116,10 +110,9 @@ _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Counts how long users stay away from a conversation, and stores the counts every 5 minutes.
+    """Counts of how long users stay away from conversations, stored every 5 minutes.
 
-    Each process stores one item per day. Counting needs no I/O. If a process is killed, the counts since its last write are
-    lost.
+    Each process stores one item per day. If a process is killed, its counts since the last write are lost.
 
     Args:
         table: The durable tier. None: the counts are not stored.
@@ -133,7 +126,7 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin without counts, which the parent process stores."""
+        """Begin without counts in the child of a process fork. The parent process stores its own counts."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""
@@ -159,10 +152,7 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store the counts of the present day.
-
-        If the table does not answer, the counts are stored the next time.
-        """
+        """Store the counts of the present day. If the table does not answer, they stay in memory for the next time."""
         table = None if self._table is None else self._table()
         with self._lock:
             counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}

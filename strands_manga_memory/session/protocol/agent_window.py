@@ -1,4 +1,4 @@
-"""Converts an agent's history from messages to references to stored messages, and back."""
+"""Conversion of an agent's history from messages to references to stored messages, and back."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ UNREADABLE_TEXT = "[message could not be read]"
 _UNREADABLE_ID = "unreadable-"
 
 Stored = Callable[[Slot], bytes | None]
-"""Function that returns the serialized message to which a reference points. None: the message cannot be read now."""
+"""Type of a function that returns the serialized message to which a reference points; None if it cannot be read now."""
 
 Found = Callable[[str], Slot | None]
-"""Function that returns the reference to an evicted message by its ``tracking_id``. None: no such message is in memory."""
+"""Type of a function that returns the reference to the evicted message with a ``tracking_id``; None if none is in memory."""
 
 
 def slots_of(
     messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored, found: Found = lambda identity: None
 ) -> tuple[Slot, ...]:
-    """Return the agent's history as references to stored messages.
+    """Convert an agent's history to references to stored messages.
 
-    A message is recognized by its content, else by its ``tracking_id``. If the content differs from the stored message, the
-    reference contains the edited message. A message that is not stored is taken for a message that the conversation manager
-    wrote.
+    A message is recognized by its content, else by its ``tracking_id``. The reference to an edited message contains the edited
+    message. A message that is not stored counts as written by the conversation manager.
 
     Args:
         messages: The agent's history.
@@ -70,9 +69,7 @@ def slots_of(
 def messages_of(
     view: Sequence[Slot], stored: Stored, *, before: Sequence[Slot] = (), live: Sequence[Message] = ()
 ) -> list[Message]:
-    """Return the messages to which references point.
-
-    A message that cannot be read is replaced by a placeholder.
+    """Return the messages to which references point, with placeholders for messages that cannot be read.
 
     Args:
         view: The references.
@@ -101,10 +98,7 @@ def _identity_of(message: Any) -> str | None:
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
-    """Return a placeholder for a message that cannot be read.
-
-    The role of the placeholder differs from the role of the message before it.
-    """
+    """Return a placeholder for an unreadable message, in a role that differs from the role of the message before it."""
     role = "assistant" if before and before[-1]["role"] == "user" else "user"
     identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
     placeholder: Any = {"role": role, "content": [{"text": UNREADABLE_TEXT}], "tracking_id": identity}
@@ -113,7 +107,7 @@ def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Return the reference for which a placeholder was made. None if the message is no placeholder."""
+    """Return the reference to the message that a placeholder replaces; None if ``message`` is no placeholder."""
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
         return None

@@ -26,10 +26,11 @@ EMPTY_SECONDS = 3600.0
 
 
 class Conversation:
-    """Loads, saves, flushes, deletes and expires a conversation in the hot and the durable tier.
+    """Access of one process to a conversation in the hot and the durable tier.
 
-    The object has this process's copy of the conversation, and is thread-safe. If a tier that a method needs does not answer,
-    the method raises ``StoreUnavailableError``. The changes are then kept.
+    The object holds this process's copy of the conversation, and is thread-safe. A flush writes the turns that the log lacks to
+    the durable tier. If a tier that a method needs does not answer, the method raises ``StoreUnavailableError``, and the
+    changes are kept.
 
     Args:
         hot: The hot tier; None if there is only a durable tier.
@@ -62,13 +63,13 @@ class Conversation:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no tier has answered for 12 hours, or for the length of a shorter session."""
+        """Whether no tier has answered for 12 hours, or for ``session_seconds`` if that is shorter."""
         at = self.local.answered_at
         return at is not None and self._clock() - at >= self._silence
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether a flush is due. Enough turns are missing in the log then, or the durable record is outdated."""
+        """Whether a flush is due: enough ended turns are missing in the log, or the durable record is outdated."""
         if self.durable is None:
             return False
         base, head = self.local.base, self.local.head_copy
@@ -149,7 +150,7 @@ class Conversation:
         """Read the durable record, and join it with the local copy.
 
         Args:
-            is_alone: Whether the hot tier is empty. Then the turns of an interrupted flush are also read from the log.
+            is_alone: Whether the hot tier is empty. Turns of an interrupted flush are then read from the log, too.
         """
         durable = self._durable()
         with self._durable_io:
@@ -168,7 +169,7 @@ class Conversation:
             return found
 
     def complete(self) -> None:
-        """Read the messages of the history that are not in memory yet."""
+        """Read the messages of the agent's history that are not in memory yet. If the tier fails, they stay missing."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(lambda: self._read_turns(base.incarnation, lacking))
@@ -181,7 +182,7 @@ class Conversation:
             return self._hot().read_archive(keys)
 
     def history(self, *, newest: int | None = None, until: TurnKey | None = None) -> list[tuple[TurnKey, Turn]]:
-        """Return all turns of the log in order, including turns that only this process has.
+        """Return all turns of the log in order, and the turns that only this process has.
 
         Args:
             newest: Read only the newest turns from a durable tier, until they have this many messages. None: all turns.
@@ -204,14 +205,14 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Store the changes in the hot tier. If the hot tier is empty or does not answer, store them in the durable tier."""
+        """Store the changes in the hot tier or, if the hot tier is empty or does not answer, in the durable tier."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True) -> None:
         """Write the turns that the log lacks to the durable tier, and update the durable record.
 
-        With ``writes_hot``, the hot tier is updated, too. That restarts the time to live.
+        With ``writes_hot``, the hot tier is updated, too, and its time to live restarts.
         """
         if self.durable is None:
             self.save()
@@ -228,7 +229,7 @@ class Conversation:
         """Store the changes in the hot tier with one compare-and-set.
 
         Returns:
-            False if the hot tier has no record yet. The durable tier must then be written first.
+            False if the hot tier has no content yet. The durable tier must then be written first.
         """
         self._revalidate()
         hot, attempt = self._hot(), 0
@@ -253,7 +254,7 @@ class Conversation:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save goes to the durable tier, because the hot tier is not known to have content."""
+        """Whether the next save must write the durable tier first, because the hot tier is not known to have content."""
         return self.durable is not None and is_nothing(None if self.hot is None else self.hot.record)
 
     def _try_hot(self) -> bool:
@@ -280,7 +281,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation, and mark the durable copy as complete. The next change removes the mark."""
+        """Flush the conversation, and mark the durable copy as complete until the next change."""
         if self.hot is not None and self.durable is not None:
             self.local.close()
         self.flush(writes_hot=writes_hot)
@@ -298,7 +299,7 @@ class Conversation:
         return False
 
     def _save_head(self) -> None:
-        """Save the changes with one conditional write of the durable record."""
+        """Save the changes with a conditional write of the durable record."""
         durable = self._durable()
         with self._durable_io:
             draft, known = self.local.draft(), durable.record
@@ -342,7 +343,7 @@ class Conversation:
         return True
 
     def _begin_in_hot(self) -> bool:
-        """Begin a new conversation in the hot tier, because the durable one does not answer. Return whether it was begun."""
+        """Store a new conversation in the hot tier while the durable tier does not answer. Return whether it was stored."""
         is_new = self.local.is_loaded and not self.local.base.incarnation and self.local.head_copy is None
         if self.hot is None or not is_new or not self.hot.is_untouched:
             return False
@@ -350,7 +351,7 @@ class Conversation:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
 
     def _fill_hot(self) -> None:
-        """Write the record to an empty hot tier, if it equals the durable record. An older record could undo a deletion."""
+        """Write the record to an empty hot tier if the durable record is equal. An older record could undo a deletion."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -389,7 +390,7 @@ class Conversation:
         return True
 
     def _note_logged_in_hot(self) -> None:
-        """Update the hot tier's list of logged turns at once, for the other writers."""
+        """Remove turns that are now in the log from the hot record's list of unlogged turns, for the other writers."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -402,7 +403,7 @@ class Conversation:
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
         """Write the ended turns to the log, and return the turns that the log still lacks.
 
-        A turn is written only if a stored record lists the turn. After a crash, the two tiers would otherwise differ.
+        A turn that no stored record lists is not written, because the two tiers would differ after a crash.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {
@@ -431,7 +432,7 @@ class Conversation:
     # Ending
 
     def delete(self) -> None:
-        """Delete the conversation from both tiers, and leave a tombstone in each. After an error, call it again."""
+        """Delete the conversation from both tiers, and leave a tombstone in each. The call may be repeated after an error."""
         hot, found = self.hot, None
         if hot is not None:
             found, _ = self._attempt(lambda: hot.read_to_delete(ttl=self._ttl(Record())))
@@ -477,12 +478,9 @@ class Conversation:
                 attempt = next_attempt(attempt, "hot")
 
     def expire(self, *, unused_since: float) -> bool:
-        """End the conversation because of its age, unless it was used in the meantime.
+        """End the conversation because of its age, unless it was used after ``unused_since`` (seconds since 1970).
 
         The next use begins a new incarnation, in which turns that are not in the log yet continue.
-
-        Args:
-            unused_since: Latest time of the last use at which the conversation may end, in seconds since 1970.
 
         Returns:
             False if the conversation was not ended, because it was used or changed, or has no content.
@@ -530,10 +528,10 @@ class Conversation:
         return True
 
     def empty_hot(self) -> bool:
-        """Empty the hot tier after a flush. An empty record stays for an hour, and refuses late writes.
+        """Empty the hot tier after a flush. For an hour, an empty record refuses late writes.
 
         Returns:
-            False if there is no content, the durable record lacks some of it, or another process has written.
+            False if the hot tier is empty, the durable record lacks some of its content, or another process has written.
         """
         hot, durable = self._hot(), self._durable()
         with self._hot_io:
@@ -555,7 +553,7 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers after a long silence. A stored conversation that is now in neither tier was deleted."""
+        """After a long silence, read both tiers. If neither has the stored conversation any more, discard the local copy."""
         if not self.is_silent:
             return
         error = self.load()
@@ -589,7 +587,7 @@ class Conversation:
 
 
 def is_nothing(record: Record | None) -> bool:
-    """Return whether a tier has no content of a conversation."""
+    """Return whether the record of a tier is missing or has no content."""
     return record is None or record.is_empty
 
 

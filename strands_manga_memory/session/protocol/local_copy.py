@@ -1,4 +1,4 @@
-"""This process's copy of a conversation, with the changes that are not saved yet. No I/O."""
+"""One process's copy of a conversation, with the changes that are not saved yet. No I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_EVICTED = 256
 
 
 class LocalCopy:
-    """Holds one process's copy of a conversation, and the changes that no store has confirmed.
+    """One process's copy of a conversation, with the changes that no store has confirmed.
 
     The object is thread-safe. ``lock`` guards the fields, and is never held during I/O. The agent may make changes while a save
     is running.
@@ -41,14 +41,13 @@ class LocalCopy:
         clock: Returns the time in seconds since 1970.
         hash_is_log: Whether there is no durable tier, so that the hot tier keeps the log.
         ids: Original ids of session, user, tenant and member. They are stored with the first change.
-        check_merge: Called with this process's states and another writer's record, before changes of both are merged. It raises
-            an error to prevent the merge.
+        check_merge: Called with this process's states and another writer's record, before changes of both are merged. An error
+            prevents the merge.
 
     Attributes:
         base: Join of the records that this process has read and written.
         view: The agent's history, as references to messages.
-        window: The history to store, as references to messages. It also has turns of other writers that the agent has not
-            received yet.
+        window: The history to store, as references to messages. It also has other writers' turns that the agent lacks.
         own: The open turn, and turns that no store has confirmed in full.
         has_news: Whether ``window`` differs from ``view`` because of other writers.
         is_overruled: Whether ``window`` replaces the agent's history at the next turn.
@@ -98,7 +97,7 @@ class LocalCopy:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """Begin a new turn. The next message gets a new turn key."""
+        """End the open turn, and give the next message a new turn key."""
         with self.lock:
             self.end_turn()
             self._skips_rest = False
@@ -117,7 +116,7 @@ class LocalCopy:
             about: Further values of a new turn, such as its intent.
 
         Returns:
-            Reference to the message; None if the beginning of its turn was deleted.
+            Reference to the message; None if it was discarded, because the beginning of its turn was deleted.
         """
         with self.lock:
             if self._skips_rest:  # the turn's beginning was deleted
@@ -138,7 +137,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace a message that its author has changed. If a store may have the original, store a redaction."""
+        """Replace an edited message. If a store may have the original, store the new message as a redaction."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -149,14 +148,14 @@ class LocalCopy:
             self.own[key] = replace(turn, messages=messages)
 
     def end_turn(self) -> None:
-        """End the open turn. No more messages are added to the turn."""
+        """End the open turn, so that the next message begins a new turn."""
         with self.lock:
             if self._open is not None:
                 self.own[self._open] = replace(self.own[self._open], is_open=False)
                 self._open = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
-        """Set the agent's present history. Messages may be missing, edited or synthesized."""
+        """Set the agent's present history, in which messages may be missing, edited or synthesized."""
         with self.lock:
             if tuple(view) == self.view:
                 return
@@ -183,7 +182,7 @@ class LocalCopy:
             return {**evicted, **self.base.turns, **self.own}
 
     def close(self) -> None:
-        """Mark the durable copy as complete at the next flush. A new message cancels this."""
+        """Mark the durable copy as complete at the next flush. A new message cancels the mark."""
         with self.lock:
             if not self.base.is_empty or self.own:
                 self._changes[CLOSED] = True
@@ -211,7 +210,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes[0]
 
     def adopt_window(self) -> tuple[Slot, ...]:
-        """Replace the agent's history by the history to store, and return it."""
+        """Replace the agent's history by the history to store, and return that history."""
         with self.lock:
             self.view, self.has_news, self.is_overruled, self._notes = self.window, False, False, None
             return self.view
@@ -284,7 +283,7 @@ class LocalCopy:
     # The stores' side
 
     def draft(self) -> Record:
-        """Return the record to store, with all changes of this process. Without changes, it keeps its version."""
+        """Return the record to store: ``base`` with all changes of this process. Without changes, it is ``base``."""
         with self.lock:
             base = self.base
             if not self.is_dirty:
@@ -316,7 +315,7 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Note that a record is about to be sent to a tier. Its turns then keep their keys, as the tier may store them.
+        """Note that a record is about to be sent to a tier. Its turns then keep their keys, because the tier may store them.
 
         Returns:
             False if a turn of the record has got another key in the meantime. The record must then not be sent.
@@ -328,12 +327,12 @@ class LocalCopy:
             return True
 
     def note_refusal(self, record: Record) -> None:
-        """Note that a tier has refused a record."""
+        """Note that a tier has refused a record. Its turns may then get new keys again."""
         with self.lock:
             self._offers.subtract(key for key in record.turns if key in self._offers)
 
     def current_key(self, key: TurnKey) -> TurnKey:
-        """Return the present key of a turn. An unsaved turn may get a new key."""
+        """Return the present key of a turn, because an unsaved turn may have got a new key."""
         while key in self._renamed:
             key = self._renamed[key]
         return key
@@ -364,7 +363,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
-        """Note that a tier has stored a draft. Later changes stay unsaved."""
+        """Note that a tier has stored a record that ``draft`` returned. Later changes stay unsaved."""
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
@@ -379,14 +378,14 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
-        """Note the durable record that was read. Turns that it does not list count as missing in the log."""
+        """Note the durable record that was read. Turns that the record does not list count as missing in the log."""
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns of the history that neither the durable record lists nor this process has completely.
+        """Turns of the history whose last messages this process does not have and the durable record does not list.
 
         The value of each turn is its number of known messages.
         """
@@ -398,7 +397,7 @@ class LocalCopy:
             return {key: length for key, length in known.items() if length < base.seen.get(key, 0)}
 
     def cut_lost(self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Remove messages from the history that a table lost when it was restored from a backup.
+        """Remove messages from the history that are missing in the log, because the table was restored from a backup.
 
         If another process or the hot tier has the messages, a later join brings them back.
 
@@ -422,7 +421,7 @@ class LocalCopy:
                 self.has_news = self.is_overruled = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns that were read from the log to this copy."""
+        """Add turns that were read from the log, unless the incarnation has changed."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 read = {key: turn.merge(self.base.turns.get(key, turn)) for key, turn in turns.items()}
@@ -431,7 +430,7 @@ class LocalCopy:
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
         """Return the keys of unlogged and unsaved turns that are too old for the newer record's list of seen turns.
 
-        The log shows whether the newer record's author had seen them.
+        Only the log shows whether the newer record's author had seen them.
         """
         with self.lock:
             base = self.base
@@ -442,7 +441,7 @@ class LocalCopy:
             return {key for key in {*older.unlogged, *self.own} if newer.has_forgotten(key)}
 
     def begin_after(self, record: Record) -> None:
-        """Discard everything after a deletion or expiry. ``record`` is the new, empty record."""
+        """Discard this copy after a deletion or expiry, and begin with the empty record ``record``."""
         self.resets += 1
         self._skips_rest = self._skips_rest or self._open is not None
         self.base = record
@@ -484,21 +483,21 @@ class LocalCopy:
     def next_incarnation(self, known: int, found: Record | None) -> int:
         """Return the number of a new incarnation.
 
-        The number is higher than all known numbers, and at least the present time in seconds. A restored table may have lost
-        numbers, but a number is never used twice.
+        The number is higher than all known numbers, and at least the present time in seconds. No number is therefore used
+        twice, even if a restored table has lost numbers.
         """
         highest = max(known, self.base.incarnation, found.incarnation if found else 0)
         return max(highest + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return an empty record of a new incarnation, in which no earlier turn continues."""
+        """Return a tombstone: an empty record of a new incarnation, in which no earlier turn continues."""
         incarnation = self.next_incarnation(known, found)
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 
     # Inside
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
-        """Return whether another writer has made changes while this process has unsaved ones."""
+        """Return whether another writer has made changes while this process has unsaved changes."""
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation) or not self.has_work():
             return False
@@ -512,7 +511,7 @@ class LocalCopy:
         self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
 
     def _rename_late_turns(self) -> None:
-        """Give unsaved turns new keys above all keys that were read: the log is in the order of acceptance."""
+        """Give unsaved turns keys above all keys that were read, because the log is in the order of acceptance."""
         late = [key for key in sorted(self.own) if key not in self.base.seen and self._offers[key] <= 0]
         if not late or not self.base.seen or max(self.base.seen) < late[0]:
             return
@@ -539,9 +538,9 @@ class LocalCopy:
             self.base = replace(self.base, unlogged={}).normalize()
 
     def _note_new_incarnation(self, before: Record) -> None:
-        """Discard the unsaved turns after a deletion. After an expiry or a rewind they continue.
+        """Discard the unsaved turns after a deletion. After an expiry or a rewind, these turns continue.
 
-        A rewound conversation has turns of the earlier incarnation, a deleted one has none.
+        After a rewind, the new incarnation has turns of the earlier one. After a deletion, it has none.
         """
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
@@ -556,8 +555,8 @@ class LocalCopy:
     def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
         """Update the history to store after ``base`` has changed.
 
-        If others only added messages to the history ``ancestor``, the agent's edits are kept. Otherwise the stored history is
-        taken, followed by the agent's unsaved turns.
+        If other writers only added messages to the history ``ancestor``, the agent's edits are kept. Otherwise the stored
+        history replaces them, followed by the agent's unsaved turns.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

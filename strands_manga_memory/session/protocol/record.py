@@ -1,7 +1,10 @@
 """Record of a conversation, and the functions that join two records. No I/O.
 
-The hot tier, the durable tier and each process hold a record of the conversation. A process replaces a stored record only if
-the record has not changed since the process read it.
+A record is the state of a conversation as one process or one tier knows it. Its author is the process that wrote it. A stored
+record is replaced only if it has not changed since the process read it.
+
+The log holds all turns, in the durable tier if there is one. An incarnation lasts from the beginning of a conversation to its
+deletion or expiry; the next use begins a new incarnation.
 """
 
 from __future__ import annotations
@@ -16,16 +19,16 @@ SEEN_TURNS = 100
 
 
 class TurnKey(NamedTuple):
-    """Unique key of a turn.
+    """Unique key of a turn: a Lamport time and a random tag.
 
-    The key is a Lamport time and a random tag. It is greater than every key that the author of the turn had seen.
+    The key is greater than all keys that were known to the process that began the turn.
     """
 
     time: int
     tag: str
 
     def __str__(self) -> str:
-        """Return the key as text. Texts sort in the order of the keys."""
+        """Return the key as text. The texts of keys sort in the order of the keys."""
         return f"{self.time:012d}.{self.tag}"
 
     @classmethod
@@ -42,10 +45,9 @@ class TurnKey(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Version of a record.
+    """Version of a record: a Lamport time, a random tag and the counter ``marks``.
 
-    The version is a Lamport time, a random tag and the counter ``marks``. The counter is the number of writes that changed
-    nothing except the list of unlogged turns.
+    ``marks`` counts the writes that changed nothing except the list of turns that are missing in the log.
     """
 
     time: int = 0
@@ -53,7 +55,7 @@ class Version(NamedTuple):
     marks: int = 0
 
     def marked(self) -> Version:
-        """Return the version for a write that only changes the list of unlogged turns."""
+        """Return the version for a write that only changes the list of turns that are missing in the log."""
         return self._replace(marks=self.marks + 1)
 
 
@@ -64,8 +66,10 @@ NO_VERSION = Version()
 class Slot(NamedTuple):
     """Reference to a message in an agent's history.
 
-    ``key`` is the key of the message's turn, and ``number`` is the index of the message in the turn, from 0. ``body`` is the
-    content of the message if the message was edited. A message without a key was written by the conversation manager.
+    Attributes:
+        key: Key of the message's turn; None if the conversation manager wrote the message.
+        number: Index of the message in its turn, from 0.
+        body: Serialized message, if the message was edited or has no key.
     """
 
     key: TurnKey | None
@@ -74,17 +78,14 @@ class Slot(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Value of one state entry, with the version of the record that set the value."""
+    """Value of one named state entry, with the version of the record that set the value."""
 
     version: Version
     value: Any
 
 
 class Replacement(NamedTuple):
-    """New content of a redacted message.
-
-    If a message has two replacements, the one with the higher revision is valid.
-    """
+    """New content of a redacted message. Of two replacements of a message, the one with the higher revision is valid."""
 
     revision: int
     message: Any
@@ -101,14 +102,13 @@ CONTINUES = "continues"
 class Turn:
     """Messages of one request, in order.
 
-    Only the author of a turn adds messages to the turn. The shorter of two copies is therefore the beginning of the longer
-    copy.
+    Only one process adds messages to a turn. The shorter of two copies is therefore the beginning of the longer copy.
 
     Args:
         messages: The messages.
         times: Times when the messages were added, in seconds since 1970.
         redacted: Revisions of the replaced messages, keyed by the index of the message.
-        is_open: Whether the author may add messages.
+        is_open: Whether more messages may be added.
         about: Further values of the turn, such as the intent.
     """
 
@@ -120,14 +120,12 @@ class Turn:
 
     @property
     def form(self) -> str:
-        """Text by which two copies of the turn can be compared. Copies with equal content have equal texts."""
+        """Short text by which two copies of the turn are compared. Copies with equal content have equal texts."""
         redacted = ",".join(f"{at}.{times}" for at, times in sorted(self.redacted.items()))
         return f"{len(self.messages)}{'+' if self.is_open else ''}:{redacted}"
 
     def redact(self, replacements: Mapping[int, Replacement]) -> Turn:
-        """Return the turn with replaced messages.
-
-        A replacement is applied only if it is newer than the present content of the message.
+        """Return the turn with replaced messages. A replacement older than the present content has no effect.
 
         Args:
             replacements: New contents, keyed by the index of the message.
@@ -144,7 +142,7 @@ class Turn:
         return replace(self, messages=messages, redacted=redacted)
 
     def merge(self, other: Turn) -> Turn:
-        """Return the turn with the messages and redactions of two copies."""
+        """Return a turn with the messages and redactions of this copy and another copy."""
         if self == other:
             return self
         longer, shorter = (self, other) if len(self.messages) >= len(other.messages) else (other, self)
@@ -192,15 +190,12 @@ class Record:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the record has no content.
-
-        A record is empty if nothing was ever stored in it, or after a deletion or an expiry.
-        """
+        """Whether the record has no content: nothing was stored yet, or the conversation was deleted or has expired."""
         return not (self.window or self.states or self.unlogged or self.turn_count)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the record is marked as complete in the durable tier."""
+        """Whether the durable tier's copy of the conversation is marked as complete."""
         return bool(self.states[CLOSED].value) if CLOSED in self.states else False
 
     @property
@@ -210,7 +205,7 @@ class Record:
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of the turns in the agent's history whose messages are not in the record."""
+        """Keys of the turns in the agent's history of which the record does not have all shown messages."""
         ends: dict[TurnKey, int] = {}
         for slot in self.window:
             if slot.key is not None:
@@ -218,37 +213,31 @@ class Record:
         return {key for key, end in ends.items() if key not in self.turns or len(self.turns[key].messages) < end}
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Return whether a turn is too old for the record's list of seen turns.
-
-        Such a record does not show whether its author had seen the turn.
-        """
+        """Return whether a turn may be missing in ``seen`` only because of its age, although the author had seen the turn."""
         return key not in self.seen and self._horizon is not None and key < self._horizon
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Oldest of the newest turns that are always listed as seen. None if the list has every turn."""
+        """Oldest of the newest ``SEEN_TURNS`` turns in ``seen``; None if ``seen`` has fewer turns."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn are known to be in the log."""
+        """Return the number of a turn's messages that are known to be in the log."""
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn has changes that the record does not have."""
+        """Return whether a copy of a turn has messages or an end that the record does not have."""
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
         return known is not None and known.is_open and not turn.is_open
 
     def has_content_of(self, other: Record) -> bool:
-        """Return whether two records have the same incarnation and the same content."""
+        """Return whether this record has the same incarnation and content as another record."""
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
-        """Return an agent's history without edited versions of redacted messages.
-
-        The history then shows the replacements of these messages.
-        """
+        """Return an agent's history that shows the replacements of redacted messages instead of edited versions."""
         if not self.redactions:
             return tuple(window)
         return tuple(
@@ -259,7 +248,7 @@ class Record:
         )
 
     def normalize(self) -> Record:
-        """Return the record with its redactions applied and without unneeded turns."""
+        """Return the record with redactions applied, and without turns that neither the history nor ``unlogged`` has."""
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged.keys() | {slot.key for slot in window if slot.key is not None}
         turns = {key: turn.redact(self.redactions.get(key, {})) for key, turn in self.turns.items() if key in needed}
@@ -277,8 +266,8 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
     """Join two records of the same conversation.
 
     The record with the higher incarnation and version is the newer one. The result is the newer record, with the messages that
-    only the author of the older record had seen. If both records have a state entry, the later value is kept. If both records
-    have a redaction, the higher revision is kept.
+    only the author of the older record had seen. The later value of a state entry is kept, and the higher revision of a
+    redaction.
 
     Args:
         one: A record.
@@ -325,11 +314,7 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
-    """Return a history with further messages added.
-
-    Each message is added after the other messages of its turn. If the history has no message of the turn, the message is added
-    at the end.
-    """
+    """Return a history with each further message added after the other messages of its turn, else at the end."""
     result = list(window)
     present = {slot[:2] for slot in window if slot.key is not None}
     for slot in slots:
@@ -342,10 +327,7 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
 
 
 def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
-    """Return a history with further messages added at their positions in another history.
-
-    Each message is added after the nearest message that precedes it in the history ``order``.
-    """
+    """Return a history with each further message added after the nearest message that precedes it in the history ``order``."""
     result = [slot[:2] for slot in window]
     placed = list(window)
     for slot in slots:
@@ -361,8 +343,7 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
     """Return the messages of another history that are not known yet.
 
-    If a known turn has new messages but is missing in ``window``, all messages of the turn are returned. The new messages alone
-    would make no sense.
+    If a turn with new messages is missing in ``window``, the known messages of the turn are returned, too.
 
     Args:
         window: The agent's history.
@@ -375,22 +356,19 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether the durable tier has no head of the record's incarnation yet.
-
-    In this case the incarnation has no log either.
-    """
+    """Return whether the durable tier has no record and thus no log of the record's incarnation yet."""
     return head is None or head.incarnation < record.incarnation
 
 
 def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
-    """Return the turns of a record that are missing in the log.
+    """Return the turns of a record that are missing or incomplete in the log.
 
     Args:
         record: The record.
         head: The record in the durable tier; None if there is none.
 
     Returns:
-        The keys of the turns, with the number of messages that the log already has.
+        Number of messages that the log already has, keyed by turn key.
     """
     if head is None or begins_log(record, head):
         return dict.fromkeys(record.turns, 0)
@@ -405,18 +383,15 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return the keys of the turns that may be written to the log.
-
-    A turn may be written when it has ended, or when it got no message after ``silent_since``.
-    """
+    """Return the keys of the turns that have ended, or got no message after ``silent_since`` (seconds since 1970)."""
     found = {key: record.turns[key] for key in keys if key in record.turns}
     return {key for key, turn in found.items() if not turn.is_open or max(turn.times, default=silent_since + 1) <= silent_since}
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the content that a new incarnation gets from the previous one.
+    """Return the part of an older record that continues in a new incarnation.
 
-    After an expiry, the unlogged turns continue. After a deletion, nothing continues.
+    After an expiry, these are the unlogged turns. After a deletion, nothing continues.
     """
     if older.incarnation < max(1, newer.carries_from):
         return Record()
@@ -442,10 +417,9 @@ def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKe
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -> list[Slot]:
-    """Return the messages that the newer record's author had not seen.
+    """Return the messages of the older record that the newer record's author had not seen.
 
-    If a turn got messages after it was evicted from the newer history, all messages of the turn are returned. The new messages
-    alone would make no sense.
+    If a turn got messages after the newer history evicted the turn, its seen messages are returned, too.
     """
     shown = newer.shown_keys
     slots = []
@@ -469,5 +443,5 @@ def _united(
 
 
 def latest_replacements(one: Mapping[int, Replacement], other: Mapping[int, Replacement]) -> dict[int, Replacement]:
-    """Combine two sets of replacements of a turn. For each message, the newest replacement is kept."""
+    """Combine two sets of replacements of a turn. Keep the newest replacement of each message."""
     return {at: max(found for found in (one.get(at), other.get(at)) if found is not None) for at in {**one, **other}}

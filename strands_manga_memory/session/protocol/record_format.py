@@ -1,7 +1,7 @@
-"""Converts the parts of a conversation's record to their stored form, and back.
+"""Conversion of the parts of a conversation's record to their stored form, and back.
 
-The stored form is JSON text. Large values are compressed. Values are encrypted if the codec has a key. In plain JSON text, the
-first attribute has the version of the stored form as its name, such as ``v3``, and a checksum as its value.
+The stored form is JSON text. Large values are compressed, and values are encrypted if the codec has a key. The first attribute
+of plain JSON text is named after the version of the stored form, such as ``v3``. Its value is a checksum.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
 
 
 def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
-    """Return the JSON object from its stored form.
-
-    ``open_object`` is the inverse of ``seal_object``.
+    """Return the JSON object from the stored form that ``seal_object`` returned.
 
     Raises:
         CorruptRecordError: The bytes are damaged, were stored under another name, or have another version.
@@ -79,7 +77,7 @@ def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether a stored value is plain JSON text in UTF-8."""
+    """Return whether a stored form is plain JSON text that can also be stored as a string."""
     if not data.startswith(_HEAD) or b"\\ud" in data:
         return False
     try:
@@ -90,7 +88,7 @@ def is_text(data: bytes) -> bool:
 
 
 def json_of(value: Mapping[str, Any]) -> bytes:
-    """Return a JSON object as text. The values of the object may be ``JsonPart``."""
+    """Return a JSON object as text. Values of the type ``JsonPart`` are inserted unchanged."""
     try:
         return orjson.dumps(value, default=_fragment)
     except TypeError:  # half a character of UTF-16 in a text, or more levels than the encoder takes
@@ -98,11 +96,7 @@ def json_of(value: Mapping[str, Any]) -> bytes:
 
 
 class JsonPart:
-    """JSON text that is inserted unchanged into a larger JSON object.
-
-    Args:
-        text: The JSON text.
-    """
+    """JSON text that is inserted unchanged into a larger JSON object."""
 
     __slots__ = ("text",)
 
@@ -132,18 +126,12 @@ def _checksum(rest: bytes, place: str) -> bytes:
 
 
 def json_part(dumped: bytes) -> Any:
-    """Return a serialized value for use inside a JSON object.
-
-    A value that JSON cannot represent becomes the object ``{"packed": text}``.
-    """
+    """Return a serialized value as a part of a JSON object. A value that JSON cannot represent becomes ``{"packed": text}``."""
     return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else JsonPart(dumped)
 
 
 def dumped_part(value: Any) -> bytes:
-    """Return the serialized value from a part of a JSON object.
-
-    ``dumped_part`` is the inverse of ``json_part``.
-    """
+    """Return the serialized value from a part of a JSON object that ``json_part`` returned."""
     if isinstance(value, dict) and value.keys() == {"packed"}:
         return str(value["packed"]).encode("utf-8", "surrogatepass")
     return dump(value)
@@ -197,10 +185,7 @@ def version_of(value: Sequence[Any]) -> Version:
 
 
 def head_object(record: Record) -> dict[str, Any]:
-    """Return the version, counters and redactions of a record as a JSON object.
-
-    Both tiers store this object in the same way.
-    """
+    """Return the version, incarnation, times, counters, ids, unlogged turns and redactions of a record as a JSON object."""
     head: dict[str, Any] = {
         "version": list(record.version),
         "incarnation": record.incarnation,
@@ -220,10 +205,7 @@ def head_object(record: Record) -> dict[str, Any]:
 
 
 def record_of_head(head: Mapping[str, Any]) -> Record:
-    """Parse a record from the JSON object that ``head_object`` returns.
-
-    The record has no history, turns or state entries yet.
-    """
+    """Parse a record, without history, turns and state entries, from the JSON object that ``head_object`` returns."""
     return Record(
         version=version_of(head["version"]),
         incarnation=int(head["incarnation"]),
@@ -244,8 +226,7 @@ def record_of_head(head: Mapping[str, Any]) -> Record:
 def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
     """Return the number of messages of each turn as compact text.
 
-    An example is ``"41.5c8e01f2aa 43.90d1aa07be:4"``. The first turn has two messages, the usual number, and the second turn
-    has four.
+    In ``"41.5c8e01f2aa 43.90d1aa07be:4"``, the first turn has two messages, the usual number, and the second turn has four.
     """
     return " ".join(
         f"{key.time}.{key.tag}" if length == _USUAL_LENGTH else f"{key.time}.{key.tag}:{length}"
@@ -270,9 +251,9 @@ def window_list(
 ) -> list[Any]:
     """Return an agent's history as a JSON list.
 
-    The list has four kinds of entries. The text ``"5-44"`` means all messages of the turns 5 to 44. A list of three numbers
-    means a part of a turn: the number of the turn, and the indexes of the first and the last message. An object with ``of`` and
-    ``body`` is an edited message. An object with ``note`` is a message that the conversation manager wrote.
+    The list has four kinds of entries. The text ``"5-44"`` means all messages of the turns 5 to 44. A list of three numbers is
+    a part of a turn: number of the turn, index of the first and of the last message. An object with ``of`` and ``body`` is an
+    edited message. An object with ``note`` is a message that the conversation manager wrote.
 
     Args:
         window: The agent's history, as references to messages.
@@ -317,10 +298,7 @@ def window_of(
     lengths: Mapping[TurnKey, int],
     bodies: Mapping[int, bytes] | None = None,
 ) -> tuple[Slot, ...]:
-    """Parse an agent's history from the list that ``window_list`` returns.
-
-    Turns whose number is not in ``keys`` are left out.
-    """
+    """Parse an agent's history from the list that ``window_list`` returns. Turns that are not in ``keys`` are left out."""
     window: list[Slot] = []
     for entry in entries:
         if isinstance(entry, str):

@@ -1,7 +1,4 @@
-"""Stores values in a table that are too large for one item.
-
-Large values are split into parts, and joined again when they are read.
-"""
+"""Storage of values that are too large for one item of a table, as several parts."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ def put_split(
 ) -> Item | None:
     """Store a value in one or more items of a table.
 
-    The first item is written last, and makes the value visible. All items have the time to live of the first item.
+    The first item is written last, and makes the value visible. All items have the same time to live.
 
     Args:
         table: The table.
@@ -43,7 +40,7 @@ def put_split(
         attributes: Further attributes of the first item.
         when: Condition for the put of the first item. If the condition is not met, the visible value does not change.
         before: The item that is replaced. Its further parts are deleted afterwards.
-        cleans: Whether to delete also the parts that interrupted attempts of other writers left. Used after a redaction.
+        cleans: Whether to delete parts that interrupted writes have left, too. Used after a redaction.
         scrub: Whether the replaced value contains text that must not be found any more; see ``Table.put``.
 
     Returns:
@@ -71,9 +68,7 @@ def put_split(
 
 
 def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
-    """Read a whole value from its first item and its further parts.
-
-    If the value was replaced since ``item`` was read, the new value is read.
+    """Read a value from its first item and its further parts. If the value was replaced meanwhile, read the new value.
 
     Returns:
         The first item, and the whole value.
