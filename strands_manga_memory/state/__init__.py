@@ -1,7 +1,4 @@
-"""Tracks the state of a conversation and shows it to the model.
-
-The state consists of typed values that survive a restart. It is rendered as a text block in the requests to the model.
-"""
+"""State of a conversation: typed values that survive a restart, shown to the model as a text block in its requests."""
 
 from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
 from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of

@@ -1,4 +1,4 @@
-"""Tracks the entities that the conversation is about, such as an order id or a title."""
+"""Entities that a conversation is about, such as an order id or a title."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from strands_manga_memory.state.state_store import Layer, LayerAccessor, Part
 
 EXPIRES_AFTER_TURNS = 20
 MOST_VALUES = 5
-"""Most values of one type that are active together, such as two volumes to choose from."""
+"""Maximum number of active values of one entity type, such as two volumes to choose from."""
 
 MOST_TYPES = 30
 _MOST_RENDERED = 12
 
 OF_THE_USER = frozenset({"email", "phone", "language"})
-"""Types that describe the user. They stay active after a change of subject, and no pronoun refers to them."""
+"""Entity types that describe the user. They stay active after a change of subject, and no pronoun refers to them."""
 
 BELONGS_TO: Mapping[str, frozenset[str]] = {
     kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
 }
-"""Types whose entities are removed when the type in the key gets a new value. For example, each series has its own ASIN."""
+"""Entity types to remove when the type in the key gets a new value. For example, each series has its own ASIN."""
 
 
 class Confidence(StrEnum):
@@ -39,7 +39,7 @@ class Confidence(StrEnum):
 
 
 class Origin(StrEnum):
-    """Source of an entity."""
+    """Kind of source that named an entity."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -70,10 +70,7 @@ class ActiveEntity(Part):
 
     @property
     def spelling(self) -> str:
-        """Value with the capital letters of the original text.
-
-        For example, the canonical value "natsume" becomes "Natsume".
-        """
+        """Value with the capital letters of the original text: "Natsume" for the canonical value "natsume"."""
         return self.text if self.text.casefold() == self.value else self.value
 
 
@@ -96,11 +93,10 @@ class EntityLayer(Layer):
         return sorted((each for group in self.active.values() for each in group), key=lambda each: -each.turn)
 
     def with_mentions(self, entities: Iterable[ActiveEntity]) -> EntityLayer:
-        """Return a copy that contains the entities of a new message.
+        """Return a copy in which the entities of a new message replace the active entities of their types.
 
-        All entities must have the same origin. They replace the active entities of their types. Within a turn, a tool
-        or the assistant does not replace an entity that the user named. If the look-up of one book mentions another
-        book, the first book stays active.
+        All entities must have the same origin. Entities of a tool or the assistant replace nothing if one of them is active
+        already, if they are too many, or if a confirmed entity of the type was named in this turn.
         """
         groups: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -119,22 +115,16 @@ class EntityLayer(Layer):
         return self._with(active)
 
     def without(self, types: Iterable[str] | None = None) -> EntityLayer:
-        """Return a copy without the entities of the given types.
-
-        If ``types`` is None, only the entities that describe the user are kept.
-        """
+        """Return a copy without the entities of the given types; None: of all types that do not describe the user."""
         gone = frozenset(self.active) - OF_THE_USER if types is None else frozenset(types)
         return self._with({name: group for name, group in self.active.items() if name not in gone})
 
     def without_source(self, message: str) -> EntityLayer:
-        """Return a copy without the entities that a message named.
-
-        ``message`` is the ``tracking_id`` of the message.
-        """
+        """Return a copy without the entities that the message with the ``tracking_id`` ``message`` named."""
         return self._filtered(lambda each: each.message != message)
 
     def expired(self, turn: int, after: int) -> EntityLayer:
-        """Return a copy without the entities that were last named more than ``after`` turns ago."""
+        """Return a copy without the entities that were last named more than ``after`` turns before ``turn``."""
         return self._filtered(lambda each: turn - each.turn <= after)
 
     def lines(self) -> Iterator[str]:
@@ -158,10 +148,7 @@ class EntityLayer(Layer):
 
 
 def _is_new_subject(known: Iterable[ActiveEntity], named: Collection[str], turn: int) -> bool:
-    """Return whether newly named values replace the known values of their type.
-
-    The new values were named by a tool or the assistant.
-    """
+    """Return whether values that a tool or the assistant named replace the known values of their type."""
     if any(each.value in named for each in known) or len(named) > MOST_VALUES:
         return False  # a list of many values is about none of them
     return not any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known)
@@ -180,12 +167,12 @@ def _replace(active: _Active, type_: str, named: Mapping[str, ActiveEntity], tur
 
 
 class EntityState(LayerAccessor[EntityLayer]):
-    """Reads and changes the active entities of an agent, such as an order id or a title."""
+    """Active entities of an agent, to read and change."""
 
     KIND = EntityLayer
 
     def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
-        """Set the active entity of a type and replace the previous entities of this type.
+        """Set the active entity of a type, which replaces the previous entities of the type.
 
         Raises:
             StateError: The type does not exist, or the value is invalid for it.
@@ -208,10 +195,7 @@ class EntityState(LayerAccessor[EntityLayer]):
             return entity
 
     def confirm(self, type_: str, value: str | None = None) -> None:
-        """Confirm the active entities of a type.
-
-        If ``value`` is given, confirm only this entity and remove the other entities of the type.
-        """
+        """Confirm the active entities of a type. With ``value``, confirm this one, and remove the others of the type."""
         with self._changing():
             chosen = tuple(
                 each.replaced(confidence=Confidence.CONFIRMED)
@@ -222,10 +206,7 @@ class EntityState(LayerAccessor[EntityLayer]):
                 self._keep(self.layer.replaced(active={**self.layer.active, type_: chosen}))
 
     def drop(self, *types: str) -> None:
-        """Remove the entities of the given types.
-
-        Without types, remove all entities except the entities that describe the user.
-        """
+        """Remove the entities of the given types. Without types, keep only the entities that describe the user."""
         with self._changing():
             self._keep(self.layer.without(types or None))
 
@@ -236,16 +217,15 @@ class EntityState(LayerAccessor[EntityLayer]):
     # Events of a turn; they do not raise
 
     def begin_turn(self, *, expires_after: int, is_new_subject: bool) -> None:
-        """Remove outdated entities at the start of a turn.
+        """Remove the entities that were not named for ``expires_after`` turns.
 
-        Entities that were not named for ``expires_after`` turns are removed. At a new subject, only the entities that
-        describe the user are kept.
+        At a new subject, only the entities that describe the user are kept.
         """
         layer = self.layer.expired(self._store.get(ConversationLayer).turn_count, expires_after)
         self._store.put_if_readable(layer.without() if is_new_subject else layer)
 
     def take_mentions(self, found: Iterable[Entity], origin: Origin, message: str) -> None:
-        """Record the entities that a message named. Amounts are not recorded."""
+        """Make the entities that a message named active. Amounts are left out."""
         turn = self._store.get(ConversationLayer).turn_count
         entities = [
             ActiveEntity(
@@ -264,5 +244,5 @@ class EntityState(LayerAccessor[EntityLayer]):
             self._store.put_if_readable(self.layer.with_mentions(entities))
 
     def remove_source(self, message: str) -> None:
-        """Remove the entities that a message named."""
+        """Remove the entities that the message with the ``tracking_id`` ``message`` named."""
         self._store.put_if_readable(self.layer.without_source(message))

@@ -57,8 +57,7 @@ class StateStats(TypedDict):
         caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
             warning about the size.
         over_warning: Whether the stored parts together exceed the ``warning`` limit.
-        compression: Share of the size that archiving saved: the size of archived goals compared to the arguments and results
-            of their tool calls. None without archived tool calls.
+        compression: Share of the size of tool calls that archiving their goals saved. None without such calls.
         writes: Number of times that a part was written into ``agent.state``.
         environment_reloads: Number of times that the environment was read.
         unreadable: Reasons why stored parts cannot be read, keyed by the key of the part.
@@ -250,8 +249,8 @@ class StateCoordinator(Plugin):
     def _turn_text(self, context: InvokeModelContext) -> str:
         """Return the rendered state for a request.
 
-        All requests of a turn use the text of the first request. The state is rendered again if the environment
-        changed, the time budget ran low, or a tool loop was detected.
+        All requests of a turn have the text of the first request, unless the environment, the urgency of the time budget or the
+        number of detected tool loops has changed.
         """
         urgency = self.task.layer.urgency(self.layers.clock())
         source = (opening_id(context.agent.messages), self.environment, self.calls.loops, urgency)
@@ -278,10 +277,7 @@ class StateCoordinator(Plugin):
             return has_changed
 
     def to_agent_context(self) -> str:
-        """Return the rendered state as a few escaped lines, the most useful first.
-
-        The text is empty if there is no data.
-        """
+        """Return the rendered state as a few escaped lines, the most useful first; empty if there is no data."""
         with self.layers.lock:
             task = self.task.layer
             lines = [
@@ -384,7 +380,7 @@ class StateCoordinator(Plugin):
 
     @property
     def environment(self) -> Environment:
-        """Environment of the conversation. It is read-only."""
+        """Environment of the conversation, such as tier and cart. It is read-only."""
         return self._environment_tracker.environment
 
     def stats(self) -> StateStats:
@@ -417,14 +413,11 @@ class StateCoordinator(Plugin):
 
 
 _tokens = lru_cache(1_024)(estimate_tokens)
-"""Estimated tokens of a line. They are cached, because most lines are the same as in the previous call."""
+"""Estimated tokens of a line, cached because most lines are the same as in the previous call."""
 
 
 def _render(lines: Iterable[str], max_tokens: int) -> str:
-    """Render lines as one block of text within a token limit.
-
-    The most useful line comes first. Lines that exceed the limit are left out. Without lines, the text is empty.
-    """
+    """Render lines as one block of text; empty without lines. Lines that exceed the token limit are left out."""
     left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):
         tokens = _tokens(line) + 1
@@ -435,14 +428,11 @@ def _render(lines: Iterable[str], max_tokens: int) -> str:
 
 
 def coordinator_of(agent: Agent) -> StateCoordinator | None:
-    """Return the ``StateCoordinator`` of an agent, or None."""
+    """Return the ``StateCoordinator`` of an agent; None if the agent has none."""
     return attachments(agent).get("coordinator")
 
 
 def _types_of_tools(types: EntityTypes) -> set[str]:
-    """Return the entity types that are extracted from tool results by default.
-
-    These are the types whose values are exact and identify one thing.
-    """
+    """Return the entity types that are extracted from tool results by default: those whose exact values identify one thing."""
     excluded = {"email", "url", "phone", "reference"}
     return {each.name for each in types if each.is_exact and each.name not in excluded}

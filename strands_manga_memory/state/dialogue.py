@@ -1,7 +1,6 @@
-"""Tracks the dialogue with the user.
+"""Dialogue with the user: its phase, the user's intent, the slots of the intent, and the questions to the user.
 
-The dialogue consists of its phase, the user's intent, the values that the intent needs, and the questions to the user.
-A value that the intent needs is called a slot.
+A slot is a value that the intent needs, such as the volume to order.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.state_store import Layer, LayerAccessor, Part, StateStore
 
 MOST_CHARACTERS = 200
-"""Most characters of a slot's value."""
+"""Maximum number of characters of a slot's value."""
 
 
 class SlotStatus(StrEnum):
@@ -66,16 +65,13 @@ class DialogueSlot(Part):
 
     @property
     def is_missing(self) -> bool:
-        """Whether the intent requires the value and the value is not confirmed."""
+        """Whether the intent requires the value, and the value is not confirmed."""
         return self.required and self.status is not SlotStatus.CONFIRMED
 
     def filled(
         self, value: object, types: EntityTypes, *, confirmed: bool, source: str = "", is_canonical: bool = False
     ) -> DialogueSlot:
-        """Return a copy of the slot with a new value.
-
-        A slot is a value that the user's intent needs. The new value is converted to its canonical form, unless
-        ``is_canonical`` is True.
+        """Return a copy of the slot with a new value, converted to its canonical form unless ``is_canonical`` is True.
 
         Raises:
             StateError: The value is not allowed. The message names the rule.
@@ -137,16 +133,13 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.HANDOFF: frozenset({Phase.INTENT_DETECTION, Phase.FOLLOW_UP, Phase.FAREWELL}),
     Phase.FAREWELL: frozenset({Phase.GREETING, Phase.INTENT_DETECTION}),
 }
-"""Allowed next phases of each phase. Staying in a phase is always allowed. A greeting follows only a farewell."""
+"""Allowed next phases of each phase. Staying in a phase is always allowed."""
 
 MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class Mention(NamedTuple):
-    """Entity that the user named in a message.
-
-    It has a type, a canonical value, and the ``tracking_id`` of the message.
-    """
+    """Entity in a user's message: type, canonical value, and the ``tracking_id`` of the message."""
 
     type: str
     value: str
@@ -154,16 +147,14 @@ class Mention(NamedTuple):
 
 
 class Clarification(Part):
-    """Question to the user. ``slot`` is the name of the slot that the question asks for, if any."""
+    """Question to the user. ``slot`` is the name of the slot that the answer fills; None if it fills none."""
 
     question: str = Field(min_length=1, max_length=300)
     slot: str | None = None
 
 
 class ConversationLayer(Layer):
-    """Stored dialogue with the user.
-
-    The dialogue consists of phase, intent, slots and questions.
+    """Stored dialogue with the user. A slot is a value that the intent needs.
 
     Attributes:
         phase: Current phase.
@@ -184,16 +175,13 @@ class ConversationLayer(Layer):
     turn_count: int = Field(default=0, ge=0)
 
     def advanced(self, phase: Phase) -> ConversationLayer:
-        """Return a copy in another phase.
-
-        The phase stays unchanged if the new phase may not follow, or if a human has taken over.
-        """
+        """Return a copy in another phase. It is unchanged if the phase may not follow, or after a handoff to a human."""
         if phase is self.phase or self.phase is Phase.HANDOFF or phase not in MOVES[self.phase]:
             return self
         return self.replaced(phase=phase)
 
     def with_intent(self, intent: str | None, slots: Iterable[DialogueSlot]) -> ConversationLayer:
-        """Return a copy with another intent of the user.
+        """Return a copy with another intent of the user, without pending questions.
 
         ``slots`` are the values that the intent needs. Slots that both intents define equally keep their values.
         """
@@ -204,16 +192,13 @@ class ConversationLayer(Layer):
         return self.changed(intent=intent, slots=kept, clarifications=())
 
     def with_slot(self, slot: DialogueSlot) -> ConversationLayer:
-        """Return a copy with a value that the intent needs added or replaced.
-
-        A confirmed value removes the questions for the slot.
-        """
+        """Return a copy with a slot added or replaced. A confirmed value removes the pending questions for the slot."""
         is_answered = slot.status is SlotStatus.CONFIRMED
         asked = tuple(each for each in self.clarifications if not is_answered or each.slot != slot.name)
         return self.changed(slots={**self.slots, slot.name: slot}, clarifications=asked)
 
     def slot(self, name: str) -> DialogueSlot:
-        """Return the slot with the given name. A slot is a value that the user's intent needs.
+        """Return the slot (value that the intent needs) with the given name.
 
         Raises:
             StateError: The slot does not exist. The message names the existing slots.
@@ -225,21 +210,21 @@ class ConversationLayer(Layer):
 
     @property
     def missing(self) -> tuple[DialogueSlot, ...]:
-        """Values that the intent requires and the user has not confirmed."""
+        """Slots that the intent requires, and whose values the user has not confirmed."""
         return tuple(slot for slot in self.slots.values() if slot.is_missing)
 
     @property
     def next_question(self) -> str | None:
-        """Next question to the user, or None. Clarifications come first, then the questions for missing values."""
+        """Next question to the user, or None. Clarifications come first, then the questions of missing slots."""
         if self.clarifications:
             return self.clarifications[0].question
         return next((slot.question for slot in self.missing if slot.question), None)
 
     @property
     def next_request(self) -> str:
-        """Text line that asks the model to put the next question to the user.
+        """Text line that asks the model to put the next question to the user; empty without a question.
 
-        An inferred value is included, so that the user can confirm it. The line is empty without a question.
+        An inferred value is included, so that the user can confirm it.
         """
         if self.clarifications:
             return f"Ask the user next: {self.clarifications[0].question}"
@@ -248,10 +233,10 @@ class ConversationLayer(Layer):
         return f"Ask the user next: {slot.question}{guess}" if slot else ""
 
     def with_mention(self, mention: Mention, types: EntityTypes, *, is_answer: bool) -> ConversationLayer:
-        """Return a copy that is updated after the user named an entity.
+        """Return a copy in which an entity of a user's message fills a slot.
 
-        The value goes to the first slot that has the entity's type, allows the value, and has no confirmed value. The
-        value is confirmed if the user's message answers the question for this slot. Otherwise, the value is inferred.
+        The slot is the first one of the entity's type that allows the value and has no confirmed value. The value is confirmed
+        if the message answers the question for the slot, and inferred otherwise.
         """
         question = self.next_question
         for slot in self.slots.values():
@@ -271,10 +256,7 @@ class ConversationLayer(Layer):
         return self
 
     def without_source(self, message: str) -> ConversationLayer:
-        """Return a copy without the values that were read from a message.
-
-        ``message`` is the ``tracking_id`` of the message.
-        """
+        """Return a copy without the slot values that were read from the message with the ``tracking_id`` ``message``."""
         kept = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
         return self if kept == self.slots else self.changed(slots=kept)
 
@@ -300,10 +282,10 @@ class ConversationLayer(Layer):
 
 
 class DialogueState(LayerAccessor[ConversationLayer]):
-    """Reads and changes the dialogue of an agent with the user.
+    """Dialogue of an agent with the user, to read and change. A slot is a value that the user's intent needs.
 
-    The dialogue consists of phase, intent, slots and questions. If the stored dialogue cannot be read, each method that
-    changes the dialogue raises ``CorruptRecordError``. The stored data then stay unchanged.
+    If the stored dialogue cannot be read, methods that change it raise ``CorruptRecordError``, and the stored data stay
+    unchanged.
 
     Raises:
         ValueError: ``intents`` contains a value that is not a ``DialogueSlot``.
@@ -322,11 +304,10 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         self._mentions: list[Mention] = []
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
-        """Set the user's intent and the agent that serves the intent.
+        """Set the user's intent, and the agent that serves the intent.
 
-        Values that both the old and the new intent need are kept. The entities of the user's last message fill the new
-        slots with inferred values. The reason is that the intent may be known later than the entities, as in "volume 2
-        - I want to order it".
+        Values of slots that both the old and the new intent have are kept. The entities of the user's last message fill the new
+        slots with inferred values, as in "volume 2 - I want to order it".
         """
         with self._changing():
             layer = self.layer
@@ -353,17 +334,12 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             self._keep(self.layer.replaced(phase=wanted))
 
     def add_slot(self, slot: DialogueSlot) -> None:
-        """Add a slot, which is a value that the user's intent needs.
-
-        A slot with the same name is replaced, including its value.
-        """
+        """Add a slot (value that the intent needs). It replaces a slot with the same name, including its value."""
         with self._changing():
             self._keep(self.layer.with_slot(slot))
 
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
-        """Set a value that the user's intent needs, and return the slot.
-
-        Only a confirmed value satisfies a required slot.
+        """Set the value of a slot, and return the slot. Only a confirmed value satisfies a required slot.
 
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
@@ -374,9 +350,7 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             return slot
 
     def clear_slot(self, name: str) -> None:
-        """Remove a value that the user's intent needs.
-
-        The slot stays, but is empty.
+        """Remove the value of a slot. The slot stays, but is empty.
 
         Raises:
             StateError: The slot does not exist.
@@ -385,14 +359,13 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             self._keep(self.layer.with_slot(self.layer.slot(name).cleared()))
 
     def missing_slots(self) -> list[str]:
-        """Return the names of the values that the intent requires and the user has not confirmed."""
+        """Return the names of the slots that the intent requires, and whose values the user has not confirmed."""
         return [slot.name for slot in self.layer.missing]
 
     def ask(self, question: str, *, slot: str | None = None) -> None:
-        """Append a question to the queue of questions to the user.
+        """Append a question to the queue of questions to the user, unless it is in the queue already or the queue is full.
 
-        A question that is queued already is not added again. If the queue is full, the question is not added. With
-        ``slot``, the question leaves the queue when the slot gets a confirmed value.
+        With ``slot``, the question leaves the queue when the slot gets a confirmed value.
 
         Raises:
             StateError: The slot does not exist.
@@ -417,7 +390,7 @@ class DialogueState(LayerAccessor[ConversationLayer]):
     # Events of a turn; they do not raise
 
     def take_message(self, phase: Phase, mentions: Iterable[Mention], *, is_new_turn: bool) -> None:
-        """Record a user's message. The conversation moves to ``phase``, and the entities of the message fill slots."""
+        """Move the conversation to ``phase`` after a user's message, and fill slots with the entities of the message."""
         self._mentions = list(mentions)
         layer = self.layer.advanced(phase)
         if is_new_turn:
@@ -427,10 +400,10 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         self._store.put_if_readable(layer)
 
     def advance(self, phase: Phase) -> None:
-        """Move the conversation to a phase, if this phase may follow the current phase."""
+        """Move the conversation to a phase, if the phase may follow the current one."""
         self._store.put_if_readable(self.layer.advanced(phase))
 
     def remove_source(self, message: str) -> None:
-        """Remove the values that were read from a message of the user."""
+        """Remove the slot values that were read from the user's message with the ``tracking_id`` ``message``."""
         self._mentions = [each for each in self._mentions if each.message != message]
         self._store.put_if_readable(self.layer.without_source(message))

@@ -1,7 +1,4 @@
-"""Reads the environment of a conversation and keeps it up to date.
-
-The environment consists of data from other systems, such as the user's tier, the cart and promotions.
-"""
+"""Environment of a conversation: data from other systems, such as the user's tier, the cart and promotions."""
 
 from __future__ import annotations
 
@@ -82,14 +79,13 @@ class Environment(Part):
         return value
 
     def announced(self) -> dict[str, Any]:
-        """Return the values that become metadata of the conversation."""
+        """Return the values that are stored as metadata of the conversation."""
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
-        """Return the user's time of day, or None if it is unknown.
+        """Return ``time_of_day`` or, without one, the time of day in the user's time zone; None if it is unknown.
 
-        The value is ``time_of_day`` if the source provides it. Otherwise it is ``morning``, ``afternoon``, ``evening``
-        or ``night`` in the user's time zone.
+        The derived value is ``morning``, ``afternoon``, ``evening`` or ``night``. ``now`` is in seconds since 1970.
         """
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
@@ -111,10 +107,7 @@ class Environment(Part):
 
 
 def _line(item: Any) -> str:
-    """Return a cart item or promotion as one line.
-
-    For example, ``{"asin": "B07X1234", "quantity": 2}`` becomes ``asin B07X1234, quantity 2``.
-    """
+    """Return a cart item or promotion as one line: ``{"asin": "B07X1234", "quantity": 2}`` as ``asin B07X1234, quantity 2``."""
     if isinstance(item, Mapping):
         return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
     return str(item)
@@ -124,14 +117,11 @@ class EnvironmentSource(Protocol):
     """Source from which the environment of a conversation is read."""
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the environment of a conversation, or None if it is unknown.
-
-        This method may block. No turn calls it on the event loop.
-        """
+        """Return the environment of a conversation; None if it is unknown. The method may block."""
 
 
 class CallableEnvironmentSource:
-    """Reads the environment by calling a function, such as a client of a service.
+    """Source that reads the environment by calling a function, such as a client of a service.
 
     Args:
         function: Function that takes the scope of a conversation and returns an ``Environment``, a mapping of its fields, or
@@ -144,7 +134,7 @@ class CallableEnvironmentSource:
         self._function = function
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Call the function and return the environment of a conversation.
+        """Call the function, and return its result as an environment.
 
         Raises:
             CorruptRecordError: The function's result is not an environment.
@@ -153,7 +143,7 @@ class CallableEnvironmentSource:
 
 
 class TableEnvironmentSource:
-    """Reads the environment from a table that another service writes.
+    """Source that reads the environment from a table that another service writes.
 
     Args:
         table: The table; its schema defines the keys.
@@ -184,9 +174,7 @@ class TableEnvironmentSource:
         self._names = {name: name for name in Environment.model_fields} | dict(attributes or {})
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Read the environment of a conversation from the table.
-
-        This takes one request. Return None if there is no record.
+        """Read the environment of a conversation from the table in one request; None if there is no record.
 
         Raises:
             CorruptRecordError: The record is not an environment.
@@ -200,9 +188,7 @@ class TableEnvironmentSource:
 
 
 def environment_of(value: Environment | Mapping[str, Any] | None, *, record: str) -> Environment | None:
-    """Convert a mapping of fields to an ``Environment``.
-
-    An ``Environment`` or None is returned unchanged.
+    """Convert a mapping of fields to an ``Environment``. An ``Environment`` or None is returned unchanged.
 
     Raises:
         CorruptRecordError: The value is not an environment.
@@ -220,10 +206,10 @@ _UNKNOWN = b""
 
 
 class EnvironmentChanges:
-    """Publishes changes of a session's environment to all agents of the session.
+    """Changes of a session's environment, published to all agents of the session.
 
-    Every publication writes a new random version. Agents compare versions before each model call. They therefore also
-    find changes that were published while they were disconnected.
+    Every publication writes a new random version. Agents compare versions before each model call, so they also find changes
+    that were published while they were disconnected.
 
     Args:
         hot: Hot store through which changes are published.
@@ -257,13 +243,11 @@ class EnvironmentChanges:
         self.is_local = not hot.survives_process
 
     def publish(self, **fields: Any) -> None:
-        """Publish a change of the environment, from any process.
-
-        Each agent reads the change before its next model call.
+        """Publish a change of the environment. Each agent, in any process, reads the change before its next model call.
 
         Args:
-            fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an ``EnvironmentSource`` ignore these values
-                and read the source again.
+            fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an ``EnvironmentSource`` ignore these values and
+                read the source again.
 
         Raises:
             ValueError: A field does not exist, or its value is not allowed.
@@ -281,9 +265,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=self._ttl)
 
     def erase(self) -> int:
-        """Delete the published changes of this session.
-
-        The state that the session's agents share is deleted too.
+        """Delete the published changes of the session, and the state that its agents share.
 
         Returns:
             Number of deleted values.
@@ -298,11 +280,9 @@ class EnvironmentChanges:
         return len(there)
 
     def news(self) -> bool:
-        """Return whether a change was published since the last call.
+        """Return whether a change was published since the last call; at the first call, whether any was ever published.
 
-        The first call returns whether any change was ever published. If the hot store is down, one call waits for its
-        deadline. The next calls return False at once for a while. A change that was missed in this time is found when
-        the store is up again.
+        While the hot store is down, the result is False. Changes from this time are found when the store is up again.
         """
         mark = self._health.tried(lambda: self._hot.get_value(self._name) or _UNKNOWN)
         if mark is None:
@@ -311,10 +291,7 @@ class EnvironmentChanges:
         return mark != _UNKNOWN and mark != before
 
     def forget(self) -> None:
-        """Make the next call of ``news`` report the last change again.
-
-        This is used after a change that could not be processed.
-        """
+        """Make the next call of ``news`` report the last change again, because it could not be processed."""
         self._seen = None
 
     def published(self) -> Environment:
@@ -338,10 +315,10 @@ logger = logging.getLogger(__name__)
 
 
 class EnvironmentTracker:
-    """Keeps the environment of one agent up to date.
+    """Environment of one agent, kept up to date.
 
-    With a source, the source is read again after each published change. Without a source, the environment consists of
-    the published values. After a failed read, the last values stay. A model call waits at most ``deadline`` seconds.
+    With a source, the source is read again after each published change. Without a source, the environment consists of the
+    published values. After a failed read, the last values stay. A model call waits at most ``deadline`` seconds.
     """
 
     def __init__(

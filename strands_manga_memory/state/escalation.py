@@ -1,4 +1,4 @@
-"""Exports a conversation for a human who takes it over."""
+"""Export of a conversation for a human who takes it over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_CHARACTERS = 1_000
 
 
 class SpokenTurn(BaseModel):
-    """Turn of a transcript, with the texts of the user and the assistant. Each text has at most 1,000 characters."""
+    """Turn of an exported conversation, with the texts of the user and the assistant, at most 1,000 characters each."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -130,16 +130,14 @@ def export_for_human(
     summarizer: SessionSummarizer | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Escalation:
-    """Export an agent's conversation for a human who takes it over.
-
-    The agent may have a ``StateCoordinator``, but does not need one.
+    """Export an agent's conversation for a human who takes it over. The agent may have a ``StateCoordinator``.
 
     Args:
         agent: The agent.
         reason: Reason for the escalation.
         turns: Number of last turns to include. Default 5.
-        history: All messages of the conversation, as ``manager.history()`` returns them. Default: ``agent.messages``, which
-            may contain only the end of the conversation.
+        history: All messages of the conversation, as ``manager.history()`` returns them. Default: ``agent.messages``, which may
+            contain only the end of the conversation.
         summarizer: Function that writes the summary. Default: a summarizer that uses rules, without a model.
         clock: Function that returns seconds since 1970.
 
@@ -211,5 +209,5 @@ _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|!"})
 
 
 def _md(text: str) -> str:
-    """Convert a text to one line of escaped Markdown. The escaped text creates no links or headings."""
+    """Convert a text to one line of Markdown in which links and headings are escaped."""
     return " ".join(text.split()).translate(_MARKUP)

@@ -1,4 +1,4 @@
-"""Tracks the goals of an agent. The active goal has subtasks and tool calls. Ended goals move to an archive."""
+"""Goals of an agent: an active goal with subtasks and tool calls, and an archive of ended goals."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ MOST_CONTEXT, ARCHIVED_CONTEXT = 2_000, 500
 MOST_SUBTASKS, MOST_TOOLS, MOST_FINDINGS = 50, 30, 10
 OTHER_TOOLS = "(other tools)"
 MOST_LINES = 3
-"""Most items of one kind that the model is shown."""
+"""Maximum number of items of one kind that are shown to the model."""
 
 _VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Return the findings with a new text added.
-
-    A text that exists already is not added again. Only the newest ``most`` findings are kept.
-    """
+    """Return the newest ``most`` findings, with a new text added unless it is known already."""
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
         return known
@@ -43,19 +40,13 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return the counts with the count of ``pattern`` incremented.
-
-    At most 20 patterns are counted separately. Further patterns are counted together as ``other``.
-    """
+    """Return the counts with the count of ``pattern`` increased by one. Beyond 20 patterns, it is counted as ``other``."""
     name = pattern if pattern in counts or len(counts) < MOST_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
 
 
 def error_pattern(text: str) -> str:
-    """Replace numbers, ids and quoted values in an error text by ``#``.
-
-    Errors that differ only in such values then have the same text.
-    """
+    """Replace numbers, ids and quoted values in an error text by ``#``, so that similar errors have the same text."""
     return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
 
 
@@ -97,10 +88,7 @@ class GoalStatus(StrEnum):
 
 
 class Execution(Part):
-    """Short record of a tool call.
-
-    It contains the tool's name, the success, the duration in milliseconds, and the shortened result or error.
-    """
+    """Short record of a tool call: tool, success, milliseconds, and the shortened result or error."""
 
     tool: str
     ok: bool
@@ -109,10 +97,7 @@ class Execution(Part):
 
 
 class ToolUsage(Part):
-    """Use of one tool for a goal.
-
-    It contains the number of calls, the number of failures, and the total duration in milliseconds.
-    """
+    """Use of one tool for a goal: number of calls and failures, and total milliseconds."""
 
     calls: int = 0
     failures: int = 0
@@ -155,7 +140,11 @@ class Goal(Part):
     def executed(self, execution: Execution, *, at: float, error: str = "", raw_characters: int = 0) -> Goal:
         """Return a copy of the goal with a tool call recorded.
 
-        ``raw_characters`` is the number of characters of the call's arguments and result.
+        Args:
+            execution: The tool call.
+            at: Time of the call, in seconds since 1970.
+            error: Error text of a failed call.
+            raw_characters: Number of characters of the call's arguments and result.
         """
         name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
         used = self.tools.get(name) or ToolUsage()
@@ -207,13 +196,13 @@ class Goal(Part):
 
     @property
     def ready(self) -> list[Subtask]:
-        """Open subtasks that can start because the subtasks they depend on are completed."""
+        """Open subtasks whose dependencies are completed."""
         done = {each.id for each in self.with_status(SubtaskStatus.COMPLETED)}
         return [each for each in self.with_status(SubtaskStatus.OPEN) if done.issuperset(each.depends_on)]
 
     @property
     def success_rate(self) -> float:
-        """Share of tool calls that succeeded. The value is 1 without calls."""
+        """Share of tool calls that succeeded; 1 without calls."""
         return 1 - sum(used.failures for used in self.tools.values()) / self.calls if self.calls else 1.0
 
     def lines(self) -> Iterator[str]:
@@ -340,7 +329,7 @@ class GoalsLayer(Layer):
         The oldest archived goals are dropped first, then the context, then the results of subtasks.
 
         Raises:
-            StateError: The goal's texts alone exceed the limit.
+            StateError: The texts of the active goal alone exceed the limit.
         """
         layer = self
         while layer.archive and part_tokens(layer) > most:
@@ -357,10 +346,7 @@ class GoalsLayer(Layer):
         raise StateError(f"the goal and its subtasks exceed {most} tokens; complete the goal or shorten its texts")
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show the goals to the model.
-
-        The active goal comes first, then the last ended goals.
-        """
+        """Yield the text lines that show the goals to the model: the active goal, then the last ended goals."""
         if self.active is not None:
             yield from self.active.lines()
         for archived in reversed(self.archive[-MOST_LINES:]):
@@ -373,19 +359,17 @@ def part_tokens(part: Part) -> int:
 
 
 class GoalState(LayerAccessor[GoalsLayer]):
-    """Reads and changes the goals of an agent.
+    """Goals of an agent, to read and change.
 
-    Methods that need an active goal raise ``StateError`` if there is none. If the stored goals cannot be read, methods
-    that change the goals raise ``CorruptRecordError``. The stored data then stay unchanged.
+    Methods that need an active goal raise ``StateError`` if there is none. If the stored goals cannot be read, methods that
+    change them raise ``CorruptRecordError``, and the stored data stay unchanged.
     """
 
     KIND = GoalsLayer
     _warned = False
 
     def set(self, text: str, *, context: str = "") -> Goal:
-        """Set a new active goal and archive the previous goal.
-
-        Later tool calls and subtasks belong to the new goal.
+        """Set a new active goal, and archive the previous goal.
 
         Args:
             text: Description of the goal, truncated to 300 characters.
@@ -407,11 +391,11 @@ class GoalState(LayerAccessor[GoalsLayer]):
             return goal
 
     def complete(self, outcome: str = "") -> GoalArchive:
-        """Archive the active goal as completed. Return its archive record."""
+        """Archive the active goal as completed, and return its archive record."""
         return self._end(GoalStatus.COMPLETED, outcome)
 
     def fail(self, reason: str = "") -> GoalArchive:
-        """Archive the active goal as failed. Return its archive record."""
+        """Archive the active goal as failed, and return its archive record."""
         return self._end(GoalStatus.FAILED, reason)
 
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
@@ -420,14 +404,11 @@ class GoalState(LayerAccessor[GoalsLayer]):
             return self.layer.archive[-1]
 
     def add_context(self, text: str) -> None:
-        """Append a text to the context of the active goal. Only the last 2,000 characters of the context are kept."""
+        """Append a text to the context of the active goal, and keep the last 2,000 characters of the context."""
         self._change_goal(lambda goal: goal.changed(context=f"{goal.context}\n{text}".strip()[-MOST_CONTEXT:]))
 
     def add_finding(self, text: str) -> None:
-        """Add a finding to the active goal.
-
-        Nothing is added if no goal is active, or if the goal has the finding already.
-        """
+        """Add a finding to the active goal, unless no goal is active or the goal has the finding already."""
         if self.layer.active is not None:
             self._change_goal(lambda goal: goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS)))
 
@@ -463,7 +444,7 @@ class GoalState(LayerAccessor[GoalsLayer]):
         return changed.subtask(subtask_id)
 
     def ready_subtasks(self) -> list[Subtask]:
-        """Return the open subtasks of the active goal that can start. The subtasks they depend on are completed."""
+        """Return the open subtasks of the active goal whose dependencies are completed."""
         goal = self.layer.active
         return [] if goal is None else goal.ready
 
@@ -490,7 +471,10 @@ class GoalState(LayerAccessor[GoalsLayer]):
     def record(self, done: Execution, *, error: str, size: int) -> None:
         """Record a tool call in the active goal, if there is one.
 
-        ``size`` is the number of characters of the call's arguments and result.
+        Args:
+            done: The tool call.
+            error: Error text of a failed call.
+            size: Number of characters of the call's arguments and result.
         """
         layer = self.layer
         if layer.active is not None:

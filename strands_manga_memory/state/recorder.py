@@ -1,7 +1,4 @@
-"""Records an agent's messages, tool calls and turns in the state of the agent.
-
-It also stops tool calls at their deadline.
-"""
+"""Recording of an agent's messages, tool calls and turns in its state, and deadlines of tool calls."""
 
 from __future__ import annotations
 
@@ -111,10 +108,7 @@ class Recorder:
     # A turn
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
-        """Read the state again if the application replaced it between turns.
-
-        If the state is replaced later, a session manager has replaced it.
-        """
+        """Read the state again if the application replaced it between turns. A later replacement is the session manager's."""
         self._store.get(ConversationLayer)
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
@@ -201,10 +195,7 @@ class Recorder:
         self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], origin, identity)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Remove the data of a message that a guardrail redacted.
-
-        Strands edits such a message without calling a hook.
-        """
+        """Replace the data of a message that a guardrail redacted. Strands edits such a message without calling a hook."""
         if self._last_message is None:
             return
         message, content = self._last_message
@@ -250,10 +241,7 @@ def _phase_of(text: str, layer: ConversationLayer) -> Phase:
 
 
 def _set_phrase_act(text: str) -> DialogueAct | None:
-    """Return the dialogue act of a short set phrase, such as a greeting.
-
-    Return None for other messages, and for messages with numbers or titles.
-    """
+    """Return the dialogue act of a short set phrase, such as a greeting; None for messages with numbers or titles."""
     if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
         return None
     act = small_talk_act(text, "user")
@@ -277,7 +265,7 @@ def _leaves(value: Any) -> str:
 
 
 MOST_ALIKE = 3
-"""Number of calls in a task, with equal arguments and results, that count as a loop."""
+"""Number of calls with equal arguments and results in one task that count as a loop."""
 
 _MOST_KEPT = 200
 _MOMENT = re.compile(
@@ -286,24 +274,21 @@ _MOMENT = re.compile(
     r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b",
     re.IGNORECASE,
 )
-"""Times and UUIDs, which differ between otherwise equal results."""
+"""Pattern of times and UUIDs, which differ between otherwise equal results."""
 
 
 class LoopDetector:
-    """Detects loops of tool calls.
-
-    A loop consists of repeated calls with equal arguments and equal results. Other calls may lie between them.
-    """
+    """Detector of loops: repeated tool calls with equal arguments and results. Other calls may lie between them."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def clear(self) -> None:
-        """Forget all calls, at the start of a task."""
+        """Forget all counted calls."""
         self._counts.clear()
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a tool call and return whether the call completes a loop. Each loop is reported once."""
+        """Count a tool call, and return whether it completes a loop. Each loop is reported once."""
         text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
         key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         self._counts[key] = count = self._counts.pop(key, 0) + 1
@@ -317,7 +302,7 @@ _READ = 1_000
 
 
 class ToolCalls:
-    """Records an agent's tool calls in its task, its execution memory and its active goal.
+    """Recorder of an agent's tool calls in its task, its execution memory and its active goal.
 
     Attributes:
         timed_out: Keys of calls that were stopped at their deadline, until their end is recorded.
@@ -358,7 +343,16 @@ class ToolCalls:
     def ended(
         self, use_id: str, status: StepStatus, *, text: str, ms: float | None, retry: bool = False, size: int = 0
     ) -> None:
-        """Record the end of a tool call. The call is recorded in the task, the execution memory and the active goal."""
+        """Record the end of a tool call in the task, the execution memory and the active goal.
+
+        Args:
+            use_id: Key of the call.
+            status: Status of the call.
+            text: Result or error.
+            ms: Duration in milliseconds; None: since the start.
+            retry: Whether the call is repeated.
+            size: Number of characters of the call's arguments and result.
+        """
         with self._store.lock:
             given = self._given.pop(use_id, {})
             if use_id in self.timed_out:

@@ -1,4 +1,7 @@
-"""Stores the state of an agent in ``agent.state`` and shares it through the hot store."""
+"""State of an agent in ``agent.state``, shared with the other agents of its session through the hot store.
+
+The state consists of parts such as the goals, named layers.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Part(BaseModel):
-    """Immutable value within the dialogue state.
-
-    Unknown fields are preserved, because later releases may have added them.
-    """
+    """Immutable value within an agent's state. Unknown fields are kept, because later releases may have added them."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -51,7 +51,7 @@ class Part(BaseModel):
 
 
 class Layer(Part):
-    """Part of the dialogue state that is stored under a key of its own. The stored text contains a format version."""
+    """Part of an agent's state that is stored under its own key, such as the goals."""
 
     KEY: ClassVar[str]
     """Key in ``agent.state``."""
@@ -59,10 +59,9 @@ class Layer(Part):
     VERSION: ClassVar[int] = 1
 
     def stored(self) -> str:
-        """Return the JSON text to store, without default values.
+        """Return the JSON text to store, with a format version and without default values.
 
-        The state is stored as text, because Strands copies and checks every value of ``agent.state`` at each write and
-        save.
+        A text is stored, because Strands copies and checks every value of ``agent.state`` at each write and save.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -70,7 +69,7 @@ class Layer(Part):
 
     @classmethod
     def loaded(cls, value: Any) -> Self:
-        """Restore a part of the state from its stored text.
+        """Restore a layer from its stored text.
 
         Raises:
             CorruptRecordError: The text is damaged, or was written by a newer release.
@@ -97,10 +96,10 @@ class Layer(Part):
             ) from error
 
     def merged(self, base: Self, other: Self) -> Self:
-        """Merge the changes of this object into ``other`` and return the result.
+        """Return ``other`` with the differences between ``base`` and this object applied.
 
-        The changes are the differences between ``base`` and this object. Mappings are merged by key, tuples by item,
-        and increases of counts are added. If both objects changed any other field, the value of this object is used.
+        Mappings are merged by key, tuples by item, and increases of counts are added. If both have changed another field, this
+        object's value is used.
         """
         if other == base:
             return self
@@ -127,15 +126,17 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 _Layer = TypeVar("_Layer", bound=Layer)
 
 REVISION = "manga_state.revision"
-"""Key in ``agent.state`` of the last revision of the shared state that this agent has merged."""
+"""Key in ``agent.state`` of the last revision of the session's shared state that the agent has merged."""
 
 
 @dataclass
 class _Entry:
-    """Part of an agent's state, with the stored text of the part.
+    """Layer of an agent's state, with its stored text.
 
-    ``base`` is the version that the session last had. ``error`` is the reason why the stored text cannot be read.
-    ``is_later`` is True if the part has changed since the last turn ended.
+    Attributes:
+        base: Version of the layer that the session last had.
+        error: Reason why the stored text cannot be read; empty if it can be read.
+        is_later: Whether the layer has changed since the last turn ended.
     """
 
     layer: Any
@@ -147,11 +148,10 @@ class _Entry:
 
 
 class StateStore:
-    """Stores the parts of an agent's state in ``agent.state`` when they change.
+    """Layers (parts of an agent's state, such as the goals) that are stored in ``agent.state`` when they change.
 
-    Such a part is called a layer, for example the goals. A session manager replaces ``agent.state`` when it restores an
-    agent. The layers are then read again at their next use. A stored layer may be damaged or written by a newer
-    release. Such a layer stays unchanged in ``agent.state``. In this store, the layer is empty and cannot be changed.
+    When a session manager replaces ``agent.state``, the layers are read again at their next use. A stored layer that is damaged
+    or from a newer release stays unchanged in ``agent.state``. Here, it is empty and cannot be changed.
 
     Args:
         kinds: Classes of the stored layers.
@@ -178,10 +178,7 @@ class StateStore:
         self._entries = {kind: _Entry(kind(), kind()) for kind in kinds}
 
     def attach(self, agent: Agent) -> None:
-        """Read the state of an agent.
-
-        A part of the state that was changed before this call is written if ``agent.state`` does not contain the change.
-        """
+        """Read the layers of an agent. Layers that were changed before and that ``agent.state`` lacks are written."""
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
@@ -194,14 +191,11 @@ class StateStore:
 
     @property
     def agent(self) -> Agent | None:
-        """Agent whose state is stored.
-
-        The value is None before an agent is attached, and after the agent was garbage-collected.
-        """
+        """Agent whose state is stored; None before ``attach``, and after the agent was garbage-collected."""
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
-        """Return the current value of a part of the state, such as the goals. ``kind`` is the class of the part."""
+        """Return the current value of the layer of the class ``kind``."""
         return self._entry(kind).layer  # type: ignore[no-any-return]
 
     def _entry(self, kind: type[Layer]) -> _Entry:
@@ -213,10 +207,10 @@ class StateStore:
 
     @contextmanager
     def changing(self, kind: type[Layer]) -> Iterator[None]:
-        """Hold the lock while a part of the state is changed.
+        """Hold the lock while a layer is changed.
 
         Raises:
-            CorruptRecordError: The stored layer cannot be read. The stored layer stays unchanged.
+            CorruptRecordError: The stored layer cannot be read. It stays unchanged.
         """
         with self.lock:
             if error := self._entry(kind).error:
@@ -224,30 +218,24 @@ class StateStore:
             yield
 
     def put_if_readable(self, layer: Layer) -> None:
-        """Replace a part of the state, unless its stored text cannot be read.
-
-        The next ``write`` puts the new value into ``agent.state``.
-        """
+        """Replace a layer in memory, unless its stored text cannot be read. The next ``write`` stores the layer."""
         with self.lock:
             entry = self._entry(type(layer))
             if layer is not entry.layer and not entry.error:
                 entry.layer, entry.is_written, entry.is_later = layer, False, True
 
     def size(self, kind: type[Layer]) -> int:
-        """Return the number of characters of the stored text of a part of the state."""
+        """Return the number of characters of a layer's stored text."""
         with self.lock:
             return len(str(self._entries[kind].stored or ""))
 
     def unreadable(self) -> dict[str, str]:
-        """Return the reasons why stored parts of the state cannot be read, keyed by ``Layer.KEY``."""
+        """Return the reasons why stored layers cannot be read, keyed by ``Layer.KEY``."""
         with self.lock:
             return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
     def write(self, *kinds: type[Layer]) -> None:
-        """Write the changed parts of the state into ``agent.state``.
-
-        If ``kinds`` are given, write only parts of these classes.
-        """
+        """Write the changed layers into ``agent.state``. If ``kinds`` are given, write only layers of these classes."""
         with self.lock:
             agent = self.agent
             if agent is None or agent.state is not self._state:
@@ -263,10 +251,9 @@ class StateStore:
                 entry.is_written = True
 
     def take_over(self) -> None:
-        """Read the state again if a session manager replaced it.
+        """Read the state again if a session manager replaced it, and keep changes that were made here since the last turn.
 
-        Changes that were made here since the last turn are kept. If another process changed the same part of the state,
-        the value of this process is used. The session manager merges in the same way.
+        If another process changed the same layer, the value of this process is used.
         """
         with self.lock:
             agent = self.agent
@@ -278,7 +265,7 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed parts of the state at the end of a turn. Later changes count as changes between turns."""
+        """Write the changed layers at the end of a turn. Later changes count as changes between turns."""
         with self.lock:
             self.write()
             for entry in self._entries.values():
@@ -293,20 +280,18 @@ class StateStore:
             return self.revision == 0 and not self._is_restored
 
     def has_changed(self) -> bool:
-        """Return whether the agent's state differs from the state that the session last had."""
+        """Return whether a layer differs from the version that the session last had."""
         with self.lock:
             entries = map(self._entry, list(self._entries))
             return any(entry.layer is not entry.base and entry.layer != entry.base for entry in entries)
 
     def share(self) -> list[Layer]:
-        """Return the parts of the state to share with the session. Parts that cannot be read are left out."""
+        """Return the layers to share with the session. Layers that cannot be read are left out."""
         with self.lock:
             return [entry.layer for entry in map(self._entry, list(self._entries)) if not entry.error]
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
-        """Merge the state that another agent of the session shared.
-
-        Damaged parts are skipped.
+        """Merge the layers that another agent of the session shared. Damaged layers are skipped.
 
         Args:
             shared: Stored texts of the layers, keyed by ``Layer.KEY``.
@@ -329,10 +314,7 @@ class StateStore:
             self.note_shared([], max(revision, self.revision))
 
     def note_shared(self, layers: list[Layer], revision: int) -> None:
-        """Record that the session now has the given parts of the state.
-
-        ``revision`` is the session's revision that this agent has merged.
-        """
+        """Note that the session now has the given layers, and that this agent has merged the session's ``revision``."""
         with self.lock:
             for layer in layers:
                 self._entries[type(layer)].base = layer
@@ -357,10 +339,7 @@ class StateStore:
 
 
 class LayerAccessor(Generic[_Layer]):
-    """Reads and changes one part of the stored state, such as the goals.
-
-    Changes are made under the lock of the store.
-    """
+    """Access to one layer (stored part of the state, such as the goals). Changes are made under the lock of the store."""
 
     KIND: ClassVar[type[Layer]]
 
@@ -369,7 +348,7 @@ class LayerAccessor(Generic[_Layer]):
 
     @property
     def layer(self) -> _Layer:
-        """Current, immutable value of the state."""
+        """Current, immutable value of the layer."""
         return self._store.get(self.KIND)  # type: ignore[return-value]
 
     def _changing(self) -> AbstractContextManager[None]:
@@ -381,10 +360,7 @@ class LayerAccessor(Generic[_Layer]):
 
 
 class _SharedLayers(NamedTuple):
-    """State that the agents of a session share.
-
-    It contains the stored text of each part, the revision, and the ids of the agents that contributed.
-    """
+    """State that the agents of a session share: stored layer texts, revision, and ids of the agents that contributed."""
 
     layers: dict[str, str]
     revision: int
@@ -392,11 +368,11 @@ class _SharedLayers(NamedTuple):
 
 
 class SessionState:
-    """Shares the state of a session between its agents through the hot store.
+    """State of a session that its agents share through the hot store.
 
-    An agent reads the shared state before each turn. After the turn, the agent merges its changes key by key. Each
-    agent keeps a copy in its ``agent.state``. If the hot store loses the shared state, the newest copy is shared again.
-    If two agents in two processes end a turn within milliseconds, one may overwrite the changes of the other.
+    An agent reads the shared state before each turn, and merges its changes key by key after the turn. Each agent keeps a copy
+    in its ``agent.state``. If the hot store loses the shared state, the newest copy is shared again. If two agents in two
+    processes end a turn within milliseconds, one may overwrite the changes of the other.
 
     Args:
         hot: The hot store.
@@ -435,9 +411,9 @@ class SessionState:
         return f"state/{scope.storage_session_id}"
 
     async def refresh(self) -> None:
-        """Merge the changes of the session's other agents into the state of this agent.
+        """Merge the changes of the session's other agents into this agent's state, without blocking the event loop.
 
-        The event loop is not blocked. Changes that do not arrive within the deadline are not merged.
+        Changes that do not arrive within the deadline are not merged.
         """
         if not self._hot.survives_process:
             self._pull()  # the memory of this process does not block
@@ -488,10 +464,7 @@ class SessionState:
             return None
 
     def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge shared state that is new to this agent.
-
-        Return False if the shared state belongs to a deleted session.
-        """
+        """Merge shared state that is new to this agent. Return False if it belongs to a deleted session."""
         if shared.revision == self._abandoned:
             return False
         if shared.revision != self._store.revision:

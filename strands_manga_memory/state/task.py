@@ -1,7 +1,4 @@
-"""Tracks the task of one user request.
-
-The task has steps, a time budget, attempts and findings. It is kept in memory only.
-"""
+"""Task of one user request: steps, time budget, attempts and findings. It is kept in memory only."""
 
 from __future__ import annotations
 
@@ -81,13 +78,10 @@ class TaskStep(Part):
     rolled_back: bool = False
 
     def started(self, now: float) -> TaskStep:
-        """Return a copy of the step after its start or restart.
-
-        The copy has the status ``IN_PROGRESS``.
+        """Return a copy of the step after its start or restart, with the status ``IN_PROGRESS``.
 
         Raises:
-            StateError: The new status may not follow the current status. The message names the allowed statuses. ``ended``
-                and ``waiting`` raise this error, too.
+            StateError: The step cannot be started in its current status.
         """
         retries = self.retries + (self.status in _UNSUCCESSFUL)
         return self._moved(StepStatus.IN_PROGRESS, started_at=now, error=None, retries=retries)
@@ -97,15 +91,22 @@ class TaskStep(Part):
     ) -> TaskStep:
         """Return a copy of the step after its end.
 
-        ``ms`` is the duration of the last attempt in milliseconds. By default, it is the time since the start of the
-        attempt.
+        Args:
+            status: The new status.
+            now: The time in monotonic seconds.
+            result: Result of the step.
+            error: Error of the step, truncated to 200 characters.
+            ms: Duration of the last attempt in milliseconds. Default: the time since its start.
+
+        Raises:
+            StateError: The new status may not follow the current status.
         """
         took = self._since_start(now) if ms is None else ms
         error = error[:200] if error else None
         return self._moved(status, result=result, error=error, duration_ms=round(self.duration_ms + took, 3))
 
     def waiting(self, now: float) -> TaskStep:
-        """Return a copy of the step that waits for a human's answer. The step is queued again."""
+        """Return a copy of the step that is queued again, because the task waits for a human."""
         return self._moved(StepStatus.QUEUED, duration_ms=round(self.duration_ms + self._since_start(now), 3))
 
     def _since_start(self, now: float) -> float:
@@ -169,10 +170,7 @@ class TaskLayer(Part):
         return self.steps[id_]
 
     def with_step(self, step: TaskStep) -> TaskLayer:
-        """Return a copy of the task with a step added or replaced.
-
-        If the task has more than 100 steps, the oldest ended step is dropped.
-        """
+        """Return a copy of the task with a step added or replaced. Beyond 100 steps, the oldest ended step is dropped."""
         steps = {**self.steps, step.id: step}
         dropped = len(steps) > MOST_STEPS
         if dropped:
@@ -181,7 +179,7 @@ class TaskLayer(Part):
         return self.replaced(steps=steps, dropped=self.dropped + dropped)
 
     def urgency(self, now: float) -> str:
-        """Return a warning for the model if the time budget runs low or is used up. Otherwise, the text is empty."""
+        """Return a warning for the model if the time budget runs low or is used up; otherwise an empty text."""
         left = self.remaining_ms(now)
         if not self.steps or left >= _LOW * self.budget_ms:
             return ""
@@ -194,10 +192,7 @@ class TaskLayer(Part):
         return [step for step in self.steps.values() if step.status in _UNSUCCESSFUL]
 
     def lines(self) -> Iterator[str]:
-        """Yield a text line that shows the failed steps to the model.
-
-        The conversation already shows the successful steps.
-        """
+        """Yield a text line that shows the failed steps to the model."""
         if failed := self.failed():
             yield "Did not work in this request: " + "; ".join(
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})" for step in failed[-MOST_LINES:]
@@ -205,7 +200,7 @@ class TaskLayer(Part):
 
 
 class ExecutionKind(StrEnum):
-    """Kind of a step that the execution memory of a task records."""
+    """Kind of a step in the execution memory of a task."""
 
     REASONING = "reasoning"
     TOOL = "tool"
@@ -230,9 +225,7 @@ class ExecutionStep(Part):
 
 
 class ExecutionLayer(Part):
-    """Execution memory of a task.
-
-    The memory contains the last 100 steps, such as reasoning and tool calls, and the findings of the task.
+    """Execution memory of a task: its last 100 steps, such as reasoning and tool calls, and its findings.
 
     Attributes:
         steps: The last steps, oldest first.
@@ -251,7 +244,7 @@ class ExecutionLayer(Part):
     plan_changes: tuple[str, ...] = ()
 
     def with_step(self, step: ExecutionStep, *, pattern: str = "") -> ExecutionLayer:
-        """Return a copy with a step added. The success or error of the step is counted under the name ``pattern``."""
+        """Return a copy with a step added. Its success or error is counted under the name ``pattern``, if one is given."""
         changes: dict[str, Any] = {"steps": (*self.steps, step)[-MOST_STEPS:], "total": self.total + 1}
         if step.ok is not None and pattern:
             name = "successes" if step.ok else "errors"
@@ -261,7 +254,7 @@ class ExecutionLayer(Part):
         return self.replaced(**changes)
 
     def with_finding(self, text: str) -> ExecutionLayer:
-        """Return a copy with a finding added. A known finding is not added again."""
+        """Return a copy with a finding added, unless it is known already."""
         return self.replaced(findings=added_finding(self.findings, text, MOST_FINDINGS))
 
     def lines(self) -> Iterator[str]:
@@ -273,9 +266,7 @@ class ExecutionLayer(Part):
 
 
 class ExecutionState:
-    """Records the reasoning, tool calls and findings of the current task.
-
-    Findings are also added to the active goal.
+    """Execution memory of the current task: its reasoning, tool calls and findings.
 
     Attributes:
         layer: Current, immutable value of the execution memory.
@@ -291,10 +282,7 @@ class ExecutionState:
         self.layer = ExecutionLayer()
 
     def add_finding(self, text: str, *, of_goal: bool = True) -> None:
-        """Add a finding to the task.
-
-        With ``of_goal``, the finding is also added to the active goal. Known findings are not added again.
-        """
+        """Add a finding to the task and, with ``of_goal``, to the active goal. Known findings are not added again."""
         with self._lock:
             if of_goal:
                 self._goals.add_finding(text)
@@ -309,9 +297,7 @@ class ExecutionState:
         ok: bool | None = None,
         pattern: str | None = None,
     ) -> None:
-        """Record a step of the task.
-
-        A step is a thought, a validation, a change of the plan or a tool call.
+        """Record a step of the task: a thought, a validation, a change of the plan or a tool call.
 
         Args:
             kind: Kind of the step.
@@ -346,9 +332,7 @@ class TaskState:
         self.running: dict[str, str] = {}
 
     def begin(self, name: str = "", *, budget_ms: float | None = None) -> None:
-        """Begin a task.
-
-        The steps and the execution memory of the previous task are deleted.
+        """Begin a task, and delete the steps and the execution memory of the previous task.
 
         Raises:
             ValueError: ``budget_ms`` is not above 0.
@@ -373,10 +357,7 @@ class TaskState:
             self.layer = self.layer.resumed(self._clock())
 
     def end(self) -> None:
-        """End the task.
-
-        Steps in progress are marked as failed. If the time budget is used up, they are marked as timed out.
-        """
+        """End the task. Steps in progress are marked as failed or, if the time budget is used up, as timed out."""
         with self._lock:
             status = StepStatus.FAILED if self.remaining_ms() else StepStatus.TIMED_OUT
             for step in list(self.layer.steps.values()):
@@ -392,9 +373,7 @@ class TaskState:
         step_id: str | None = None,
         undo: Callable[[], object] | None = None,
     ) -> TaskStep:
-        """Add a queued step to the task and return the step.
-
-        ``roll_back`` calls ``undo`` to undo the step.
+        """Add a queued step to the task, and return the step. ``roll_back`` calls ``undo`` to undo the step.
 
         Raises:
             StateError: The id exists already.
@@ -414,29 +393,35 @@ class TaskState:
         """Start a step, or restart a failed step.
 
         Raises:
-            StateError: The step does not exist, or its status does not allow a start. ``complete_step`` and ``fail_step``
-                raise this error, too.
+            StateError: The step does not exist, or its status does not allow a start.
         """
         with self._lock:
             return self.put_step(self.layer.step(step_id).started(self._clock()))
 
     def complete_step(self, step_id: str, result: object = None) -> TaskStep:
-        """Complete a step in progress."""
+        """Complete a step in progress.
+
+        Raises:
+            StateError: The step does not exist, or is not in progress.
+        """
         with self._lock:
             short = None if result is None else shorten_line(str(result), 200)
             return self.put_step(self.layer.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
 
     def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
-        """Mark a step as failed or timed out."""
+        """Mark a step as failed or timed out.
+
+        Raises:
+            StateError: The step does not exist, or has ended.
+        """
         with self._lock:
             status = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
             return self.put_step(self.layer.step(step_id).ended(status, self._clock(), error=str(error)))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed steps of the task, the last step first.
+        """Undo the completed steps of the task, the last step first; with a step id ``after``, only later steps.
 
-        If ``after`` is the id of a step, only the steps that follow this step are undone. If the undo of a step fails,
-        the step records the error. The other steps are still undone.
+        If the undo of a step fails, the step gets the error, and the other steps are still undone.
 
         Returns:
             The updated steps, in the order in which they were undone.

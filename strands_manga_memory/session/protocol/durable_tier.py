@@ -1,4 +1,4 @@
-"""Reads and writes one conversation in the durable tier.
+"""Storage of one conversation in the durable tier.
 
 The item ``<member>#HEAD`` is the head: the record without the turns that are in the log. Each item
 ``<member>#TURN#<incarnation>#<time>.<tag>`` is a turn of the log.
@@ -53,7 +53,7 @@ HOT = "hot"
 """Attribute of a head that was written by a process with a hot tier."""
 
 ENDED_BELOW = "incarnation"
-"""Attribute of a session's or user's tombstone. All conversations of lower incarnations are deleted."""
+"""Attribute of a session's or user's tombstone: all conversations with lower incarnation numbers are deleted."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class _Head:
 
 
 class DurableTier:
-    """Stores one conversation in a ``Table``.
+    """One conversation in a ``Table``. Its head is an item with the record, and its log has an item for each turn.
 
-    The conversation's record is the head. The turns are separate items, the log.
+    An incarnation is one life of the conversation, from its beginning to its deletion or expiry.
 
     Args:
         table: The table.
@@ -116,17 +116,17 @@ class DurableTier:
 
     @property
     def record(self) -> Record | None:
-        """Record of the last known head. None if there is no head, or the head is not known."""
+        """Record of the last known head; None if there is no head, or the head is not known."""
         return None if self._head is None else self._head.record
 
     @property
     def head_version(self) -> int | None:
-        """Random number of the known head, changed by each write. None if no head is known."""
+        """Random number of the known head, changed by each write; None if no head is known."""
         return None if self._head is None or self._head.item is None else self._head.item.get("v")
 
     @property
     def head_expires_at(self) -> int:
-        """Time when the table may delete the known head, in seconds since 1970. 0 if no head is known."""
+        """Time when the table may delete the known head, in seconds since 1970; 0 if no head is known."""
         item = None if self._head is None else self._head.item
         return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
 
@@ -142,9 +142,7 @@ class DurableTier:
     # The head
 
     def read_head(self) -> Record | None:
-        """Read the conversation's record from the head.
-
-        The tombstones of the session and user are read, too.
+        """Read the conversation's record from the head, and the tombstones of its session and user.
 
         Returns:
             The record; None if nothing is stored.
@@ -167,9 +165,7 @@ class DurableTier:
         return record
 
     def read_head_to_delete(self) -> Record | None:
-        """Read the head before the conversation is deleted.
-
-        A damaged head is no error here. The tombstone replaces the damaged head.
+        """Read the head before the conversation is deleted. A damaged head is no error here.
 
         Returns:
             The record; None if the head is missing or damaged.
@@ -195,9 +191,7 @@ class DurableTier:
             return item, _record_of(value)
 
     def put_head(self, record: Record) -> bool:
-        """Store a record as the new head.
-
-        The put succeeds only if the head is the one that was last read or put here.
+        """Store a record as the new head, if the present head is the one that was last read or put here.
 
         Args:
             record: The record, with the turns that the log lacks.
@@ -251,10 +245,7 @@ class DurableTier:
         return item is None or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation that the tombstones of session and user do not delete.
-
-        Without tombstones, return 0.
-        """
+        """Return the lowest incarnation that the tombstones of session and user do not delete; 0 without tombstones."""
         numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
         return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 
@@ -264,9 +255,7 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> None:
-        """Write a turn to the log.
-
-        A stored copy of the turn is merged with the written copy. A late write of an older copy therefore changes nothing.
+        """Write a turn to the log, merged with the stored copy of the turn if there is one.
 
         Raises:
             StoreUnavailableError: The table does not answer. The turn may have been stored, and can be put again.
@@ -310,15 +299,12 @@ class DurableTier:
         return {key: turn for key, turn in turns.items() if turn is not None}
 
     def read_log(self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None) -> dict[TurnKey, Turn]:
-        """Read the turns of the log.
+        """Read the turns of an incarnation from the log, keyed by turn key.
 
         Args:
             incarnation: The incarnation.
             newest: Read only the newest turns, until they have this many messages. None: all turns.
             until: Read only turns up to this key. None: all turns.
-
-        Returns:
-            The turns, keyed by turn key.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
         last = f"{prefix}{until or chr(0x10FFFF)}"
@@ -364,10 +350,7 @@ class DurableTier:
         return unlisted
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Return the head with turns that are only in the log.
-
-        Such turns are left by a flush that was interrupted before it wrote the head.
-        """
+        """Return the head with turns that only the log has, because a flush was interrupted before it wrote the head."""
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
             return head
@@ -379,9 +362,9 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the head with further turns of ``record`` listed as seen.
+        """Return the head with further turns of ``record`` listed as seen, if the log really has them.
 
-        Only turns that the log really has are added. A table that was restored from a backup may lack some of the turns.
+        A table that was restored from a backup may lack some of the turns.
         """
         unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
         if not unproven:
@@ -391,7 +374,7 @@ class DurableTier:
         return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
-        """Return the numbers of the incarnations that have turns in the log, sorted."""
+        """Return the sorted numbers of the incarnations that have turns in the log."""
         before = f"{self._member}#TURN#"
         rows = self._table.query(self._session, first=before, last=f"{before}\U0010ffff", attributes=[])
         found = {str(row[self._table.schema.sort]).removeprefix(before).partition("#")[0] for row in rows}
@@ -427,10 +410,7 @@ class DurableTier:
 
 
 def next_attempt(attempt: int, tier: str) -> int:
-    """Wait a short random time after a refused compare-and-set.
-
-    Returns:
-        Number of the next attempt.
+    """Wait a short random time after a refused compare-and-set, and return the number of the next attempt.
 
     Raises:
         OvertakenError: The refused attempt was the last one.
@@ -446,10 +426,9 @@ sleep = time.sleep
 
 
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
-    """Put a tombstone that deletes all conversations of a session or user.
+    """Put a tombstone that deletes all conversations of a session or user, also those that are not stored yet.
 
-    The tombstone also deletes conversations that are not stored yet. A caller that deletes each listed conversation must put
-    the tombstone before the last listing.
+    A caller that deletes each listed conversation must put the tombstone before the last listing.
 
     Args:
         table: The durable tier.
@@ -470,8 +449,8 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
 def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
     """Return a record in the form in which the durable tier stores it.
 
-    The head lists a message as seen only if the previous head listed the message, or if ``record`` contains the message. A
-    table that was restored from a backup may lack other messages.
+    A message is listed as seen only if the previous head listed it, or if ``record`` contains it. A table that was restored
+    from a backup may lack other messages.
 
     Args:
         record: The record to store.

@@ -1,4 +1,4 @@
-"""Reads and writes one conversation in the hot tier.
+"""Storage of one conversation in the hot tier.
 
 The conversation is one hash. Each write of the hash is one compare-and-set. The values of these fields are JSON:
 
@@ -56,7 +56,7 @@ from strands_manga_memory.stores.hot import (
 logger = logging.getLogger(__name__)
 
 ENDED_FIELD = "ended"
-"""Field that replaces the head in an empty record. It is never encrypted, so a deletion can be read without the keys."""
+"""Field that replaces ``head`` in an empty record. It is never encrypted, so that a deletion can be read without the keys."""
 
 _HEAD_FIELD = "head"
 _SEALED_FRONT = re.compile(rb"(\d{12,20}\.[0-9a-z]{1,40})/(\d{1,6}) ")
@@ -94,7 +94,7 @@ class _Stored:
 
 
 class HotTier:
-    """Stores one conversation in a ``HotStore``.
+    """One conversation in a ``HotStore``, as a hash with a field for each turn.
 
     Args:
         store: The store.
@@ -118,7 +118,7 @@ class HotTier:
 
     @property
     def record(self) -> Record | None:
-        """Last known record in the store. None if there is no record, or the content is not known."""
+        """Last known record in the store; None if there is no record, or the content is not known."""
         return None if self._stored is None else self._stored.record
 
     @property
@@ -128,12 +128,12 @@ class HotTier:
 
     @property
     def stored_as(self) -> tuple[int, int] | None:
-        """Epoch and version of the last known content. None if there is no content."""
+        """Epoch and version of the last known content; None if there is no content."""
         return None if self._stored is None else self._stored.expect
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds until logical expiry at the last read. Negative after the expiry, None without content."""
+        """Seconds until logical expiry at the last read; negative after the expiry, None without content."""
         return None if self._stored is None else self._stored.expires_in
 
     def forget(self) -> None:
@@ -162,9 +162,7 @@ class HotTier:
         return self._stored.record
 
     def read_to_delete(self, *, ttl: float) -> Record | None:
-        """Read the record before the conversation is deleted.
-
-        A damaged record is replaced at once by a tombstone.
+        """Read the record before the conversation is deleted. Replace a damaged record by a tombstone.
 
         Args:
             ttl: Seconds for which the tombstone stays.
@@ -242,10 +240,7 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Return a draft with the archived turns that its new redactions change.
-
-        This is used if there is no durable tier.
-        """
+        """Return a draft together with the archived turns that its new redactions change, for use without a durable tier."""
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
         new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
@@ -441,9 +436,7 @@ class HotTier:
             return None
 
     def _front_of(self, name: str, data: bytes) -> tuple[TurnKey, int]:
-        """Return the key and the message count of a damaged turn.
-
-        Both are at the beginning of the turn's field.
+        """Return the key and the message count of a damaged turn from the beginning of its field.
 
         Raises:
             CorruptRecordError: The beginning of the field is damaged, too.
