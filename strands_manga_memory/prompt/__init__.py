@@ -1,4 +1,4 @@
-"""Keeps the beginning of requests stable, and measures the provider's prompt cache."""
+"""Stable beginnings of requests, and statistics of the provider's prompt cache."""
 
 from strands_manga_memory.prompt.cache_monitor import PromptCacheMonitor
 from strands_manga_memory.prompt.cache_stats import CacheMiss, CachePrices, CacheStats, Cause

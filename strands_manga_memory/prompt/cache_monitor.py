@@ -1,7 +1,4 @@
-"""Plugin that measures how often the provider's prompt cache serves requests.
-
-The plugin also finds the cause of each request that the cache cannot serve.
-"""
+"""Plugin that measures how often the provider's prompt cache serves requests, and finds the causes of misses."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class _Request:
 
 
 class PromptCacheMonitor(Plugin):
-    """Measures the prompt cache of one or more agents without changing their requests.
+    """Plugin that measures the prompt cache of one or more agents without changing their requests.
 
     The monitor compares the beginning of each request with the previous request of the conversation. The changed part is the
     cause of a drop in the hit rate. Token counts come from the usage that the provider reports.
@@ -122,7 +119,7 @@ class PromptCacheMonitor(Plugin):
         """Compare a request with the previous request of its conversation.
 
         Returns:
-            Causes why the provider cannot read the beginning of the request from its cache. Empty if the provider can.
+            Causes why the cache cannot serve the beginning of the request; empty if it can.
         """
         now = self._clock()
         key = _key(context.agent)
@@ -203,7 +200,7 @@ class PromptCacheMonitor(Plugin):
             return list(self._drops)
 
     def stats(self) -> CacheStats:
-        """Return the statistics of all calls."""
+        """Return the statistics of the recorded calls."""
         with self._lock:
             hours = {hour: list(counts) for hour, counts in sorted(self._hours.items())}
             causes, compared, changed = dict(self._causes), self._compared, self._changed
@@ -251,7 +248,7 @@ class PromptCacheMonitor(Plugin):
 
 
 def _key(agent: Any) -> tuple[str, str]:
-    """Return the key of an agent's conversation, which is the same for all agents of a session."""
+    """Return the session id and agent id, by which the requests of a conversation are compared."""
     return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 

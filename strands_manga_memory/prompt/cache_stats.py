@@ -21,7 +21,7 @@ class Cause(StrEnum):
 
 
 OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIANT})
-"""Causes that change the beginning of a request."""
+"""Causes for which the beginning (prefix) of a request differs from the previous request."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class CachePrices:
     Attributes:
         read: Price of a token read from the cache. Default 0.1.
         write: Price of a token written to the cache. Default 1.25.
-        per_million: Price of a million uncached input tokens in US dollars. With None, the statistics have no dollars.
+        per_million: Price of a million uncached input tokens in US dollars. None: the statistics have no dollars.
     """
 
     read: float = 0.1

@@ -1,7 +1,4 @@
-"""Adds instruction files and preferences to the system prompt.
-
-The texts are read only once, so that the system prompt stays the same in every call.
-"""
+"""Instruction files and preferences in the system prompt, read only once so that the prompt stays the same."""
 
 from __future__ import annotations
 
@@ -27,27 +24,26 @@ logger = logging.getLogger(__name__)
 FILE_NAMES = ("AGENT.md", "MEMORY.md", ".agent-context.md")
 MAX_BYTES = 16 * 1024
 _OWN_MODULES = ("strands_manga_memory.", "strands.memory.memory_manager")
-"""Modules of this package and of the memory tools of Strands. The tools of these modules write no instruction files."""
+"""Modules whose tools write no instruction files: those of this package and the memory tools of Strands."""
 
 
 class InstructionFiles:
-    """Reads the instruction files of the working directory, the user and the machine.
+    """Instruction files of the working directory, the user and the machine.
 
     The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this order. Each text is returned
-    with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note. Hard links are
-    refused. Symbolic links to another folder or to a hidden file are refused too.
+    with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note. Hard links and
+    symbolic links to another folder or to a hidden file are refused.
 
-    An agent's tools could let an attacker rewrite the model's instructions. If the agent has a tool that is not read-only, a
-    file that this process can change is therefore refused. A process can change a file if it may write to the file, the file's
-    folder or a folder above, or owns one of them. A tool is read-only if ``read_only`` has its name. A tool is also read-only
-    if its MCP server declares ``readOnlyHint`` without ``destructiveHint``.
+    An agent's tools could let an attacker rewrite the model's instructions. If the agent has a tool that is not read-only,
+    files that this process can change are therefore refused: it owns the file or a folder above, or may write to one of them. A
+    tool is read-only if ``read_only`` has its name, or if its MCP server declares ``readOnlyHint`` without ``destructiveHint``.
 
     Args:
         folders: Folders to read, in order. Default: the working directory, ``~/.agent``, ``/etc/agent/global``.
         allow: Folders to read even if a tool can write to them.
         read_only: Names of tools that write no files.
         writable: Folders whose files are refused because tools can write to them, even if all tools are declared read-only.
-        max_bytes: Largest number of bytes of all files together, including headings. Default 16,384.
+        max_bytes: Maximum number of bytes of all files together, including headings. Default 16,384.
 
     Raises:
         ValueError: ``max_bytes`` is not from 1 to 16,384.
@@ -75,7 +71,7 @@ class InstructionFiles:
         return f"InstructionFiles({folders}, max_bytes={self._max_bytes})"
 
     def read(self, tools: Iterable[Mapping[str, Any]] = ()) -> str:
-        """Return the text of all instruction files, or an empty text without files.
+        """Return the text of all instruction files; empty without files.
 
         Args:
             tools: Specifications of the agent's tools, without the tools of this package.
@@ -191,11 +187,11 @@ class StableTexts(Plugin):
 
     @property
     def text(self) -> str:
-        """Text for the system prompt. Empty before ``load`` was called."""
+        """Text for the system prompt; empty before ``load`` was called."""
         return self._text or ""
 
     def load(self, agent: Agent) -> None:
-        """Read the files and preferences. Later calls do nothing."""
+        """Read the files and preferences, unless they were read before."""
         if self._text is not None:
             return
         parts = []

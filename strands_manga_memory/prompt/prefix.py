@@ -1,4 +1,4 @@
-"""Compares the beginnings of two requests to a model, which a provider's prompt cache can serve."""
+"""Comparison of the beginnings of two requests, which a provider's prompt cache can serve if they are equal."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def count_repeated_tokens(
     previous: Sequence[MessageFingerprint],
     shared: int,
 ) -> int:
-    """Estimate the tokens of old messages that the cache cannot serve.
+    """Estimate the tokens of messages that both requests have, but that follow the first difference between the requests.
 
-    These are messages of the previous request that follow the shared beginning of both requests.
+    The cache cannot serve these messages.
 
     Args:
         context: Current request.
         current: Fingerprints of the messages in the current request.
         previous: Fingerprints of the messages in the previous request.
-        shared: Number of messages in the shared beginning.
+        shared: Number of equal messages at the beginning of both requests.
     """
     known = {message.tracking_id for message in previous}
     end = next((at + 1 for at in reversed(range(shared, len(current))) if current[at].tracking_id in known), shared)

@@ -1,4 +1,4 @@
-"""Checks whether this process can change a file."""
+"""Permissions of this process to change a file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ class Access:
 
 
 def access_of(path: Path) -> Access:
-    """Return the permissions of this process on a path.
-
-    Nothing is writable on a read-only file system.
+    """Return the permissions of this process on a path. Nothing is writable on a read-only file system.
 
     Raises:
         OSError: The path cannot be inspected.
@@ -45,8 +43,8 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace a file.
 
-    The process can change a file if it may write to the file, its folder or a folder above, or owns one of them. A path that
-    cannot be inspected counts as changeable.
+    This is the case if it may write to the file, its folder or a folder above, or owns one of them, or if the path cannot be
+    inspected.
 
     Args:
         path: Absolute path of the file.

@@ -36,19 +36,18 @@ _Emit = Callable[[AgentStreamResponse | None], None]
 class SessionStrandsAgent(SquadAgent):
     """Agent for Agent Squad that answers requests with Strands agents.
 
-    Each request gets a new Strands agent, restored by its session manager. The session is the only history and includes
-    tool calls and results. The agent neither reads Agent Squad's chat history nor writes to Agent Squad's storage.
+    Each request gets a new Strands agent, restored by its session manager. The session is the only history and includes tool
+    calls and results. The agent neither reads Agent Squad's chat history nor writes to Agent Squad's storage.
 
-    Requests of one conversation run one after another. Requests of different conversations run in parallel, on any
-    event loop. The invocation state of tools contains ``user_id``, ``session_id``, ``agent_id`` and ``tenant``.
-    ``additional_params`` cannot replace these values. A failed request is answered with ``failed_text``, and the error
-    is logged.
+    Requests of one conversation run one after another. Requests of different conversations run in parallel, on any event loop.
+    The invocation state of tools contains ``user_id``, ``session_id``, ``agent_id`` and ``tenant``, which ``additional_params``
+    cannot replace. A failed request is answered with ``failed_text``, and the error is logged.
 
-    A tool or hook may interrupt the turn. The reason of the interrupt is then the answer, and the user's next message
-    is the response to the interrupt.
+    A tool or hook may interrupt the turn. The reason of the interrupt is then the answer, and the user's next message is the
+    response to the interrupt.
 
-    Closing a stream or cancelling a request cancels the turn. The turn of an abandoned stream ends by itself. In both
-    cases the conversation is then free for the next request. A stream does no work before its first iteration.
+    Closing a stream or cancelling a request cancels the turn. The turn of an abandoned stream ends by itself. In both cases the
+    conversation is then free for the next request. A stream does no work before its first iteration.
 
     Example::
 
@@ -59,8 +58,8 @@ class SessionStrandsAgent(SquadAgent):
 
     Args:
         options: Name, description and callbacks. ``save_chat`` is always off.
-        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with managers of
-            its own. Called on a thread for each request.
+        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with managers of its
+            own. Called on a thread for each request.
         streaming: Whether to stream responses. Default False.
         hot: Hot store in which a turn holds a lease, so that other processes wait. With None (default), only requests of this
             process wait, and the session managers merge turns that two processes save.
@@ -153,10 +152,7 @@ class SessionStrandsAgent(SquadAgent):
     async def _replies(
         self, text: str, user_id: str, session_id: str, params: dict[str, Any]
     ) -> AsyncGenerator[AgentStreamResponse, None]:
-        """Run a turn and yield the chunks of its answer.
-
-        The turn runs in a task of its own, so an abandoned stream does not block the turn.
-        """
+        """Run a turn as a separate task, and yield the chunks of its answer. An abandoned stream does not block the turn."""
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
         turn = asyncio.create_task(self._answer(text, user_id, session_id, params, channel.put_nowait, gone))
@@ -246,10 +242,7 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn.
-
-        Otherwise the model would answer the old request together with the next one.
-        """
+        """Add an answer to a failed or cancelled turn. The model would otherwise answer its request with the next one."""
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":

@@ -24,13 +24,13 @@ from strands_manga_memory.squad.handoff import HANDOFF_TAG
 logger = logging.getLogger(__name__)
 
 UNANSWERED = "(This was not answered.)"
-"""Text in place of a missing answer. The request has failed or is not answered yet."""
+"""Text in place of a missing answer, because the request has failed or is not answered yet."""
 
 UNASKED = "(Nothing was asked.)"
 """Text in place of a missing question, if the agent spoke first."""
 
 _LOG_ENTRIES_PER_MESSAGE = 8
-"""Log entries to read for each requested message, because the log has tool calls and results too."""
+"""Number of log entries to read for each requested message, because the log has tool calls and results, too."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class _Exchange:
 class SessionChatStorage(ChatStorage):
     """Chat storage for Agent Squad that uses the sessions of this package.
 
-    Agent Squad can read the sessions of Strands agents, and the messages of other agents are stored in sessions too.
-    The storage returns the question and the final answer of each turn as text. Tool calls, tool results and handoffs
-    are not returned. Reading does not extend any TTL. Store calls run on threads and never block the event loop.
+    Agent Squad can read the sessions of Strands agents, and the messages of other agents are stored in sessions, too. The
+    storage returns the question and the final answer of each turn as text, without tool calls, tool results and handoffs.
+    Reading does not extend any TTL. Store calls run on threads and never block the event loop.
 
     Example::
 
@@ -76,8 +76,8 @@ class SessionChatStorage(ChatStorage):
     Args:
         memory: Memory that stores the sessions.
         tenant: Tenant of all users; None is a tenant of its own.
-        max_messages: Most messages to return for each agent; an even number of at least 2. Agent Squad's limit, passed
-            with each saved message, applies as well. Default 100.
+        max_messages: Maximum number of messages to return for each agent; an even number of at least 2. Agent Squad's limit,
+            passed with each saved message, applies as well. Default 100.
         pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and most models require:
             ``UNANSWERED`` follows a question without an answer, and ``UNASKED`` precedes an agent that spoke first. False
             returns real messages only, to show the conversation to its user. Default True.
@@ -114,10 +114,7 @@ class SessionChatStorage(ChatStorage):
         new_message: ConversationMessage | TimestampedMessage,
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store a message of an agent that is not a Strands agent.
-
-        See ``save_chat_messages`` for the arguments and exceptions.
-        """
+        """Store a message of an agent that is not a Strands agent, in the same way as ``save_chat_messages``."""
         return await self.save_chat_messages(user_id, session_id, agent_id, [new_message], max_history_size)
 
     async def save_chat_messages(  # type: ignore[override]
@@ -128,9 +125,7 @@ class SessionChatStorage(ChatStorage):
         new_messages: list[ConversationMessage] | list[TimestampedMessage],
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store messages of an agent that is not a Strands agent.
-
-        This method waits until the messages are saved.
+        """Store messages of an agent that is not a Strands agent, and wait until they are saved.
 
         Args:
             user_id: Id of the user.
@@ -182,10 +177,10 @@ class SessionChatStorage(ChatStorage):
         return [message for exchange in shown for message in exchange.messages(named=False, pairs=self._pairs)]
 
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
-        """Return the latest messages of all agents of a session, oldest first.
+        """Return the latest messages of all agents of a session, oldest first. Each answer begins with ``[agent_id]``.
 
-        Each answer begins with ``[agent_id]``. The agents are listed by the durable store, or were used by this object
-        before. While the durable store is unavailable, only the messages in the agents' current histories are returned.
+        The agents are listed by the durable store, or were used by this object before. While the durable store is unavailable,
+        only the messages in the agents' current histories are returned.
 
         Raises:
             ValueError: An id is not allowed.
@@ -201,7 +196,7 @@ class SessionChatStorage(ChatStorage):
 
     @property
     def _has_logs(self) -> bool:
-        """Whether the durable store is available. It stores the message logs and the list of agents."""
+        """Whether the durable store, with the message logs and the list of agents, is available."""
         return bool(self._memory.stats()["durable"] == "up")
 
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:
@@ -224,7 +219,7 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the text of store errors with a text for users. Agent Squad shows error texts to the user."""
+    """Replace the text of store errors with a text for users, because Agent Squad shows error texts to the user."""
     try:
         yield
     except StoreError as error:
@@ -232,10 +227,7 @@ def _user_facing_errors() -> Iterator[None]:
 
 
 def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
-    """Yield the question and the answer of each turn in a message log.
-
-    The answer is the text after the last tool call of the turn.
-    """
+    """Yield the question and the answer of each turn in a message log. The answer is the text after the last tool call."""
     at: float | None = None
     question: str | None = None
     answer, is_final = "", False

@@ -1,4 +1,4 @@
-"""Passes messages from one agent to another agent of the same session."""
+"""Handoffs: messages from one agent to another agent of the same session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Handoff:
     Args:
         from_agent: Id of the sending agent.
         to_agent: Id of the receiving agent.
-        summary: Text of the note, a few sentences.
+        summary: Text of the message, a few sentences.
         state: Entries of ``agent.state`` to copy to the receiver; JSON values.
 
     Raises:
@@ -59,17 +59,17 @@ class Handoff:
 
 
 MAX_CHARACTERS = 4_000
-"""Most characters of a summary in the receiver's request; longer summaries are truncated."""
+"""Maximum number of characters of a summary in the receiver's request. Longer summaries are truncated."""
 
 HANDOFF_TAG = "<handoff"
 """Beginning of the text of every handoff."""
 
 
 class Handoffs:
-    """Stores messages between the agents of a session.
+    """Store of the handoffs (messages) between the agents of a session.
 
-    A receiver gets only the newest handoff of each sender. Handoffs are metadata of the receiver's conversation. They
-    survive a restart and are deleted with the conversation.
+    A receiver gets only the newest handoff of each sender. Handoffs are metadata of the receiver's conversation. They survive a
+    restart and are deleted with the conversation.
 
     Args:
         memory: Memory that stores the sessions.
@@ -82,9 +82,7 @@ class Handoffs:
         self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
 
     def write(self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None) -> None:
-        """Store a handoff for another agent.
-
-        The handoff is kept until the receiver has answered its next request.
+        """Store a handoff for another agent until the agent has answered its next request.
 
         Args:
             handoff: Message to store.
@@ -122,8 +120,7 @@ class Handoffs:
     def tool(self, agents: Mapping[str, str], *, state_keys: tuple[str, ...] = ()) -> AgentTool:
         """Create the tool ``hand_over``, with which a model passes the user to another agent.
 
-        The ids of user and session come from the invocation state that ``SessionStrandsAgent`` sets, never from the
-        model.
+        The ids of user and session come from the invocation state that ``SessionStrandsAgent`` sets, never from the model.
 
         Args:
             agents: Purpose of each possible receiver, keyed by agent id.

@@ -1,4 +1,4 @@
-"""Runs the requests of one conversation one after another."""
+"""Queue that runs the requests of one conversation one after another."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
 
 Key = tuple[str, str]
-"""Storage session id and agent id of a conversation."""
+"""Storage session id and agent id, which identify a conversation."""
 
 
 class CircularWaitError(Exception):
-    """Raised if a request waits for a turn that never ends, because its holder waits for the same request."""
+    """Raised if a request waits for a turn that never ends, because the turn's holder waits for the request."""
 
 
 class WaitGraph:
-    """Graph of the requests that wait for each other in this process.
+    """Graph of the requests that wait for each other in this process, to detect circular waits.
 
-    The graph is used to detect circular waits. Each edge leads from a conversation that a request holds to the
-    conversation that the request waits for. A request holds its turn for all tasks and threads that run in its context.
+    Each edge leads from a conversation that a request holds to the conversation that the request waits for. A request holds its
+    turn for all tasks and threads that run in its context.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """Record that the caller waits for the turn of a conversation during the block.
+        """Mark the caller as waiting for the turn of a conversation during the block.
 
         Raises:
             CircularWaitError: The holder of the conversation waits for the caller, directly or through other requests.
@@ -69,7 +69,7 @@ class WaitGraph:
 
     @contextmanager
     def holding(self, key: Key) -> Iterator[None]:
-        """Record that the caller holds the turn of a conversation during the block."""
+        """Mark the caller as holder of the turn of a conversation during the block."""
         before = self._held.get()
         self._held.set((*before, key))
         try:
@@ -88,10 +88,7 @@ class WaitGraph:
 
 
 class BusyError(Exception):
-    """Raised if a request cannot get its turn in the conversation.
-
-    Earlier requests take too long, or wait for a turn that the caller holds.
-    """
+    """Raised if a request waits too long for its turn, or if an earlier request waits for a turn that the caller holds."""
 
 
 _waits = WaitGraph()
@@ -100,9 +97,8 @@ _waits = WaitGraph()
 class ConversationTurns:
     """Queue that runs the requests of a conversation in the order of arrival.
 
-    The queue works on any event loop and thread of this process. With a hot store, a turn also holds a lease, so that
-    other processes wait. If the store fails, requests run without a lease. Session managers then merge the turns of two
-    processes.
+    The queue works on any event loop and thread of this process. With a hot store, a turn also holds a lease, so that other
+    processes wait. If the store fails, requests run without a lease. Session managers then merge the turns of two processes.
 
     Args:
         hot: Hot store of the leases; None for requests of this process only.
@@ -122,9 +118,7 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
-        """Wait for the turn of a request, and hold the turn until the block ends.
-
-        ``wait`` is the longest time to wait, in seconds.
+        """Wait at most ``wait`` seconds for the turn of a request, and hold the turn until the block ends.
 
         Raises:
             BusyError: Earlier requests took too long, or wait for a turn that the caller holds.
