@@ -131,7 +131,7 @@ class AgentConversation:
         self.connect()
 
     def connect(self) -> None:
-        """Begin with an empty copy. After a process fork, this drops the parent's unsaved messages, which the parent saves."""
+        """Begin with an empty copy. In a forked process, this drops unsaved messages, which the parent process saves."""
         check = partial(_check_merge, is_strict=self.tiers.is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
         self.local = self.hold.local
@@ -208,7 +208,7 @@ class AgentConversation:
         return is_nothing(hold.hot.record) and not head.is_closed
 
     def _is_over(self, *, inspect: bool) -> bool:
-        """Return whether the session has expired, or must not be continued because it left the hot tier."""
+        """Return whether the session has expired, or has left the hot tier while ``resume_cold`` is False."""
         hold, tiers, base = self.hold, self.tiers, self.local.base
         now, hot = tiers.clock(), hold.hot
         is_hot = hot is not None and not is_nothing(hot.record)
@@ -261,7 +261,7 @@ class AgentConversation:
             self._last = message
 
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-        """Add a message of the agent's history, or replace the message of the turn that it extends."""
+        """Add a new message of the agent, or replace the stored message that it continues."""
         with self.lock:
             identity = message.get("tracking_id") or ""
             slots = self._turn_slots.get(identity, [])

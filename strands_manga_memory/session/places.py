@@ -136,8 +136,7 @@ class ExpiryIndex:
     def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
         """Return the two items that list a conversation in the index.
 
-        The first item is the entry of the conversation, found by due time. The second item has the due time, found by
-        conversation.
+        The first item is the index entry, keyed by due time. The second item stores the due time, keyed by conversation.
         """
         entry = ExpiryEntry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
         partition, sort = due_key(place)
@@ -271,7 +270,7 @@ def is_in_hot(table: Table, session: str) -> bool:
 def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
     """Return the reason why copies of the sessions in a hot tier cannot be checked, as a list with one text.
 
-    The list is empty if there are no copies that cannot be checked.
+    The list is empty if all copies can be checked.
     """
     if hot is not None and hot.survives_process:
         return []

@@ -87,7 +87,7 @@ class SessionMembers:
             _held.pop().release()
 
     def renew_after_fork(self) -> None:
-        """Make each conversation of the child process a separate writer."""
+        """Reset the conversations in the child of a process fork, so that they write separately from the parent's."""
         _held.clear()
         for conversation in self._every_conversation():
             conversation.connect()

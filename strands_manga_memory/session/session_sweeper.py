@@ -101,7 +101,7 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Incarnations that have expired, and whose turns are still in the log.
+        """Numbers of expired incarnations whose turns are still in the log.
 
         Such turns remain if a user returned before a sweep, or if the table's TTL has deleted the record.
         """
@@ -222,7 +222,7 @@ class SessionSweeper:
             Number of conversations that were finished.
 
         Raises:
-            StoreUnavailableError: The hot tier, or the only one, does not answer.
+            StoreUnavailableError: The hot tier or, without one, the durable tier does not answer.
         """
         hot = self._tiers.hot
         finished = 0 if hot is None else sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))

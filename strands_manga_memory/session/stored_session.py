@@ -354,7 +354,7 @@ class StoredSession:
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the unedited messages in an agent's history, as dicts with ``message`` and ``at`` (seconds since 1970).
 
-        Nothing is read from the tiers if this manager uses the conversation. Otherwise one of the tiers is enough.
+        Nothing is read from the tiers if this manager uses the conversation. Otherwise one tier that answers is enough.
 
         Args:
             agent_id: The agent; the scope's by default.

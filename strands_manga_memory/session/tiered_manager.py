@@ -58,8 +58,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     If a crash interrupts a turn, the turn is completed in requests to the model. The stored history is not changed.
 
     If a store fails, a restored agent continues. Unsaved messages are kept, counted in ``stats()``, and saved later. If the
-    process and the hot tier are lost together, the turns since the last flush can be lost. A smaller failure
-    loses no turn.
+    process and the hot tier are lost together, the turns since the last flush can be lost. A smaller failure loses no turn.
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.

@@ -80,8 +80,8 @@ class Tiers:
     ) -> Tiers:
         """Build the tiers from their stores.
 
-        All users of these stores in this process share one background writer and one health. If there is a durable store, a hot
-        store that ends with the process is not used.
+        All users of these stores in this process share one background writer and one record of each tier's health. If there is
+        a durable store, a hot store that ends with the process is not used.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None

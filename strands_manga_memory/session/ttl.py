@@ -40,7 +40,7 @@ _GROWING = 20
 
 @dataclass(frozen=True, slots=True)
 class TtlPolicy:
-    """Sets how long a conversation stays in the hot tier, and how long a session lasts.
+    """Policy that sets how long a conversation stays in the hot tier, and how long a session lasts.
 
     Args:
         tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that

@@ -82,22 +82,20 @@ class StateStats(TypedDict):
 
 
 class StateCoordinator(Plugin):
-    """Plugin that tracks the state of an agent's task and shows the state to the model.
+    """Plugin that tracks the state of an agent's conversation and task, and shows the state to the model.
 
     The state consists of six typed parts, named layers. The layers conversation, entities and goals are stored in
-    ``agent.state``, so any session manager restores them. With ``hot``, all agents of the session share these layers.
-    The layers task and execution exist for one invocation only. The layer environment is read from its source. Hooks
-    record tool calls, turns and entities. Each agent needs a coordinator of its own. With a ``TieredSessionManager``,
-    intent, agent, locale and cart become metadata of the conversation.
+    ``agent.state``, so any session manager restores them. With ``hot``, all agents of the session share these layers. The
+    layers task and execution exist for one invocation only. The layer environment is read from its source. Hooks record tool
+    calls, turns and entities. Each agent needs a coordinator of its own. With a ``TieredSessionManager``, intent, agent, locale
+    and cart become metadata of the conversation.
 
-    The state is rendered as one block of text. The block precedes the user's text in the message that opens the turn.
-    All requests of a turn contain the same block, unless the environment changes, the time budget runs low or a tool
-    loop is detected. The block is part of requests only. The history, the stored session and the prompt's prefix do not
-    change.
+    The state is rendered as one block of text. The block precedes the user's text in the message that opens the turn. All
+    requests of a turn contain the same block, unless the environment changes, the time budget runs low or a tool loop is
+    detected. The block is part of requests only. The history, the stored session and the prompt's prefix do not change.
 
     Each layer has an accessor that changes it, such as ``state.goals.set("Find a gift")`` or
-    ``state.dialogue.fill_slot("volume", 3)``. The property ``layer`` of the accessor returns the current, immutable
-    value.
+    ``state.dialogue.fill_slot("volume", 3)``. The property ``layer`` of the accessor returns the current, immutable value.
 
     Args:
         intents: Slots of each intent: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
@@ -106,16 +104,16 @@ class StateCoordinator(Plugin):
             that identify a thing (ASIN, ISBN, order id). Other types, such as title and volume, come from the user only.
         expires_after_turns: Turns after which an entity that was not named again is dropped. Default 20.
         max_tokens: Most estimated tokens of the rendered state. Default 400.
-        time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered state asks the model to
-            answer. Default 3,000.
+        time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered state asks the model to answer.
+            Default 3,000.
         tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None: never. Agents used as tools
             are not stopped. The thread of a plain ``def`` tool keeps running. Default 30,000.
         offer_tools: Tools with which the model can read and change the state: True: all, False: none, or names of
             ``TOOL_NAMES``. Default True.
         source: Source of the environment.
         scope: Scope of the conversation; required with ``source`` and ``hot``.
-        hot: Hot store for changes of the environment and for the state that the session's agents share. None: the agent
-            shares no state and receives no changes.
+        hot: Hot store for changes of the environment and for the state that the session's agents share. None: the agent shares
+            no state and receives no changes.
         codec: Codec of the data in the hot store.
         environment: Environment that the caller has just read, so that the start of the session need not read it again.
         is_stored: Function that returns whether the session still has the conversation of an agent, by agent id; see
@@ -136,8 +134,8 @@ class StateCoordinator(Plugin):
         max_tokens: Most estimated tokens of the rendered state.
 
     Raises:
-        ValueError: An argument is invalid. The constructor of an agent raises this error if the coordinator belongs to
-            another agent already.
+        ValueError: An argument is invalid. The constructor of an agent raises this error if the coordinator belongs to another
+            agent already.
     """
 
     name = "strands-manga-memory:state"

@@ -108,7 +108,7 @@ class Recorder:
     # A turn
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
-        """Read the state again if the application replaced it between turns. A later replacement is the session manager's."""
+        """Read the state again if the application replaced ``agent.state`` between turns."""
         self._store.get(ConversationLayer)
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:

@@ -98,8 +98,8 @@ class Layer(Part):
     def merged(self, base: Self, other: Self) -> Self:
         """Return ``other`` with the differences between ``base`` and this object applied.
 
-        Mappings are merged by key, tuples by item, and increases of counts are added. If both have changed another field, this
-        object's value is used.
+        Mappings are merged by key, tuples by item, and increases of counts are added. If both have changed any other field,
+        this object's value is used.
         """
         if other == base:
             return self

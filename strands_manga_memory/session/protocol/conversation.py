@@ -19,10 +19,10 @@ OPEN_SECONDS = 600.0
 """Seconds without a new message after which an open turn is moved to the log."""
 
 HEAD_START_SECONDS = 0.002
-"""Seconds after which the durable tier is read, too, while the hot tier has not answered."""
+"""Seconds to wait for the hot tier's answer before the durable tier is read, too."""
 
 EMPTY_SECONDS = 3600.0
-"""Seconds for which an emptied hot tier refuses late writes."""
+"""Seconds for which a hot tier that was emptied after a flush refuses late writes."""
 
 
 class Conversation:
@@ -528,7 +528,7 @@ class Conversation:
         return True
 
     def empty_hot(self) -> bool:
-        """Empty the hot tier after a flush. For an hour, an empty record refuses late writes.
+        """Empty the hot tier after a flush, except for an empty record that refuses late writes for an hour.
 
         Returns:
             False if the hot tier is empty, the durable record lacks some of its content, or another process has written.

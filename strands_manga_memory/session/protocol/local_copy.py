@@ -28,20 +28,20 @@ from strands_manga_memory.session.protocol.record import (
 )
 
 MOST_EVICTED = 256
-"""Number of turns to remember after messages of theirs have left the agent's history."""
+"""Maximum number of remembered turns whose messages have left the agent's history."""
 
 
 class LocalCopy:
     """One process's copy of a conversation, with the changes that no store has confirmed.
 
     The object is thread-safe. ``lock`` guards the fields, and is never held during I/O. The agent may make changes while a save
-    is running.
+    is running. An incarnation is the conversation between its beginning and its deletion or expiry.
 
     Args:
         clock: Returns the time in seconds since 1970.
         hash_is_log: Whether there is no durable tier, so that the hot tier keeps the log.
         ids: Original ids of session, user, tenant and member. They are stored with the first change.
-        check_merge: Called with this process's states and another writer's record, before changes of both are merged. An error
+        check_merge: Called with this process's states and another writer's record before their changes are merged. An error
             prevents the merge.
 
     Attributes:
@@ -137,7 +137,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace an edited message. If a store may have the original, store the new message as a redaction."""
+        """Replace the message ``number`` of a turn, as a redaction if a store may have the original message."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -210,7 +210,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes[0]
 
     def adopt_window(self) -> tuple[Slot, ...]:
-        """Replace the agent's history by the history to store, and return that history."""
+        """Replace the agent's history (``view``) by the history to store (``window``), and return that history."""
         with self.lock:
             self.view, self.has_news, self.is_overruled, self._notes = self.window, False, False, None
             return self.view
@@ -332,7 +332,7 @@ class LocalCopy:
             self._offers.subtract(key for key in record.turns if key in self._offers)
 
     def current_key(self, key: TurnKey) -> TurnKey:
-        """Return the present key of a turn, because an unsaved turn may have got a new key."""
+        """Return the present key of a turn. The key of an unsaved turn may have changed."""
         while key in self._renamed:
             key = self._renamed[key]
         return key
@@ -428,9 +428,9 @@ class LocalCopy:
                 self.base = replace(self.base, turns={**self.base.turns, **read}).normalize()
 
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
-        """Return the keys of unlogged and unsaved turns that are too old for the newer record's list of seen turns.
+        """Return the keys of unlogged and unsaved turns that may be too old for the list of seen turns in a newer record.
 
-        Only the log shows whether the newer record's author had seen them.
+        The newer record is ``found`` or ``base``. Only the log shows whether its author had seen these turns.
         """
         with self.lock:
             base = self.base

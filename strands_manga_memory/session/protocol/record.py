@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 SEEN_TURNS = 100
-"""Number of newest turns that a record always lists as seen by its author."""
+"""Number of newest turns that every record lists as seen by its author (the process that wrote the record)."""
 
 
 class TurnKey(NamedTuple):
@@ -205,7 +205,7 @@ class Record:
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of the turns in the agent's history of which the record does not have all shown messages."""
+        """Keys of the turns that have messages in the agent's history, but not all of these messages in the record."""
         ends: dict[TurnKey, int] = {}
         for slot in self.window:
             if slot.key is not None:
@@ -213,7 +213,7 @@ class Record:
         return {key for key, end in ends.items() if key not in self.turns or len(self.turns[key].messages) < end}
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Return whether a turn may be missing in ``seen`` only because of its age, although the author had seen the turn."""
+        """Return whether a turn is so old that ``seen`` may not list it, even if the record's author had seen it."""
         return key not in self.seen and self._horizon is not None and key < self._horizon
 
     @cached_property
@@ -226,7 +226,7 @@ class Record:
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn has messages or an end that the record does not have."""
+        """Return whether a copy of a turn has messages that the record lacks, or has ended and the record's copy has not."""
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -356,7 +356,7 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether the durable tier has no record and thus no log of the record's incarnation yet."""
+    """Return whether the durable tier, whose record is ``head``, has no log of the record's incarnation yet."""
     return head is None or head.incarnation < record.incarnation
 
 
