@@ -75,7 +75,7 @@ class CacheUse(TypedDict):
 
 
 class CacheStats(CacheUse):
-    """Statistics of the prompt cache over all model calls.
+    """Statistics of the prompt cache over the recorded model calls.
 
     The prefix of a request is its system prompt, tools, model and prompt variant. Values about the prefix and the history count
     only calls with a previous request in the conversation.

@@ -179,7 +179,7 @@ class AgentConversation:
         self._check_ids()
         if self._is_over(inspect=inspect) and self._end(inspect=inspect) and local.base.is_empty:
             self._resets = local.resets
-            return None  # else somebody has begun the next one already
+            return None  # otherwise another writer has begun the next incarnation
         self.hold.complete()
         with self.lock:
             self._resets = local.resets
@@ -266,7 +266,7 @@ class AgentConversation:
             identity = message.get("tracking_id") or ""
             slots = self._turn_slots.get(identity, [])
             live = sum((other.get("tracking_id") or "") == identity for other in history) if slots else 0
-            # A continuation adds to the last message and announces it again; a caller's second use of a message is a new one.
+            # A continuation extends the last message and adds it again. A message that a caller uses twice is a new message.
             if 0 < live <= len(slots):
                 key, number, _ = slots[-1]
                 assert key is not None  # noqa: S101 - a turn's message has one
@@ -303,7 +303,7 @@ class AgentConversation:
         with self.lock:
             local = self.local
             if self._resets != local.resets:
-                return  # they belong to a conversation that was deleted or has expired
+                return  # history and states are of a deleted or expired conversation
             view = slots_of(messages, local.view, local.message, self._held_slot)
             local.set_view(view if self.keeps_window else ())
             entries, notes = entries_of(snapshot), notes_of(snapshot)
@@ -344,7 +344,7 @@ class AgentConversation:
         with self.lock:
             self.local.set_states({name: load(dump(value)) for name, value in meta_entries(changed).items()})
 
-    # The work of others
+    # Changes of other processes
 
     @property
     def has_news(self) -> bool:
@@ -379,7 +379,7 @@ class AgentConversation:
             self._given = given_entries(local.states)
             return messages if self.keeps_window else []
 
-    # What is stored
+    # Stored content
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -463,7 +463,7 @@ class AgentConversation:
             found = [entry.shift(before.seq - at.seq, before.turn - at.turn) for entry in entries if entry.seq < at.seq]
             if len(found) >= count or sum(len(turn.messages) for turn in log.values()) < newest:
                 return found
-            newest += len(entries) - len(found)  # the turn of the position goes on behind it
+            newest += len(entries) - len(found)  # messages of the position's turn after the position
 
     def _log(
         self, unsaved: AgentConversation | None, *, newest: int | None = None, until: TurnKey | None = None

@@ -124,7 +124,7 @@ def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, An
         del data["conversation_manager_state"]
     with trusted(record):
         _with_room(lambda: agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})))
-    agent.messages = messages  # here, as a snapshot's are copied by recursion
+    agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
 
 def _with_room(work: Callable[[], _T]) -> _T:

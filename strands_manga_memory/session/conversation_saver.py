@@ -180,7 +180,7 @@ class ConversationSaver:
             self._waits_for_durable, self.asked_at = True, time.monotonic()
         self._attempt(hold.save_durably, self.durable_health)
         if hold.durable is not None and hold.local.head_copy is None:
-            self._needs_flush = True  # the conversation began in the hot tier, as the durable one is away
+            self._needs_flush = True  # begun in the hot tier, because the durable tier does not answer
 
     def _catch_up_hot(self) -> None:
         if self._hold.hot is None or self.hot_health.is_up:
@@ -225,7 +225,7 @@ class ConversationSaver:
         return found
 
     def _retry(self, health: TierHealth) -> None:
-        # Not keyed by the place: another agent of the conversation in this process has a retry of its own.
+        # Keyed by this object, because each object for a conversation in this process has its own retry.
         self._needs_flush = True
         self.tiers.writer.later((self, "retry"), health.wait + 0.01, self.request, is_needed=self.is_unsaved)
 
@@ -247,8 +247,8 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
     deadline = _deadline(tiers, tier)
     waiter = awaitable(future)
     try:
-        # A busy machine is no dead tier: the deadline counts from when the tier was asked, not from when we wished to, and not
-        # while the whole process was held up, as by a collection of its garbage: then the tier may have answered long ago.
+        # The deadline counts from the request to the tier, and does not count while the whole process is blocked, such as by
+        # garbage collection. A busy machine is therefore not taken for a tier that does not answer.
         end, held_up = time.monotonic() + max(deadline, _MOST_SECONDS), 0.0
         while not (waiter.done() or saver.overdue(deadline + held_up) or time.monotonic() > end):
             asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, saver.left(deadline + held_up)))
@@ -270,7 +270,7 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
                 f"the turn could not be saved in time; it is kept and saved later: {cause_of(error)}"
             ) from error
     finally:
-        del waiter, future  # else an error, its traceback, this frame and the future would hold one another
+        del waiter, future  # avoids a reference cycle of error, traceback, frame and future
 
 
 def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
@@ -347,7 +347,7 @@ def awaitable(future: Future[None]) -> asyncio.Future[None]:
         error = ended.exception()
         if error is not None:
             waiter.set_exception(error)
-            waiter.exception()  # a caller who was cancelled never looks at it
+            waiter.exception()  # marks the error as retrieved, as a cancelled caller does not read it
         else:
             waiter.set_result(None)
 

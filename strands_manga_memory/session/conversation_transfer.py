@@ -77,7 +77,7 @@ def store(conversation: AgentConversation, transferred: TransferredConversation 
     try:
         conversation.saver.request_flush().result()
     except ConflictError:
-        return "exists"  # someone else was first, just now
+        return "exists"  # another writer has just begun the conversation
     return "new"
 
 
@@ -196,7 +196,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     turns = {key: replace(turn, is_open=False) for key, turn in log.items() if numbers[key] <= at_turn}
     states = {name: entry for name, entry in base.states.items() if name != CLOSED}
     if after is not None:
-        # The author of a turn had seen every earlier version, so its key has a later time than all of them.
+        # The author of a turn had seen every earlier version, so the key of the turn has a later time than those versions.
         states = {name: entry for name, entry in states.items() if entry.version.time < after.time}
         shown = sorted(turns)[-SEEN_TURNS:]
         window = tuple(Slot(key, number) for key in shown for number in range(len(turns[key].messages)))
@@ -267,7 +267,7 @@ def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: 
         if hold.durable is not None:
             hold.durable.purge(hold.local.base.incarnation)
     except StoreUnavailableError:
-        if replaces:  # the hot tier may still show what was there before
+        if replaces:  # the hot tier may still have the replaced content
             raise
     return True
 

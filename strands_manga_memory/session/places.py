@@ -155,7 +155,7 @@ class ExpiryIndex:
                 try:
                     place, claimed = Place.named(name), float(item.get("claimed") or 0.0)
                     entry = ExpiryEntry(place, int(due), {id_: item.get(id_) for id_ in _IDS}, claimed)
-                except (ValueError, TypeError) as error:  # it must not keep the others from being looked at
+                except (ValueError, TypeError) as error:  # a damaged entry must not block the others
                     logger.warning("error=<%s> | an entry of the expiry index makes no sense, it is left", type(error).__name__)
                     continue
                 yield entry
@@ -233,7 +233,7 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Liste
     for row in table.query(key[0]):
         if row["sk"] == TOMBSTONE:
             continue
-        with suppress(ValueError):  # its own ids may be damaged: that it is where this user's session is says whose it is
+        with suppress(ValueError):  # the ids in the entry may be damaged; its key identifies the session
             scope = ConversationScope(user_id, row.get("session"), tenant=tenant)  # type: ignore[arg-type]
             if scope.storage_session_id == row["sk"]:
                 found.append(ListedSession(scope, row.get("state") == DELETED))

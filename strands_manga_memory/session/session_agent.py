@@ -117,7 +117,7 @@ class SessionAgent:
                 self.conversation.add(message)
             self.conversation.local.end_turn()
 
-    # What happens in a turn, in this order
+    # Events of a turn, in order
 
     async def before_turn(self, agent: Agent) -> None:
         """Save pending changes, and give other writers' changes to the agent.
@@ -147,7 +147,7 @@ class SessionAgent:
             messages = conversation.take_over(agent.messages)
         if messages is not None:
             built = copy.deepcopy(dict(self._initial_states))
-            if conversation.local.message_count:  # somebody else has begun it, with other states
+            if conversation.local.message_count:  # another process has begun it, with other states
                 built["state"] = {}
             self._restore(agent, messages, built)
             await asyncio.to_thread(self._give_back_stash, agent)
@@ -216,7 +216,7 @@ class SessionAgent:
                 self.conversation.set_entry(CHECKPOINT, {"after": messages[-1].get("tracking_id")})
         await saved(self.conversation.saver, self.conversation.saver.request(flush=reason in ("interrupt", "checkpoint")))
 
-    # State next to the turns
+    # State between turns
 
     def capture_between_turns(self) -> None:
         """Copy the agent's history and states to its conversation, unless the agent is being invoked."""

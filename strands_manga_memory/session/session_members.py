@@ -245,12 +245,12 @@ class SessionMembers:
             if errors := self._delete(places):
                 raise errors[0]
             return
-        # Those that are listed end first: a process that dies here leaves no agent that goes on in a session that is over.
+        # The listed conversations are deleted first. If the process dies here, no agent can continue in a deleted session.
         places |= set(members(tiers.durable, self._storage_id))
         waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
         errors = self._delete(places)
-        # By the time of the beginning: a later number would be above those of the tombstones that the heads have got, and so
-        # end a conversation that begins behind one of them.
+        # The tombstone gets the time before the deletions. With a later time, the tombstone would also delete a conversation
+        # that begins again after its own deletion.
         put_group_tombstone(tiers.durable, tombstone_key(self._storage_id), now=began, until=until)
         errors += self._delete(set(members(tiers.durable, self._storage_id)) - places)
         if errors:

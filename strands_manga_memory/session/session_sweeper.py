@@ -250,7 +250,7 @@ class SessionSweeper:
         """Flush a claimed conversation, call the finalizer, and remove the hot copy. Return whether this was done."""
         conversation = EndedConversation(Place.named(name), self._tiers)
         if not conversation.flush(claimed=expect):
-            hot.drop(name, expect=expect)  # a tombstone, or an empty record that refused late writes; not one in use
+            hot.drop(name, expect=expect)  # a tombstone or an empty record, not a conversation in use
             return False
         if self._finalizer is not None:
             self._finalizer(conversation)
@@ -308,11 +308,11 @@ class SessionSweeper:
         durable.purge(record.incarnation if is_finalized or self._finalizer is None else record.carries_from)
         over_at = record.last_used + ttl.session + ttl.grace
         if over_at > now:
-            # A user may come back within the session: the longer they are away, the less often a sweeper looks.
+            # A user may return within the session. The longer the absence, the rarer the checks.
             away = max(self._lease, now - record.last_used)
             return min(max(over_at, now + self._lease), now + 2 * away), is_finalized
-        # Only behind a tombstone may a log be deleted: a writer that goes on with the conversation then finds that it is over,
-        # and takes its unsaved turns into the next incarnation.
+        # A log may be deleted only after a tombstone was put. A writer that continues the conversation finds the tombstone, and
+        # moves its unsaved turns to the next incarnation.
         if conversation.hold.expire(unused_since=now - ttl.session):
             durable.purge(conversation.record.incarnation)
         return now + ttl.grace + self._lease, is_finalized

@@ -438,7 +438,7 @@ class StoredSession:
             raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it has a conversation")
         kind: Kind = "A" if is_agent else "M"
         checked_id("agent_id" if is_agent else "id", id_)
-        # What only one of the tiers knows of must not be taken for new while that one is down.
+        # A conversation that only one tier has must not count as new while that tier is down.
         looking = dataclasses.replace(self._tiers, is_strict=True)
         standing = standing_of(members.new(kind, id_, keeps_window=is_agent, tiers=looking))
         if standing != "new" or dry_run:

@@ -238,7 +238,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Save the state of a Graph or Swarm, and wait until it is saved."""
         wait_for(_request_run_save(source, self._members.run(source.id)), self._tiers)
 
-    # What users call
+    # Methods for users
 
     def flush(self) -> None:
         """Save and flush all changes of the session, and wait until this is done.
@@ -261,7 +261,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             conversation.saver.is_closing = True
         self.flush()
 
-    # Inside
+    # Internals
 
     def _save_now(self, live: SessionAgent) -> None:
         wait_for(live.conversation.saver.request(), self._tiers)

@@ -150,7 +150,7 @@ class EntityLayer(Layer):
 def _is_new_subject(known: Iterable[ActiveEntity], named: Collection[str], turn: int) -> bool:
     """Return whether values that a tool or the assistant named replace the known values of their type."""
     if any(each.value in named for each in known) or len(named) > MOST_VALUES:
-        return False  # a list of many values is about none of them
+        return False  # a long list of values names no subject
     return not any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known)
 
 

@@ -542,7 +542,7 @@ class Conversation:
                 return False
             return hot.write(Record(version=found.version.marked()), ttl=EMPTY_SECONDS)
 
-    # Inside
+    # Internals
 
     def _take_in(self, found: Record | None) -> None:
         logged = {}

@@ -177,7 +177,7 @@ class DurableTier:
             return self.read_head()
         except CorruptRecordError:
             item = self._table.get(*self._key)
-            # Its parts are found by their keys, because its attributes about them may be damaged.
+            # The parts of a damaged head are found by their keys, because its attributes may be damaged, too.
             whole = None if item is None else {name: value for name, value in item.items() if name not in ("parts", "tag")}
             self._head = _Head(whole, None, None, is_damaged=True)
             return None
@@ -215,8 +215,8 @@ class DurableTier:
         if item is None:
             return False
         if is_first and self._watched:
-            # The deletion of a session or user puts its tombstone, then looks which conversations there are. This head was put
-            # first, then the tombstones are read: so one of the two sees the other.
+            # The deletion of a session or user first puts a tombstone, then lists conversations. Here, the head is put first,
+            # then the tombstones are read. So at least one of the two sees the other.
             ended = self._ended_below(self._table.batch_get(self._watched).values())
             if ended > record.incarnation:
                 self._put_head_item(Record(incarnation=ended, carries_from=ended), item, redacts=True)
@@ -322,7 +322,7 @@ class DurableTier:
                     return turns
             if limit is None or items < limit:
                 return turns
-            last = sort  # parts of large turns took their share of the limit
+            last = sort  # parts of large turns count towards the limit
 
     def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
         """Return the keys of damaged turns in the log."""
@@ -337,7 +337,7 @@ class DurableTier:
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns in the log that the head does not list as logged."""
         prefix = self._prefix(head.incarnation)
-        # A pinned turn may be as old as the log, which is not to be read whole: turns before the newest ones are known.
+        # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
         first = f"{prefix}{min([*newest, *head.unlogged])}" if newest else prefix
         unlisted = []
@@ -356,7 +356,7 @@ class DurableTier:
             return head
         window = tuple(Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages)))
         lengths = {key: len(turn.messages) for key, turn in turns.items()}
-        # They count as unlogged until a head lists them: else no later head could claim them.
+        # The turns count as unlogged until a head lists them. Otherwise, no later head could list them.
         unlogged = dict.fromkeys(turns, 0)
         found = Record(incarnation=head.incarnation, window=window, seen=lengths, turns=turns, unlogged=unlogged)
         return join(head, found)

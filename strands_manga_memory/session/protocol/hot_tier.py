@@ -360,7 +360,7 @@ class HotTier:
 
     def _decode(self, found: HotRecord) -> _Stored:
         expect = found.epoch, found.version
-        # A sweeper's claim binds nobody: the next writer raises the epoch, which voids the claim.
+        # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the claim.
         epoch = found.epoch + (found.state == CLOSING)
         fields = found.fields
         if ENDED_FIELD in fields and _HEAD_FIELD not in fields:

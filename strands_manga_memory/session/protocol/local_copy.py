@@ -367,14 +367,14 @@ class LocalCopy:
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
-            self.base = join(record, before)  # what was redacted or read since the draft was made stays
+            self.base = join(record, before)  # redactions and reads since the draft stay
             self._forget_unlogged()
             self._keep_unsaved()
             self._changes = self._changed_states()
             if self._notes is not None and self._notes[0] == self.base.notes:
                 self._notes = None
             is_newest = (record.incarnation, record.version) >= (before.incarnation, before.version)
-            # A save may have ended while a flush was storing an earlier draft: the agent then edited the save's window.
+            # While a flush stores an earlier draft, a save may end. The agent then edits the history of that save.
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
@@ -494,7 +494,7 @@ class LocalCopy:
         incarnation = self.next_incarnation(known, found)
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 
-    # Inside
+    # Internals
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
         """Return whether another writer has made changes while this process has unsaved changes."""

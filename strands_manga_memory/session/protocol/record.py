@@ -431,7 +431,7 @@ def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -
         if slot.number >= known or (has_grown and slot.key not in shown):
             slots.append(slot)
     present = older.shown_keys
-    for key in sorted(shown - present):  # the older author evicted the turn, whose end the newer author had not seen
+    for key in sorted(shown - present):  # evicted by the older author, grown since the newer one saw them
         slots += [Slot(key, at) for at in range(newer.seen.get(key, 0), older.seen.get(key, 0))]
     return slots
 

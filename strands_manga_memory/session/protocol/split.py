@@ -59,7 +59,7 @@ def put_split(
     if is_put:
         obsolete.update([] if before is None else part_keys(table, before))
     else:
-        # The driver may have tried twice, and the first time with success.
+        # The driver may have repeated a put that had already succeeded.
         is_there = "tag" in item and (table.get(*key) or {}).get("tag") == item["tag"]
         obsolete = set() if is_there else set(part_keys(table, item))
     if obsolete:
