@@ -34,9 +34,9 @@ class InstructionFiles:
     with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note. Hard links and
     symbolic links to another folder or to a hidden file are refused.
 
-    An agent's tools could let an attacker rewrite the model's instructions. If the agent has a tool that is not read-only,
-    files that this process can change are therefore refused: it owns the file or a folder above, or may write to one of them. A
-    tool is read-only if ``read_only`` has its name, or if its MCP server declares ``readOnlyHint`` without ``destructiveHint``.
+    An agent's tools could let an attacker rewrite the model's instructions. If the agent has a tool that is not read-only, a
+    file is therefore refused if this process owns or may write to the file, its folder or a folder above. A tool is read-only
+    if ``read_only`` has its name, or if its MCP server declares ``readOnlyHint`` without ``destructiveHint``.
 
     Args:
         folders: Folders to read, in order. Default: the working directory, ``~/.agent``, ``/etc/agent/global``.

@@ -1,4 +1,4 @@
-"""Stored conversation of one agent or orchestrator in this process."""
+"""Stored conversation of one agent, or stored state of one orchestrator (Graph or Swarm), in this process."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class LogEntry:
 
 
 class AgentConversation:
-    """Conversation of one agent, or state of one orchestrator, in this process. Changes are saved in the background.
+    """Conversation of one agent, or state of one Graph or Swarm, in this process. Changes are saved in the background.
 
     Args:
         place: Storage key of the conversation.

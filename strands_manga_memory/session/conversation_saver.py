@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class ConversationSaver:
-    """Saves and flushes a conversation on the background writer. The methods may be called from any thread.
+    """Background saves and flushes of a conversation. The methods may be called from any thread.
 
     A save stores changes in the hot tier, or in the durable tier if the hot tier does not take them. A flush writes everything
     to the durable tier. A flush may run during the save of the next turn.

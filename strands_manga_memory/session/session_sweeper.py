@@ -78,7 +78,7 @@ class EndedConversation:
 
         Raises:
             StoreUnavailableError: A tier does not answer.
-            CorruptRecordError: The head in a tier cannot be read.
+            CorruptRecordError: The record in a tier cannot be read.
         """
         found = self.hold.read_hot(touch=False)
         if found is None or found.is_empty or self.hold.hot is None or self.hold.hot.stored_as != claimed:
@@ -92,7 +92,7 @@ class EndedConversation:
 
         Raises:
             StoreUnavailableError: The tier does not answer.
-            CorruptRecordError: The head cannot be read.
+            CorruptRecordError: The record cannot be read.
         """
         if self.hold.durable is not None:
             self.hold.read_head(is_alone=True)

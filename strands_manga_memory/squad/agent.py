@@ -242,7 +242,7 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn. The model would otherwise answer its request with the next one."""
+        """Add an answer to a failed or cancelled turn, so that the model does not answer its request with the next one."""
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":

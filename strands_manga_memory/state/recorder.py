@@ -52,7 +52,7 @@ _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
-    """Records an agent's messages, tool calls and turns in the agent's state.
+    """Recorder of an agent's messages, tool calls and turns in the agent's state.
 
     Args:
         store: Store of the parts of the state.

@@ -151,7 +151,7 @@ class HotTier:
 
         Raises:
             StoreUnavailableError: The store does not answer.
-            CorruptRecordError: The head cannot be read.
+            CorruptRecordError: The field ``head`` cannot be read.
         """
         self._stored = None
         found = self._store.load(self._name, _SMALL_FIELDS, touch=touch and self._refreshed_by_reads)

@@ -105,7 +105,7 @@ class Turn:
     Only one process adds messages to a turn. The shorter of two copies is therefore the beginning of the longer copy.
 
     Args:
-        messages: The messages.
+        messages: The messages, serialized.
         times: Times when the messages were added, in seconds since 1970.
         redacted: Revisions of the replaced messages, keyed by the index of the message.
         is_open: Whether more messages may be added.
@@ -169,7 +169,7 @@ class Record:
         created: Time when the incarnation began, in seconds since 1970; 0 if unknown.
         turn_count: Number of turns so far.
         message_count: Number of messages so far.
-        ids: Known original ids of session, user, tenant and member.
+        ids: Known original ids of session, user, tenant and member (agent or orchestrator).
     """
 
     version: Version = NO_VERSION
