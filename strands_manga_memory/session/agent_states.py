@@ -42,7 +42,7 @@ def removed_entries(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> 
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the serialized state entries of a record that an agent gets at a restore."""
+    """Return the state entries of a record that are restored into an agent, serialized and keyed by name."""
     names = (name for name in states if name.startswith(_STATE) or name in _WHOLE.values())
     return {name: dump(states[name]) for name in names if states[name] != []}
 

@@ -119,7 +119,7 @@ class ConversationSaver:
         return self.waits_for == "nothing" or self.left(deadline) == 0.0
 
     def left(self, deadline: float) -> float:
-        """Return the rest of a deadline in seconds, counted from the request to the tier; before it, the whole deadline."""
+        """Return the seconds of a deadline that are left since the request to the tier, or all of them before the request."""
         asked_at = self.asked_at
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 

@@ -192,7 +192,7 @@ class SessionAgent:
         return futures
 
     def settle_later(self, future: Future[None]) -> None:
-        """Make the agent's next hook wait for a redaction, because a synchronous call must not block the event loop."""
+        """Make the agent's next hook wait for a redaction, so that a synchronous call need not block the event loop."""
         self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
 
     async def _settle(self) -> None:

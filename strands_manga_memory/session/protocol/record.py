@@ -47,7 +47,7 @@ class TurnKey(NamedTuple):
 class Version(NamedTuple):
     """Version of a record: a Lamport time, a random tag and the counter ``marks``.
 
-    ``marks`` counts the writes that changed nothing except the list of turns that are missing in the log.
+    ``marks`` counts the writes that changed only ``Record.unlogged``, the list of turns that are missing in the log.
     """
 
     time: int = 0
@@ -55,7 +55,7 @@ class Version(NamedTuple):
     marks: int = 0
 
     def marked(self) -> Version:
-        """Return the version for a write that only changes the list of turns that are missing in the log."""
+        """Return the version with ``marks`` raised by one, for a write that only changes the list of unlogged turns."""
         return self._replace(marks=self.marks + 1)
 
 
@@ -343,7 +343,8 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
     """Return the messages of another history that are not known yet.
 
-    If a turn with new messages is missing in ``window``, the known messages of the turn are returned, too.
+    If a turn with new messages is missing in ``window``, its known messages are returned, too, because the new ones alone make
+    no sense.
 
     Args:
         window: The agent's history.
@@ -389,10 +390,7 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an older record that continues in a new incarnation.
-
-    After an expiry, these are the unlogged turns. After a deletion, nothing continues.
-    """
+    """Return the part of an older record that continues in a new incarnation: unlogged turns, or nothing after a deletion."""
     if older.incarnation < max(1, newer.carries_from):
         return Record()
     kept = older.unlogged.keys()
