@@ -17,7 +17,7 @@ _NAMES = {
     "finalizer": "SessionFinalizer",
     "provenance": "RetractionReport Source",
 }
-"""The module of each name that is imported at its first use."""
+"""Names that are imported at their first use, keyed by module."""
 
 __all__ = ["MangaMemory", "MangaMemorySettings", "MemoryStats", "RetractionReport", "SessionFinalizer", "Source"]
 

@@ -1,7 +1,4 @@
-"""Keyword arguments of sessions and agents.
-
-The functions check the names of arguments, and merge the user's arguments with those of ``MangaMemory``.
-"""
+"""Checks, splits and merges the keyword arguments of sessions and agents."""
 
 from __future__ import annotations
 
@@ -20,10 +17,7 @@ from strands_manga_memory.stores import Codec
 
 
 class SessionSettings(TypedDict, total=False):
-    """Keyword arguments of ``TieredSessionManager``.
-
-    The class ``TieredSessionManager`` describes each argument.
-    """
+    """Keyword arguments of ``TieredSessionManager``, which describes each of them."""
 
     flush_every: int
     ttl: TtlPolicy | None
@@ -45,7 +39,7 @@ PART_OPTIONS = (
     *("learn", "task_state", "instructions", "cache_monitor"),
 )
 STORE_OPTIONS = ("hot", "durable", "memories", "create_tables", "sink", "profile", "pii", "environment", "embed", "defaults")
-"""Arguments of ``MangaMemory.open`` besides the settings of its sessions."""
+"""Arguments of ``MangaMemory.open``, except those in ``SESSION_OPTIONS``."""
 _CALLS = (
     (STORE_OPTIONS, "MangaMemory.open({}=...)"),
     ((*SCOPE_OPTIONS, *PART_OPTIONS, *AGENT_OPTIONS), "memory.agent(model, ..., {}=...)"),
@@ -54,9 +48,7 @@ _CALLS = (
 
 
 def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:
-    """Return the conversation scope of a call.
-
-    The caller gives either a scope or the ids of a scope.
+    """Return ``scope``, or build a scope from ids. The caller gives either a scope or ids.
 
     Args:
         scope: The scope; None if the caller gives ids.
@@ -98,12 +90,10 @@ def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, 
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split options into those of the session and those of the agent.
-
-    Returns the options of the session, then the options of the agent.
+    """Split keyword arguments into those of ``TieredSessionManager`` and those of ``strands.Agent``.
 
     Raises:
-        SettingsError: Neither the session nor the agent has such an option.
+        SettingsError: Neither of them has such an argument.
     """
     check_options(options, (*SESSION_OPTIONS, *AGENT_OPTIONS), similar=(*SCOPE_OPTIONS, *PART_OPTIONS))
     session = {name: value for name, value in options.items() if name in SESSION_OPTIONS}
@@ -111,11 +101,10 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the package's arguments of an agent with the user's arguments.
+    """Merge the package's arguments for ``strands.Agent`` (``ours``) with the user's (``theirs``).
 
-    An argument in ``theirs``, the user's arguments, replaces the same argument in ``ours``. The plugins of both are
-    kept. None in ``theirs`` replaces nothing. A ``context_manager`` in ``theirs`` also replaces our conversation
-    manager.
+    A user's argument replaces ours, but None replaces nothing. The plugins of both are kept. A user's ``context_manager``
+    also replaces our ``conversation_manager``.
     """
     plugins = [*(ours.get("plugins") or ()), *(theirs.get("plugins") or ())]
     given = {name: value for name, value in theirs.items() if value is not None or name not in ours}

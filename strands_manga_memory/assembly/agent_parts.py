@@ -1,7 +1,4 @@
-"""Creates the parts that ``MangaMemory`` adds to an agent.
-
-The parts are plugins, guarded tools, and the tier of the agent's user, such as ``premium``.
-"""
+"""Builds the plugins, guarded tools and user tier (such as ``premium``) that ``MangaMemory`` adds to an agent."""
 
 from __future__ import annotations
 
@@ -30,13 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 class ClientGuards:
-    """Guarded tools of each MCP client.
+    """Guarded tools (tools with circuit breakers) of each MCP client.
 
-    All agents of a process share the guarded tools of a client, and therefore one circuit breaker per tool. The objects
-    are held by weak references.
+    All agents of a process share the guarded tools of a client, and therefore one circuit breaker per tool.
 
     Args:
-        settings: Settings of the process, for the default policy.
+        settings: Settings of the process, for the default breaker policy.
     """
 
     def __init__(self, settings: MangaMemorySettings) -> None:
@@ -48,12 +44,10 @@ class ClientGuards:
         return iter(list(self._guards.values()))
 
     def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None, settings: dict[str, Any]) -> mcp.GuardedMCPTools:
-        """Return the guarded tools of an MCP client.
-
-        If the client is guarded already, the existing object is returned. Otherwise a new object is created.
+        """Return the guarded tools of an MCP client, which the first call for this client creates.
 
         Raises:
-            ValueError: The existing object has other settings, or a setting is not allowed.
+            ValueError: The client is guarded with other settings already, or a setting is not allowed.
         """
         from strands_manga_memory import mcp
 
@@ -76,10 +70,9 @@ class ClientGuards:
 def make_recall_plugin(
     tokens: int | None, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
 ) -> conversation.HistoryRecall:
-    """Return the plugin that quotes evicted messages.
+    """Return the plugin that quotes evicted messages, in at most ``tokens`` tokens of a request.
 
-    The quotes take at most ``tokens`` tokens. The stored log is read only if the history no longer contains all of its
-    messages.
+    The plugin searches the log of ``session``, which is read from the stores only if messages were evicted or truncated.
     """
     from strands_manga_memory import conversation
 
@@ -103,7 +96,7 @@ def make_coordinator(
     is_saved: bool,
     **arguments: Any,
 ) -> state.StateCoordinator:
-    """Return the plugin that keeps the task state.
+    """Return the plugin that keeps an agent's task state.
 
     ``options`` is True, or a mapping that overrides ``arguments``.
 
@@ -141,7 +134,7 @@ def make_instructions_plugin(instructions: bool | prompt.InstructionFiles) -> pr
 
 
 def check_cache_monitor(monitor: prompt.PromptCacheMonitor) -> prompt.PromptCacheMonitor:
-    """Check that a value is a monitor of the prompt cache, and return the monitor.
+    """Return ``monitor`` if it is a ``PromptCacheMonitor``.
 
     Raises:
         ValueError: ``monitor`` has another type.
@@ -152,10 +145,7 @@ def check_cache_monitor(monitor: prompt.PromptCacheMonitor) -> prompt.PromptCach
 
 
 class EnvironmentMetadata(Plugin):
-    """Plugin that stores the user's environment with a conversation.
-
-    The environment is the user's tier, locale and cart. Agents with a ``StateCoordinator`` do not need this plugin.
-    """
+    """Plugin that stores the user's environment (tier, locale and cart) in the metadata of the conversation."""
 
     name = "strands-manga-memory:environment"
 
@@ -164,18 +154,12 @@ class EnvironmentMetadata(Plugin):
         self._environment = environment
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the environment as metadata of the agent's conversation.
-
-        Each save of the conversation stores the environment.
-        """
+        """Store the environment at each save of the agent's conversation."""
         attachments(agent)["metadata"] = self._environment.announced
 
 
 def load_environment(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:
-    """Return the environment of a conversation.
-
-    Returns None without a source, or if the source fails.
-    """
+    """Return the environment of a conversation, or None without a source or if the source fails."""
     if source is None:
         return None
     try:
@@ -186,12 +170,10 @@ def load_environment(source: state.EnvironmentSource | None, scope: Conversation
 
 
 class UserTier:
-    """The user's tier, such as ``premium``.
-
-    The tier is read from the environment at the start of the session, and after each change of the environment.
+    """Tier of a user, such as ``premium``, which determines the time to live.
 
     Args:
-        environment: Environment at the start of the session.
+        environment: Environment at the start of the session, which contains the tier.
     """
 
     def __init__(self, environment: state.Environment | None) -> None:
@@ -199,14 +181,11 @@ class UserTier:
         self._coordinator: weakref.ref[state.StateCoordinator] | None = None
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
-        """Read the tier from a coordinator's environment from now on."""
+        """Read the tier from the current environment of a coordinator from now on."""
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return a time-to-live policy with the user's tier.
-
-        While the user's tier is unknown, the tier of ``base`` applies.
-        """
+        """Return ``base`` with the user's tier. While the user's tier is unknown, the tier of ``base`` applies."""
         return replace(base, tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier))
 
     def _current(self) -> str | None:
@@ -217,10 +196,7 @@ class UserTier:
 
 @dataclass(frozen=True)
 class AgentBasis:
-    """Session manager, user tier and environment of an agent.
-
-    ``manager`` is None for an agent without a session manager, such as a node of a graph.
-    """
+    """Session manager, user tier and environment of an agent. A node of a graph has no session manager."""
 
     manager: TieredSessionManager | None
     tier: UserTier

@@ -52,9 +52,9 @@ _Opened = TypeVar("_Opened")
 
 
 class MangaMemory:
-    """Opens the stores of a process, and builds agents on them.
+    """Stores of a process, and builder of the agents that use these stores.
 
-    ``with MangaMemory.open() as memory`` and ``async with`` close the stores at the end. Each part also works alone.
+    ``with MangaMemory.open() as memory`` and ``async with`` close the stores at the end.
 
     Args:
         hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``: the memory of this process.
@@ -135,7 +135,7 @@ class MangaMemory:
 
     @classmethod
     def open(cls: Callable[P, _Opened], *args: P.args, **arguments: P.kwargs) -> _Opened:
-        """Open the stores. The class describes the arguments, which are those of the constructor."""
+        """Open the stores. The arguments are those of the class."""
         return cls(*args, **arguments)
 
     @classmethod
@@ -152,12 +152,7 @@ class MangaMemory:
 
     @classmethod
     def from_settings(cls, settings: MangaMemorySettings, **others: Any) -> Self:
-        """Open the stores that the settings name.
-
-        Args:
-            settings: Settings of the process.
-            others: Keyword arguments of ``open``, which override the settings.
-        """
+        """Open the stores that ``settings`` name. ``others`` are arguments of ``open`` that override ``settings``."""
         return cls.open(**{**settings.open_arguments(), **others})
 
     def agent(self, model: Model | ModelRouter | str | None = None, **options: Any) -> Agent:
@@ -211,12 +206,14 @@ class MangaMemory:
             session_id: The session, unique within the user.
             agent_id: The agent, unique within the session. Default ``default``, the id of Strands.
             tenant: The tenant. Users without a tenant (None) are separate from the users of every tenant.
-            session: Whether the agent gets a session manager: not as a node of a Graph or Swarm, nor as a tool. Default True.
+            session: Whether the agent gets a session manager. Set False for a node of a Graph or Swarm, and for an agent that
+                is a tool. Default True.
             history: Method that limits the agent's history. ``importance``: the history is kept within ``max_tokens`` at
-                every model call. ``summarize``: it grows to about twice ``max_tokens`` (8,000 by default, at most half the
-                model's context window) or to 20 turns; then a verified summary by the ``aux_model``, after the response,
-                replaces all but the last 3 turns and important messages. ``compact``: it grows until a request comes near the
-                context window, then shrinks as by ``TieredCompactionConversationManager``. Default ``importance``.
+                every model call. ``summarize``: the history grows to about twice ``max_tokens`` (8,000 by default, at most half
+                the model's context window) or to 20 turns. Then a verified summary by the agent's ``aux_model`` replaces, after
+                the response, all but the last 3 turns and important messages. ``compact``: the history grows until a request
+                comes near the context window, then shrinks as by ``TieredCompactionConversationManager``. Default
+                ``importance``.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
                 with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step. Until the next step, the prompt cache
@@ -224,7 +221,7 @@ class MangaMemory:
                 Default: room for about seven turns like the last ones, at least two thirds of ``max_tokens``.
             max_turns: Most turns of a history. Default: as many as fit.
             recall: Whether requests quote evicted messages that match the user's question, in 1,024 tokens or at most a quarter
-                of ``max_tokens``, and the model gets a tool to search them. Default False.
+                of ``max_tokens``, and the model gets a tool to search evicted messages. Default False.
             summary_schedule: When summaries are written, and how long a model call waits for them. Default: in the background;
                 a model call waits, up to 30 s, only while the history exceeds its hard limit.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
@@ -236,7 +233,7 @@ class MangaMemory:
             cache_monitor: Monitor of the share of cached prompt tokens; agents may share one. Default None.
             options: Keyword arguments of the agent's ``TieredSessionManager`` and of ``strands.Agent``.
 
-        Settings of the process apply to those that are not given here.
+        The settings of the process (``defaults``) replace the default values above.
 
         Raises:
             ValueError: An id or a setting is not allowed.
@@ -279,7 +276,7 @@ class MangaMemory:
         return merge_arguments({**arguments, "plugins": plugins}, own)
 
     def session(self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]) -> TieredSessionManager:
-        """Return the session manager of a conversation. Use the manager for the log, or for an agent that you build.
+        """Return the session manager of a conversation, to read its log or for an agent that you build.
 
         Args:
             scope: The conversation, or the plain id of a session without a user.
@@ -343,7 +340,7 @@ class MangaMemory:
         return cast("Table", self._stores["memories"])
 
     def storage(self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0) -> TieredStorage:
-        """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager``, ``Agent(storage=)`` or the stash.
+        """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager`` or ``Agent(storage=)``.
 
         The durable tier has all values. Large values also stay in the hot tier for ``hot_ttl`` seconds.
 
@@ -382,8 +379,8 @@ class MangaMemory:
     ) -> user_data.SessionPage:
         """Return a page of a user's sessions. Each entry has the session's title, last use and number of turns.
 
-        The order of the pages is that of the session ids. Within a page, sessions are sorted by their last use. The log of a
-        session is read for its title. Nothing is written.
+        The order of the pages is that of the session ids. Within a page, sessions are sorted by their last use. Nothing is
+        written.
 
         Args:
             user_id: The user.
@@ -432,7 +429,7 @@ class MangaMemory:
         return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
-        """Copy the first turns of a conversation to a new session, and return its scope. See ``TieredSessionManager.fork``."""
+        """Copy the first turns of a conversation to a new session. Returns its scope. See ``TieredSessionManager.fork``."""
         self.session(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
@@ -458,7 +455,7 @@ class MangaMemory:
         )
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
-        """Return an object that ends expired sessions. With ``memories``, the object turns the sessions into memories."""
+        """Return an object that ends expired sessions and, with ``memories``, turns these sessions into memories."""
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, **self._tiers("ttl", "codec", "clock"))
 

@@ -35,23 +35,18 @@ _PAUSES = (0.02, 0.1, 0.5)
 
 @dataclass
 class _Claim:
-    """State of one ``run`` call.
-
-    ``is_ours`` is True if the call has claimed the conversation.
-    """
+    """Whether a call of ``run`` has claimed its conversation."""
 
     is_ours: bool = False
 
 
 class SessionFinalizer:
-    """Stores memories of ended sessions.
+    """Finalizer of ended sessions: stores a summary, topics, sentiment, preferences and patterns as memories.
 
-    The memories are a summary, topics, sentiment, preferences and patterns. Pass the finalizer to a ``SessionSweeper``
-    for sessions that expire. Call ``run`` for sessions that are closed.
+    Pass the finalizer to a ``SessionSweeper`` for sessions that expire. Call ``run`` for sessions that are closed.
 
-    A conversation has one summary from its creation to its deletion or expiry, however many finalizers run. After more
-    messages, a new version replaces the summary. If the model fails, hangs or returns invalid output, the summary is
-    made by rules.
+    A conversation has one summary, however many finalizers run. After more messages, a new version replaces the summary. If
+    the model fails, hangs or returns invalid output, the summary is made by rules.
 
     Args:
         hot: Hot tier of the session managers, a store or its URL; None if there is none. If there is a durable tier,
@@ -119,11 +114,10 @@ class SessionFinalizer:
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
-        """Finalize a closed conversation, and return its summary.
+        """Finalize a closed conversation, and return its summary, or None if there is nothing to summarize.
 
-        Returns None if there is nothing to summarize. Close the session manager first, otherwise its unsaved messages
-        are missed. The copy in the hot tier is removed. A user who returns before the session expires finds the
-        conversation in the durable tier. The conversation can then be finalized again.
+        Close the session manager first, otherwise its unsaved messages are missed. The copy in the hot tier is removed. A user
+        who returns before the session expires continues from the durable tier. The conversation can then be finalized again.
 
         Raises:
             ConflictError: Another process uses or finalizes the conversation now. A sweeper finalizes the conversation later.
@@ -167,9 +161,7 @@ class SessionFinalizer:
             return self._keeper.finalize(transcript)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Start the grace period of a disconnected user.
-
-        The grace period is as long as the time to live.
+        """Start the grace period of a disconnected user, which is as long as the time to live.
 
         Returns:
             Whether the conversation is in the hot tier. A sweeper finalizes such a conversation after the grace period.

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _SUMMARY_TOKENS = 500
 
 _TRIM_EVERY = 7
-"""Turns between two trims of a full history: six of seven requests begin with the whole previous request."""
+"""Turns between two trims of a full history. Six of seven requests then begin with the whole previous request."""
 
 _RECALLED = 1_024
-"""Tokens reserved for quotes, but at most a quarter of the history's tokens."""
+"""Tokens reserved for quotes, unless a quarter of the history's tokens is less."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,14 @@ class HistoryPlan:
 
     @property
     def recall_tokens(self) -> int | None:
-        """Most tokens of quotes in a request.
-
-        None: the number is derived from the context window of the agent's model.
-        """
+        """Most tokens of quotes in a request. None: derived from the context window of the agent's model."""
         asked = self.settings
         if asked.recall_tokens is not None or asked.max_tokens is None:
             return asked.recall_tokens
         return max(1, min(_RECALLED, asked.max_tokens // 4))
 
     def manager(self, *, session: TieredSessionManager | None, hot: HotStore) -> ConversationManager:
-        """Return the conversation manager of an agent.
-
-        The conversation manager reads the session's log. Drafts of summaries are shared through the hot tier.
-        """
+        """Return a conversation manager that reads the log of ``session`` and shares drafts of summaries through ``hot``."""
         from strands_manga_memory import conversation
 
         asked = self.settings

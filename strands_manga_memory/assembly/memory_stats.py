@@ -23,15 +23,15 @@ class MemoryStats(TypedDict):
     Attributes:
         hot: State of the hot tier, ``up`` or ``down``.
         hot_error: Cause of the hot tier's outage: reason and remedy of a refusal, or the text of the error; empty if ``up``.
-        hot_failures: Number of missing answers and refusals of the hot tier.
+        hot_failures: Number of calls that the hot tier refused or did not answer.
         durable: State of the durable tier, ``up`` or ``down``.
         durable_error: Cause of the durable tier's outage, like ``hot_error``.
-        durable_failures: Number of missing answers and refusals of the durable tier.
-        backlog: Pieces of background work that wait or run.
+        durable_failures: Number of calls that the durable tier refused or did not answer.
+        backlog: Number of background tasks that wait or run.
         sessions: Sessions that this ``MangaMemory`` has open.
         turns: User requests in these sessions.
         messages: Messages in the logs of these sessions.
-        unsaved_messages: Messages that no tier has confirmed.
+        unsaved_messages: Messages that no tier has acknowledged.
         tokens: Tokens of the histories of these sessions' agents.
         token_budget: Sum of the token budgets of these histories.
         compression: Tokens that trimming removed, divided by the sum of removed and present tokens; 0 without trimming.
@@ -74,10 +74,7 @@ def memory_stats(
     operations: dict[str, OperationStats],
     parts: Iterable[object],
 ) -> MemoryStats:
-    """Return statistics of the tiers, the open sessions, the tools and the operations.
-
-    The function performs no I/O.
-    """
+    """Return statistics of the tiers, the open sessions, the tools and the operations, without I/O."""
     from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
     from strands_manga_memory.state import StateCoordinator
 

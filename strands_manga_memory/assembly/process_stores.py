@@ -1,7 +1,4 @@
-"""Opens the stores of a process.
-
-The module also wraps the stores for telemetry, and opens the outbox of extracted preferences.
-"""
+"""Opens the stores of a process, and the outbox of extracted preferences."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def open_stores(
     """Open the stores that the arguments of ``MangaMemory`` name, and return the stores, keyed by argument.
 
     Raises:
-        ValueError: An argument is neither a store nor a URL. Or ``memories`` is True, but ``durable`` is not a URL.
+        ValueError: An argument is neither a store nor a URL, or ``memories`` is True and ``durable`` is not a URL.
     """
     hot, durable = hot or _DEFAULTS.hot_url, durable or _DEFAULTS.durable_url
     if memories is True:
@@ -45,10 +42,7 @@ def open_stores(
 
 
 def store_names(stores: Mapping[str, Any], hot: object, durable: object, memories: object) -> dict[str, str]:
-    """Return the names of the stores for ``repr``.
-
-    A name is the URL of the store or, without a URL, the class of the store.
-    """
+    """Return the URL without password of each store, or the class of a store without a URL, keyed by tier."""
     given = {"hot": hot or _DEFAULTS.hot_url, "durable": durable or _DEFAULTS.durable_url, "memories": memories}
     return {
         tier: without_password(url) if isinstance(url := given[tier], str) else type(store).__name__
@@ -72,10 +66,7 @@ def open_outbox(
     codec: Codec | None,
     **clock: Callable[[], float],
 ) -> memory.PreferenceOutbox:
-    """Return the outbox for extracted preferences.
-
-    The outbox sends the preferences to ``sink``. Without ``sink``, the preferences are written to the memory table.
-    """
+    """Return the outbox, which sends extracted preferences to ``sink`` or, by default, writes them to the memory table."""
     from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 
     return memory.PreferenceOutbox(
@@ -89,9 +80,6 @@ def open_outbox(
 
 
 def drain_outbox(hot: HotStore, memories: Table) -> None:
-    """Write pending preferences to their destination.
-
-    The preferences are written to the cache in the hot tier first, then to the destination.
-    """
+    """Wait for pending writes of this process: of preferences to the hot tier first, then to the memory table."""
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     shared_writer(None, memories).drain(_DRAIN_SECONDS)

@@ -1,7 +1,4 @@
-"""Lists the texts about a user in an agent's last request, and removes such texts.
-
-Each text is listed with its origin, such as a message or a stored memory.
-"""
+"""Lists the texts about a user in an agent's last request, each with its origin, and removes such texts."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A text about the user or the task in a request, with the origin of the text.
+    """Text about the user or the task in a request, with the origin of the text.
 
     Attributes:
         kind: Type of the text, such as ``preference``.
@@ -61,10 +58,7 @@ class RetractionReport:
 
 
 def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
-    """Return the sources of the texts in an agent's last request.
-
-    ``MangaMemory.explain`` describes the sources.
-    """
+    """Return the sources of the texts in an agent's last request. See ``MangaMemory.explain``."""
     from strands_manga_memory import conversation, state
 
     user = next((part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent), None)
@@ -127,10 +121,7 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
 
 
 def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope) -> Iterator[Source]:
-    """Yield the messages that the request quoted.
-
-    The messages are found by searching again for the user's question.
-    """
+    """Yield the messages that the request quoted, found by a new search for the user's question."""
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
@@ -145,10 +136,7 @@ def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, 
 
 
 def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memory.UserMemoryStore | None) -> RetractionReport:
-    """Remove a source from the memory table, the hot tier and the live agents.
-
-    ``MangaMemory.retract`` describes the removal.
-    """
+    """Remove a source from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``."""
     memories = 0 if store is None else _retract_stored(store, source)
     agents = set[int]()
     for part, scope in list(parts.items()):
@@ -168,10 +156,7 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
 
 
 def _retract_live(part: Any, source: Source) -> Agent | None:
-    """Remove a source from a plugin of a live agent.
-
-    Returns the agent if the plugin shows the user's texts or the task state.
-    """
+    """Remove a source from a plugin. Return the agent whose user texts or task state the plugin shows, otherwise None."""
     from strands_manga_memory import conversation, state
 
     message_id = source.message_id

@@ -1,7 +1,4 @@
-"""All settings of a process.
-
-The settings are given as keyword arguments or as ``MANGA_MEMORY_*`` environment variables.
-"""
+"""Settings of a process, as keyword arguments or ``MANGA_MEMORY_*`` environment variables."""
 
 from __future__ import annotations
 
@@ -26,17 +23,14 @@ from strands_manga_memory.stores.urls import NO_USERS, split_url, without_passwo
 
 @dataclass(frozen=True)
 class Unit:
-    """Unit of a numeric setting."""
+    """Unit of a numeric setting, such as ``seconds``, for the descriptions of accepted values."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Words:
-    """Description of the values that a setting accepts.
-
-    Settings that are numbers, booleans, URLs or choices need no description.
-    """
+    """Description of the values that a setting accepts, for settings whose type does not say it."""
 
     takes: str
 
@@ -52,9 +46,9 @@ _MOST_DAYS = 36_500.0
 
 
 def _pairs(names: Collection[str], taken: Callable[[Any], Any], words: str) -> Callable[[object], Mapping[str, Any] | None]:
-    """Return a validator for a mapping.
+    """Return a validator that accepts a mapping or the text ``name=value,name=value``.
 
-    The validator also reads the text ``name=value,name=value``. It refuses other values with the message ``words``.
+    ``taken`` converts each value. For anything else, the error message is ``words``.
     """
 
     def read(given: object) -> Mapping[str, Any] | None:
@@ -118,13 +112,11 @@ _DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
 
 
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-"""Texts that variables accept for booleans. Arguments accept True and False alone: ``recall="no"`` is a mistake."""
+"""Texts that environment variables accept for booleans. Keyword arguments accept only True and False."""
 
 
 class SettingsError(ValueError):
-    """Error for settings that are not allowed.
-
-    The message names the argument or environment variable of each setting.
+    """Error for settings that are not allowed. The message names the argument or environment variable of each setting.
 
     Args:
         problems: Name and problem of each setting. The problem is a phrase that follows the name in the message, or a sentence
@@ -137,10 +129,7 @@ class SettingsError(ValueError):
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown setting.
-
-    The text suggests the closest known name.
-    """
+    """Return the error text for an unknown setting, which suggests the closest known name."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
@@ -150,9 +139,8 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 class MangaMemorySettings(BaseModel):
     """Settings of a process, for ``MangaMemory.from_settings`` and ``MangaMemory.from_env``.
 
-    Each setting is also an environment variable, such as ``MANGA_MEMORY_FLUSH_EVERY=10``. The variable's name is
-    ``MANGA_MEMORY_`` and the setting's name in capitals. Booleans are written ``true`` or ``false``. An empty variable
-    counts as unset.
+    Each setting is also an environment variable, such as ``MANGA_MEMORY_FLUSH_EVERY=10``: ``MANGA_MEMORY_`` and the
+    setting's name in capitals. Booleans are written ``true`` or ``false``. An empty variable counts as unset.
 
     Raises:
         ValueError: A value is not allowed. The message names the setting and the allowed values.
@@ -249,10 +237,7 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError([_problem(each) for each in error.errors()]) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield the names and values for ``repr``.
-
-        URLs are shown without passwords.
-        """
+        """Yield the names and values for ``repr``, URLs without passwords."""
         for name, value in super().__repr_args__():
             yield name, without_password(value) if isinstance(value, str) else value
 
@@ -260,11 +245,9 @@ class MangaMemorySettings(BaseModel):
     def from_env(cls, environ: Mapping[str, str] | None = None, **values: Any) -> MangaMemorySettings:
         """Return the settings from environment variables.
 
-        A setting in ``values`` replaces the setting of the variable.
-
         Args:
             environ: The environment variables. Default: those of the process.
-            values: Settings, keyed by name.
+            values: Settings, keyed by name, which replace those of the variables.
 
         Raises:
             ValueError: A value is not allowed. The message names its variable and the allowed values.
@@ -285,9 +268,7 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError(problems) from None
 
     def over(self, **asked: Any) -> MangaMemorySettings:
-        """Return a copy of these settings with some values replaced.
-
-        The values in ``asked`` replace the existing values. None replaces nothing.
+        """Return a copy of these settings with the values in ``asked``. None replaces nothing.
 
         Raises:
             ValueError: A value is not allowed. The message names the setting and the allowed values.
@@ -296,9 +277,7 @@ class MangaMemorySettings(BaseModel):
         return MangaMemorySettings(**{**{name: getattr(self, name) for name in self.model_fields_set}, **given})
 
     def pii_policy(self, codec: Codec | None) -> PiiPolicy:
-        """Return the policy for personal data in memories.
-
-        Encryption uses the cipher of the codec.
+        """Return the policy for personal data in memories, which encrypts with the cipher of ``codec``.
 
         Raises:
             ValueError: A setting demands encryption, and there is no cipher.
@@ -337,10 +316,7 @@ def variable(name: str) -> str:
 
 
 def rows() -> list[tuple[str, str, str, str, str]]:
-    """Return a table of all settings.
-
-    A row contains the name, environment variable, default, accepted values and meaning of a setting.
-    """
+    """Return name, environment variable, default, accepted values and meaning of each setting."""
     return [
         (
             name,

@@ -1,11 +1,10 @@
 """Telemetry of the memory layer, with OpenTelemetry spans and metrics.
 
 The package uses only the OpenTelemetry API, as Strands does. To receive the data, set up an SDK, for example
-``strands.telemetry.StrandsTelemetry``. Statistics of the process are available without an SDK, by
-``MangaMemory.stats()``.
+``strands.telemetry.StrandsTelemetry``. ``MangaMemory.stats()`` returns statistics of the process without an SDK.
 
-Events are queued. A thread exports them every second, so that no turn waits for an exporter. ``flush()`` exports at
-once, and so does ``MangaMemory.close()``.
+Events are queued. A thread exports them every second, so that no turn waits for an exporter. ``flush()`` and
+``MangaMemory.close()`` export at once.
 
 Names follow the semantic conventions of OpenTelemetry. Stores report ``db.client.operation.duration`` with
 ``db.system.name``, ``db.operation.name`` and ``error.type``. Texts and ids are never included. Spans carry a hash of

@@ -18,15 +18,13 @@ CONVERSATION = "manga_memory.conversation.hash"
 
 @dataclass(frozen=True)
 class Metric:
-    """Description of an OpenTelemetry metric.
-
-    A metric with ``buckets`` is a histogram. A metric with ``is_gauge`` is a gauge. Any other metric is a counter.
+    """OpenTelemetry metric: a histogram if it has ``buckets``, a gauge if ``is_gauge``, otherwise a counter.
 
     Args:
         name: Name from the semantic conventions of OpenTelemetry, or with the prefix ``manga_memory.``.
         unit: ``s``, ``{message}``, ``{token}``, ...
         description: Description in one sentence.
-        buckets: Upper bounds of the histogram, in ``unit``. They include the memory layer's deadlines and percentile targets.
+        buckets: Upper bounds of the histogram's buckets, in ``unit``.
         is_gauge: Whether the value is read at each export.
     """
 
@@ -45,7 +43,7 @@ class Event:
         name: Name in the statistics and, except for store calls, of the span.
         duration: Histogram of the duration in seconds; None for events without a duration.
         counts: Counters and further histograms, keyed by the name of the recorded value, such as ``tokens``.
-        labels: Names of the attributes in metrics. Each has few values. Spans contain all attributes.
+        labels: Names of the attributes that metrics have. Spans have all attributes.
         has_span: Whether the event creates a span.
         in_a_row: Whether consecutive events are aggregated into one, with the sum of their durations.
     """

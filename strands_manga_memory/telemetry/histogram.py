@@ -1,7 +1,4 @@
-"""Histogram of durations, and statistics of operations.
-
-The histogram has logarithmic buckets, and uses constant memory.
-"""
+"""Histogram with logarithmic buckets, and statistics of operations."""
 
 from __future__ import annotations
 
@@ -12,17 +9,15 @@ from typing import Any
 
 
 class LogHistogram:
-    """Histogram of positive values with logarithmic buckets.
-
-    The bounds of the buckets grow by a constant factor. The factor limits the error of quantiles.
+    """Histogram of positive values whose bucket bounds grow by a constant factor, which limits the error of quantiles.
 
     Args:
         growth: Factor between the bounds of consecutive buckets, over 1. Default 1.25.
         counts: Initial counts, keyed by bucket index.
 
     Attributes:
-        counts: Number of values, keyed by bucket index. Bucket ``n`` contains the values over
-            ``growth ** (n - 1)`` up to ``growth ** n``.
+        counts: Number of values, keyed by bucket index. Bucket ``n`` contains the values over ``growth ** (n - 1)`` up to
+            ``growth ** n``.
 
     Raises:
         ValueError: ``growth`` is not over 1.
@@ -36,18 +31,12 @@ class LogHistogram:
         self.counts: dict[int, int] = dict(counts or {})
 
     def add(self, value: float, count: int = 1) -> None:
-        """Add a value to the histogram ``count`` times.
-
-        Values below 1e-9 are added as 1e-9.
-        """
+        """Add a value to the histogram ``count`` times. Values below 1e-9 are added as 1e-9."""
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
         self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     def merge(self, counts: Mapping[int, int]) -> None:
-        """Add the counts of another histogram.
-
-        The other histogram must have the same growth factor.
-        """
+        """Add the counts of a histogram that has the same growth factor."""
         for bucket, count in counts.items():
             self.counts[bucket] = self.counts.get(bucket, 0) + count
 
@@ -62,11 +51,7 @@ class LogHistogram:
             yield self.growth**bucket, self.counts[bucket]
 
     def quantile(self, share: float) -> float:
-        """Return an upper bound of a quantile.
-
-        ``share`` is the quantile from 0 to 1, such as 0.95. The result is the upper bound of the bucket that contains
-        the quantile. The result is 0 without values.
-        """
+        """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1), or 0 without values."""
         left = share * self.total
         found = 0.0
         for bound, count in self.steps():
@@ -102,7 +87,7 @@ class OperationStats:
 
 
 class OperationTotals:
-    """Collects the statistics of one kind of operation."""
+    """Running totals of one kind of operation."""
 
     def __init__(self) -> None:
         self.count = self.errors = 0

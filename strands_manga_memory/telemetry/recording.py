@@ -1,7 +1,4 @@
-"""Recorder of telemetry events.
-
-The recorder queues events. A thread exports the events to OpenTelemetry and adds them to the statistics.
-"""
+"""Recorder that queues telemetry events. A thread exports them to OpenTelemetry and adds them to the statistics."""
 
 from __future__ import annotations
 
@@ -43,14 +40,11 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class EventRecorder:
-    """Queues telemetry events, and exports them from a thread.
-
-    A process has one recorder, named ``recorder``. If more than 20,000 events wait, further events are dropped.
-    ``lost`` counts the dropped events.
+    """Queue of telemetry events, which a thread exports. A process has one recorder, named ``recorder``.
 
     Attributes:
         enabled: Whether events are recorded.
-        lost: Number of dropped events.
+        lost: Number of dropped events. Events are dropped while 20,000 events wait.
     """
 
     def __init__(self) -> None:
@@ -60,10 +54,7 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Reset events and totals in the child process of a fork.
-
-        The parent process exports its own events.
-        """
+        """Reset events and totals in the child process of a fork. The parent process exports its own events."""
         self._entries: deque[_Entry] = deque()
         self._wanted = threading.Event()
         self._draining = threading.Lock()
@@ -112,10 +103,7 @@ class EventRecorder:
                     time.sleep(0)
 
     def stats(self) -> dict[str, OperationStats]:
-        """Return the statistics of this process, keyed by operation.
-
-        Operations are ``hot.write``, ``durable.put``, ``turn``, ``trim``, ``recall`` and others.
-        """
+        """Return the statistics of this process, keyed by operation, such as ``hot.write``, ``turn`` or ``trim``."""
         self.flush()
         return {name: self._totals[name].stats() for name in sorted(self._totals)}
 
@@ -132,9 +120,7 @@ class EventRecorder:
                 self._has_thread = True
 
     def _pop(self) -> _Entry:
-        """Remove and return the oldest entry of the queue.
-
-        Consecutive events of an ``in_a_row`` kind are combined into one entry.
+        """Remove and return the oldest entry, combined with the entries after it if its kind is ``in_a_row``.
 
         Raises:
             IndexError: The queue is empty.
@@ -218,9 +204,7 @@ class EventRecorder:
 
 
 class measured:  # noqa: N801 - used as ``with measured(RECALL) as noted:``
-    """Context manager that records an event for its block.
-
-    The event contains the duration of the block, and the type of an exception.
+    """Context manager that records an event with the duration of its block and the type of an exception.
 
     Args:
         event: Kind of the event.
@@ -249,19 +233,13 @@ class measured:  # noqa: N801 - used as ``with measured(RECALL) as noted:``
 
 
 def missed(tier: str) -> None:
-    """Count a wait for a tier that reached its deadline.
-
-    A tier is the hot or the durable store.
-    """
+    """Count a wait for a tier, ``hot`` or ``durable``, that reached its deadline."""
     note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
 
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a storage tier.
-
-    The deadline is missed if the block takes longer than ``deadline`` seconds. The block is not interrupted.
-    """
+    """Count a missed deadline of a tier if the block takes over ``deadline`` seconds. The block is not interrupted."""
     start = time.perf_counter()
     try:
         yield
@@ -271,18 +249,12 @@ def within(tier: str, deadline: float) -> Iterator[None]:
 
 
 def backlog() -> Iterator[tuple[float, Mapping[str, str]]]:
-    """Yield the number of background tasks that wait or run.
-
-    OpenTelemetry reads the number for a gauge.
-    """
+    """Yield the number of background tasks that wait or run, with labels for a gauge."""
     yield sum(writer.backlog for writer in writers()), {}
 
 
 def tiers() -> Iterator[tuple[float, Mapping[str, str]]]:
-    """Yield the availability of each storage tier in use.
-
-    The value is 1 if all stores of the tier are available, otherwise 0. OpenTelemetry reads the value for a gauge.
-    """
+    """Yield 1 for each tier whose stores are all available, and 0 for each other tier in use, with labels for a gauge."""
     for number, tier in enumerate(("hot", "durable")):
         known = [
             (writer.hot_health, writer.durable_health)[number] for writer in writers() if writer.stores[number] is not None
@@ -292,10 +264,7 @@ def tiers() -> Iterator[tuple[float, Mapping[str, str]]]:
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Bind a function to the current span.
-
-    Spans that the function creates in another thread become children of this span.
-    """
+    """Bind a function to the current span, the parent of all spans that the function creates in another thread."""
     context = _active()
     if context is None:
         return work

@@ -28,9 +28,7 @@ _OF_NO_CONVERSATION = ("batch_get", "get_value", "put_value", "transact")
 
 
 class ObservedStore:
-    """Wrapper of a hot store or a table that records its calls.
-
-    Every call except ``close`` is recorded.
+    """Wrapper of a hot store or table that records every call except ``close``.
 
     Args:
         store: The wrapped store.
@@ -44,10 +42,7 @@ class ObservedStore:
         self._about = {"db.system.name": system, "db.collection.name": collection, "manga_memory.tier": tier}
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the wrapped store.
-
-        Calls of a returned method are recorded.
-        """
+        """Return an attribute of the wrapped store. Calls of a returned method are recorded."""
         if name.startswith("_"):
             raise AttributeError(name)
         attribute = getattr(self.observes, name)
@@ -106,11 +101,7 @@ class ObservedStore:
 
 
 class ObservedCodec(Codec):
-    """Wrapper of a codec that records the durations of its calls.
-
-    Args:
-        codec: The wrapped codec.
-    """
+    """Wrapper of a codec that records the durations of its calls."""
 
     def __init__(self, codec: Codec) -> None:
         super().__init__()
@@ -154,20 +145,14 @@ def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
 
 
 def observed_hot_store(store: HotStore) -> HotStore:
-    """Wrap a hot store so that its calls are recorded.
-
-    A hot store that is wrapped already is returned unchanged.
-    """
+    """Wrap a hot store so that its calls are recorded. A wrapped store is returned unchanged."""
     if isinstance(store, ObservedStore):
         return store
     return cast("HotStore", ObservedStore(store, tier="hot", collection="conversations"))
 
 
 def observed_table(table: Table, *, tier: str = "durable") -> Table:
-    """Wrap a table so that its calls are recorded.
-
-    A table that is wrapped already is returned unchanged.
-    """
+    """Wrap a table so that its calls are recorded. A wrapped table is returned unchanged."""
     if isinstance(table, ObservedStore):
         return table
     return cast("Table", ObservedStore(table, tier=tier, collection=table.schema.name))

@@ -15,10 +15,10 @@ from strands_manga_memory.telemetry.recording import recorder
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Wrap a hook registry so that the duration of its callbacks is measured.
+    """Wrap a hook registry to measure the duration of the callbacks that are added through the wrapper.
 
-    While telemetry is off, ``registry`` is returned unchanged. The managers of an agent register their hooks through
-    the wrapper. At the end of each turn, one event records the duration of the turn and the time that these hooks took.
+    At the end of each turn, one event records the duration of the turn and of these callbacks. While telemetry is off,
+    ``registry`` is returned unchanged.
     """
     if not recorder.enabled:
         return registry
@@ -31,10 +31,7 @@ def timed(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Measures the duration of a turn, and the time of the memory layer's hooks.
-
-    The callbacks of one agent never run at the same time.
-    """
+    """Duration of a turn and of the memory layer's hooks. The callbacks of one agent never run at the same time."""
 
     __slots__ = ("_start", "layer")
 
@@ -52,10 +49,7 @@ class _TurnClock:
 
 
 class _TimedRegistry:
-    """Hook registry that measures the duration of its callbacks.
-
-    Each callback is wrapped in a ``_TimedCallback``. The rest goes to the wrapped registry.
-    """
+    """Hook registry that wraps each added callback in a ``_TimedCallback``."""
 
     def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
         self._registry = registry
@@ -71,10 +65,7 @@ class _TimedRegistry:
 
 
 class _TimedCallback:
-    """Callback that adds its duration to the time of the turn.
-
-    The class has slots, because a process may have thousands of callbacks.
-    """
+    """Callback that adds its duration to the turn's. It has slots, because a process may have thousands of callbacks."""
 
     __slots__ = ("_callback", "_clock")
 
