@@ -1,8 +1,8 @@
 """Command line that inspects and maintains a deployment and estimates its cost.
 
-The command is ``strands-manga-memory`` and needs the extra ``cli``. ``strands-manga-memory --help`` lists the subcommands.
-``strands-manga-memory --install-completion`` installs shell completion. The ``MANGA_MEMORY_*`` variables or options set the
-stores. With ``--json``, a command prints one JSON value on standard output. Progress and messages go to standard error.
+The command is ``strands-manga-memory`` and needs the extra ``cli``. ``--help`` lists the subcommands,
+``--install-completion`` installs shell completion. Options or ``MANGA_MEMORY_*`` variables set the stores. With
+``--json``, a command prints one JSON value on standard output. Progress and messages go to standard error.
 
 The exit status is one of these:
 

@@ -1,7 +1,4 @@
-"""Typer application that lists and runs the commands.
-
-The module of a command is imported only when the command runs. ``run`` converts errors to exit statuses.
-"""
+"""Typer application of the commands, which imports the module of a command only when the command runs."""
 
 from __future__ import annotations
 
@@ -44,10 +41,7 @@ _MODULES = {
     **dict.fromkeys(("init-table", "permissions", "settings"), "setup"),
     **dict.fromkeys(("export", "import", "forget-user"), "user_data"),
 }
-"""Module names of commands, keyed by command name.
-
-A command that is not in this mapping has a module with the name of the command.
-"""
+"""Names of modules, keyed by command. Any other command has a module with the name of the command."""
 
 
 def command(name: str) -> Callable[..., Any]:
@@ -77,10 +71,7 @@ def _options(
 
 
 def _not_loaded() -> None:
-    """Do nothing, as a placeholder for commands that do not run.
-
-    The modules of the commands import Strands, which is slow.
-    """
+    """Do nothing, as a placeholder for commands that do not run. Their modules import Strands, which is slow."""
 
 
 def _app(named: str | None) -> typer.Typer:

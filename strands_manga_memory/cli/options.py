@@ -1,7 +1,4 @@
-"""Options that several commands share, and functions that open stores.
-
-The options name the stores.
-"""
+"""Options that several commands share, and functions that open the stores."""
 
 from __future__ import annotations
 
@@ -47,19 +44,13 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")
 
 
 def settings_of(*, hot: str | None = None, durable: str | None = None, users: str | None = None) -> MangaMemorySettings:
-    """Return the settings from environment variables and command options.
-
-    An option overrides the environment variable.
-    """
+    """Return the settings from command options and environment variables. An option overrides its variable."""
     given: dict[str, Any] = {"hot_url": hot, "durable_url": durable, "users_url": users}
     return MangaMemorySettings.from_env(**{name: value for name, value in given.items() if value is not None})
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
-    """Return a list with a note if no hot tier is set.
-
-    The result is empty if the hot tier is set. The result is also empty if the durable tier is SQLite.
-    """
+    """Return a list with a note if no hot tier is set; empty if one is set, or if the durable tier is SQLite."""
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []
     return ["hot tier: not set (MANGA_MEMORY_HOT_URL or --hot); set memory:// if the deployment has none"]
@@ -75,9 +66,7 @@ def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemo
 def open_session(
     session: str, user: str | None, tenant: str | None, agent: str | None, *, codec: str | None, **urls: str | None
 ) -> Iterator[tuple[TieredSessionManager, str]]:
-    """Open the stores of a session and yield its session manager and agent id.
-
-    The stores are closed when the ``with`` block ends.
+    """Open the stores of a session, yield its session manager and agent id, and close the stores at the end.
 
     Args:
         session: Session id.
@@ -107,9 +96,7 @@ def open_session(
 
 
 def loaded(name: str) -> Any:
-    """Import an object by a name in the format ``module:name``.
-
-    If the object is a function or class, the result of a call without arguments is returned.
+    """Import an object by a name in the format ``module:name``. A function or class is called without arguments.
 
     Raises:
         BadParameter: The module or the name does not exist.
@@ -123,9 +110,7 @@ def loaded(name: str) -> Any:
 
 
 def codec_of(name: str | None) -> Codec | None:
-    """Import a codec by a name in the format ``module:name``.
-
-    Returns None if the name is None.
+    """Import a codec by a name in the format ``module:name``; None without a name.
 
     Raises:
         BadParameter: The module or the name does not exist, or the object is not a codec.

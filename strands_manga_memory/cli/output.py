@@ -19,27 +19,17 @@ from rich.table import Table
 from rich.text import Text
 
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
-"""Exit statuses of commands.
-
-``FAILED``: The command found a problem, or an operation failed. ``USAGE``: The command line is invalid. ``UNAVAILABLE``: A
-store is unavailable.
-"""
+"""Exit statuses of commands: a problem or a failed operation, an invalid command line, an unavailable store."""
 
 _WHOLE, _WORD = 24, 36
-"""Widths of cells in a terminal that is wide enough.
-
-A cell of up to ``_WHOLE`` columns is not folded. A word of up to ``_WORD`` columns is not broken.
-"""
+"""Columns up to which a cell is not folded, and a word is not broken, in a terminal that is wide enough."""
 
 messages = Console(stderr=True, highlight=False)
 """Console that writes progress and messages to standard error."""
 
 
 def console() -> Console:
-    """Return a console that writes to standard output.
-
-    The console has the current width of the terminal.
-    """
+    """Return a console that writes to standard output, with the current width of the terminal."""
     return Console(highlight=False)
 
 
@@ -69,10 +59,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
 
 
 def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Return column widths for a table that fits into ``room`` terminal columns.
-
-    The widest columns shrink first.
-    """
+    """Return column widths for a table that fits into ``room`` terminal columns. The widest columns shrink first."""
     columns = [[row[number] for row in rows] for number in range(len(headings))]
     widths = [max(map(cell_len, (heading, *cells))) for heading, cells in zip(headings, columns, strict=True)]
     least = [_least_width(heading, cells) for heading, cells in zip(headings, columns, strict=True)]
@@ -92,10 +79,7 @@ def _least_width(heading: str, cells: Sequence[str]) -> int:
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines that consist of labels and a text.
-
-    A long text is wrapped. The further lines of the text are indented to the start of the text.
-    """
+    """Print lines that consist of labels and a text. Long texts are wrapped, and indented to their start."""
     out = console()
     texts = [[Text(part) if isinstance(part, str) else part.copy() for part in line] for line in lines]
     widths = [max(text.cell_len for text in column) + 1 for column in list(zip(*texts, strict=True))[:-1]]
@@ -117,10 +101,7 @@ def print_error(error: str) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Progress]:
-    """Show a spinner and a counter on standard error.
-
-    Call ``advance`` to increment the counter.
-    """
+    """Show a spinner and a counter on standard error. ``advance`` increments the counter."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
     with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as shown:
         shown.add_task(label, total=None)
@@ -133,9 +114,7 @@ def advance(shown: Progress) -> None:
 
 
 def write_private_file(path: Path, data: bytes) -> None:
-    """Write data to a file that only the owner of the file can read.
-
-    The permissions of an existing file are restricted.
+    """Write data to a file that only its owner can read. The permissions of an existing file are restricted.
 
     Raises:
         OSError: The file cannot be written, or belongs to another user.
@@ -149,21 +128,14 @@ def write_private_file(path: Path, data: bytes) -> None:
 
 
 def print_unchecked(not_looked_at: Sequence[str]) -> bool:
-    """Print the names of stores that were not checked.
-
-    Returns whether there are such stores.
-    """
+    """Print the names of stores that were not checked, and return whether there are any."""
     for place in not_looked_at:
         messages.print(f"not checked: {place}", markup=False)
     return bool(not_looked_at)
 
 
 def confirmed(question: str, *, yes: bool) -> None:
-    """Ask the user for confirmation.
-
-    Args:
-        question: Question that the user confirms.
-        yes: Whether to skip the question.
+    """Ask the user for confirmation, unless ``yes``.
 
     Raises:
         Abort: The answer was no, or there is no terminal.

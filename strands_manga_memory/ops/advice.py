@@ -17,7 +17,7 @@ class TtlAdvice:
 
     Attributes:
         gaps: Number of recorded gaps between turns.
-        enough: Whether at least 100 gaps were recorded. Fewer gaps are not enough for a recommendation.
+        enough: Whether the gaps are enough for a recommendation, at least 100.
         curve: Pairs of a time in seconds and the share of users who return within this time.
         knee: Recommended TTL in seconds. Beyond this time, each additional second of TTL gains fewer returning users than
             the average second.
@@ -29,10 +29,7 @@ class TtlAdvice:
     knee: float
 
     def resumed(self, seconds: float) -> float:
-        """Return the share of returning users whose conversation is in the hot tier with a TTL of ``seconds``.
-
-        Between two points of the curve, the share is interpolated.
-        """
+        """Return the share of users who return within ``seconds``, interpolated between two points of the curve."""
         before = (0.0, 0.0)
         for point in self.curve:
             if point[0] >= seconds:
@@ -44,10 +41,7 @@ class TtlAdvice:
 
 
 def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
-    """Recommend a TTL for the hot tier.
-
-    Args:
-        gaps: Histogram of the seconds between two turns of a conversation.
+    """Recommend a TTL for the hot tier from the seconds between two turns of a conversation.
 
     Raises:
         ValueError: The histogram is empty.
@@ -68,14 +62,9 @@ def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
 
 
 def synthetic_gaps(count: int = 100_000, *, seed: int = 1) -> LogHistogram:
-    """Return a histogram of random gaps between turns, as in the chat of a shop.
+    """Return a histogram of ``count`` random gaps between turns, as in the chat of a shop.
 
-    85 % of the gaps have a median of 45 seconds. 10 % of the gaps are interruptions with a median of 15 minutes. 5 % of the
-    gaps have a median of 5 hours.
-
-    Args:
-        count: Number of gaps.
-        seed: Seed of the random numbers.
+    The median is 45 seconds for 85 % of the gaps, 15 minutes for 10 % and 5 hours for 5 %.
     """
     chance = random.Random(seed)  # noqa: S311 - an example
     gaps = LogHistogram()

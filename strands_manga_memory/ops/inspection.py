@@ -1,7 +1,4 @@
-"""Shows a stored conversation without changing the conversation.
-
-``inspect`` returns the data in each tier, and whether each message was kept, shortened or removed.
-"""
+"""Shows the stored data of a conversation, and the outcome of each message, without changing the conversation."""
 
 from __future__ import annotations
 
@@ -35,12 +32,11 @@ from strands_manga_memory.stores.table import Table
 class InspectedMessage:
     """Message of a stored conversation, with its importance and outcome.
 
-    The message is part of the log, of the agent's current history, or of both. The log has all messages of the
-    conversation.
+    The log has all messages of a conversation, the history those that the model sees. A message is in one or both.
 
     Attributes:
         seq: Position in the log; None for a message that only the history has, such as a summary.
-        turn: Number of the turn that the message belongs to; None for a message that is not in the log.
+        turn: Number of the message's turn; None for a message that only the history has.
         role: ``user`` or ``assistant``.
         act: Dialogue act, as returned by ``message_act``.
         score: Importance, from 0 to 1.
@@ -77,10 +73,9 @@ class Inspection:
         messages: Messages that only the agent's history has, such as summaries, followed by the messages of the log.
         window_tokens: Size of the agent's history in tokens.
         entities: Latest entity of each type in the messages, keyed by type.
-        tools: Statistics of the called tools, keyed by tool name: the number of ``calls`` and ``errors``, and the
-            ``state``, ``failures`` and ``retry_after`` of the circuit breaker in this process. ``state`` is closed, open or
-            half_open. ``failures`` counts failures in a row. ``retry_after`` is in seconds. The last three are None for a
-            tool without a circuit breaker.
+        tools: Statistics of the called tools, keyed by tool name: the number of ``calls`` and ``errors``, and of the circuit
+            breaker in this process its ``state`` (closed, open or half_open), consecutive ``failures`` and ``retry_after`` in
+            seconds. The last three are None for a tool without a circuit breaker.
     """
 
     conversation: str
@@ -99,9 +94,7 @@ class Inspection:
 def places(
     session: str, *, user: str | None = None, tenant: str | None = None, agent: str | None = None, durable: Table | None
 ) -> list[Place]:
-    """Return the storage keys of a session's conversations.
-
-    A session has one conversation for each agent.
+    """Return the storage keys of a session's conversations, one for each agent.
 
     Args:
         session: Session id within ``user``. Without ``user``: the id of a session that has no user, or the storage id of a
@@ -133,9 +126,7 @@ def inspect(
     types: EntityTypes = SHOP,
     clock: Callable[[], float] = time.time,
 ) -> Inspection | None:
-    """Return the stored content of a conversation.
-
-    Returns None if nothing is stored. The call does not extend the TTL of the conversation.
+    """Return the stored data of a conversation, or None if nothing is stored. The TTL is not extended.
 
     Args:
         place: Storage key of the conversation, as returned by ``places``.
@@ -202,9 +193,7 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 def _messages(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: ImportanceWeightedConversationManager
 ) -> list[InspectedMessage]:
-    """Return the messages of a conversation with their outcomes.
-
-    The result begins with the messages that only the agent's history has. The messages of the log follow.
+    """Return the messages that only the agent's history has, then the messages of the log, all with their outcomes.
 
     Args:
         logged: Messages of the log, each with position and turn.
@@ -236,10 +225,7 @@ def _messages(
 
 
 def display_text(message: Any) -> str:
-    """Return the text of a message for display.
-
-    Called tools, tool results and other content blocks appear as a short note in brackets.
-    """
+    """Return the text of a message for display. Tool calls and other content appear as short notes in brackets."""
     parts = [message_text(message)]
     for block in message["content"]:
         if "toolUse" in block:
@@ -252,10 +238,7 @@ def display_text(message: Any) -> str:
 
 
 def _tools(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
-    """Return statistics of the called tools, keyed by tool name.
-
-    The statistics are the number of calls and errors, and the state of the tool's circuit breaker.
-    """
+    """Return the number of calls and errors and the breaker's state of each called tool, keyed by tool name."""
     names: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for block in (block for message in messages for block in message["content"]):

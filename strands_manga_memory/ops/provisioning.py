@@ -1,7 +1,4 @@
-"""Builds the CloudFormation template and the least permissions of a deployment.
-
-The permissions are an IAM policy for DynamoDB and an access control list for Redis.
-"""
+"""Builds the CloudFormation template, the IAM policy and the Redis access control list of a deployment."""
 
 from __future__ import annotations
 
@@ -16,11 +13,7 @@ from strands_manga_memory.stores.table import TableSchema
 
 SESSION_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 MEMORY_ACTIONS = ("BatchGetItem", "BatchWriteItem", "ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query")
-"""DynamoDB actions that workers and sweepers need.
-
-``SESSION_ACTIONS`` apply to the sessions table, and ``MEMORY_ACTIONS`` to the memory table. A transaction needs the actions
-of its parts. Workers and sweepers query no secondary index.
-"""
+"""DynamoDB actions that workers and sweepers need: on the sessions table (first tuple) and on the memory table."""
 
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")
 """DynamoDB actions that ``create_if_missing`` and ``init-table`` need."""
@@ -68,9 +61,7 @@ def iam_policy(
 
 
 def redis_acl(user: str = "manga-memory", *, prefix: str = "smm", cluster: bool = False) -> str:
-    """Return the arguments of ``ACL SETUSER`` for a worker or sweeper.
-
-    Replace ``PASSWORD`` in the returned text with a password.
+    """Return the arguments of ``ACL SETUSER`` for a worker or sweeper, with ``PASSWORD`` in place of a password.
 
     Args:
         user: Name of the Redis user.
@@ -97,12 +88,10 @@ def _statement(sid: str, service: str, actions: Sequence[str], *resources: str) 
 
 
 def cloudformation_yaml(*tables: TableSchema | tuple[TableSchema, str]) -> str:
-    """Return a CloudFormation template, in YAML, that creates tables.
-
-    The template creates the same tables as ``create_if_missing``, with TTL enabled. Deleting the stack keeps the tables.
+    """Return a CloudFormation template, in YAML, that creates tables with TTL enabled. Deleting the stack keeps the tables.
 
     Args:
-        tables: Schemas, or pairs of a schema and a table name. Default for the table name: the name of the schema.
+        tables: Schemas, or pairs of a schema and a table name. The default table name is the name of the schema.
 
     Raises:
         ValueError: There is no table, or two tables have the same name.

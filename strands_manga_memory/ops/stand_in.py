@@ -14,11 +14,7 @@ _Output = TypeVar("_Output", bound=BaseModel)
 
 
 class StandInModel(Model):
-    """Model that answers every request with the same text.
-
-    Args:
-        text: Text of every answer.
-    """
+    """Model that answers every request with ``text``."""
 
     def __init__(self, text: str = "") -> None:
         self._text = text

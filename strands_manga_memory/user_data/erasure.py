@@ -48,10 +48,10 @@ class ErasureReport:
     """Result of the deletion of a user's data.
 
     Attributes:
-        counts: Number of deleted items, keyed by kind. Some kinds are ``sessions``, ``conversations``, ``memories``,
+        counts: Number of deleted items, keyed by kind, such as ``sessions``, ``conversations``, ``memories``,
             ``stored_values`` and ``pending_preferences``.
-        tombstones: Number of written tombstones. A tombstone is a record that prevents late writes from restoring deleted
-            data. Tombstones expire.
+        tombstones: Number of written tombstones, records that prevent late writes from restoring deleted data until the
+            tombstones expire.
         left: Names of records that still contain data; empty if everything was deleted.
         not_looked_at: Stores that were not read but may contain data of the user, each with the reason.
     """
@@ -87,8 +87,8 @@ def forget_user(
     A live agent discovers the deletion at its next save. This save is discarded, and the agent starts the next turn with an
     empty history. If a session ends during the deletion, memories of the session are discarded.
 
-    A directory in the durable store lists the sessions of the user. Sessions that were never flushed to the durable store are
-    not in the directory.
+    Sessions that were never flushed to the durable store are not found, because a directory in the durable store lists the
+    sessions of a user.
 
     Args:
         user_id: Id of the user.
@@ -101,9 +101,6 @@ def forget_user(
         codec: Codec of the session managers.
         clock: Function that returns seconds since 1970.
         progress: Callback that gets the storage id of each session before its deletion.
-
-    Returns:
-        Numbers of deleted items, and the names of remaining records.
 
     Raises:
         ValueError: An id is not allowed.
@@ -153,10 +150,7 @@ def forget_user(
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield the scopes of a user's sessions.
-
-    A directory in the durable store lists the sessions.
-    """
+    """Yield the scopes of a user's sessions, as listed in a directory of the durable store."""
     yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
 
 

@@ -137,9 +137,7 @@ def _title(manager: TieredSessionManager, agent_id: str) -> str:
 
 
 def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
-    """Return a page in the list of users who have sessions.
-
-    Sessions without a user are ignored.
+    """Return a page in the list of users who have sessions. Sessions without a user are ignored.
 
     Args:
         durable: Durable store.

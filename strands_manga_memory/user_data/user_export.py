@@ -129,10 +129,7 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
 
 @contextmanager
 def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
-    """Skip a damaged record and add the name of the record to ``unreadable``.
-
-    An error for a missing encryption key is raised, because the record is not damaged.
-    """
+    """Skip a damaged record and add its name to ``unreadable``. An error for a missing encryption key is raised."""
     try:
         yield
     except KeyMissingError:
@@ -145,8 +142,7 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
     """Return a conversation as JSON values.
 
-    The result has the agent's history as ``window``. If a message of the history is in the log, ``window`` has the index of
-    the message in the log.
+    ``window``, the agent's history, has the index in ``records`` of each message that is also in the log.
     """
     records = list(manager.records(agent_id))
     found = manager.transferred(agent_id)
@@ -164,10 +160,9 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to a JSON value.
+    """Convert a value to a JSON value. Deeply nested values and other types become a list of ``nodes``.
 
-    Bytes are encoded as Strands' session managers encode bytes. Deeply nested values and other types become a list of
-    ``nodes``.
+    Bytes are encoded as Strands' session managers encode bytes.
     """
     if is_json(value):
         return value

@@ -46,13 +46,13 @@ def init_table(
 
 
 def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
-    """Return the URL of each table of the settings, by its schema."""
+    """Return the URL of each table of the settings, keyed by schema."""
     users = users_table_url(settings.users_url, settings.durable_url)
     return {SESSIONS: settings.durable_url, **({} if users is None else {USER_MEMORY: users})}
 
 
 def _named(schema: TableSchema, url: str) -> tuple[TableSchema, str]:
-    """Return schema and name of a table in DynamoDB; a table elsewhere has the default name."""
+    """Return the schema and the name of a table. A table outside DynamoDB has the name of its schema."""
     table = open_table(url, schema) if url.startswith("dynamodb:") else None
     return (table.schema, table.name) if isinstance(table, DynamoDBTable) else (schema, schema.name)
 

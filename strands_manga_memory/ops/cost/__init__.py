@@ -1,8 +1,7 @@
 """Estimates the monthly cost and the capacity of a deployment.
 
 ``CostModel.measured(workload)`` uses measurements of this package and current prices. ``CostModel.paper()`` uses the
-figures of a published design. ``differences()`` compares the two models. ``prices.json`` contains the prices, each with a
-date. The command ``strands-manga-memory cost`` prints all results.
+figures of a published design. ``differences()`` compares the two. ``prices.json`` contains the prices, each with a date.
 """
 
 from __future__ import annotations

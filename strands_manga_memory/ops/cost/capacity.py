@@ -70,9 +70,9 @@ class CapacityPlan:
 
 
 def capacity_plan(model: CostModel) -> CapacityPlan:
-    """Return the capacity that a workload needs.
+    """Return the capacity that the workload of a cost model needs, for up to 1 billion messages per day.
 
-    ``ASSUMPTIONS`` lists the assumptions of the plan. The plan covers up to 1 billion messages per day.
+    ``ASSUMPTIONS`` lists the assumptions of the plan.
     """
     workload, use = model.workload, model.use()
     cost = model.cost()

@@ -1,7 +1,4 @@
-"""Calculates the monthly cost of a deployment.
-
-The cost is the used resources times the list prices of cloud and model providers.
-"""
+"""Calculates the monthly cost of a deployment from the resources it uses and the list prices of providers."""
 
 from __future__ import annotations
 
@@ -189,10 +186,9 @@ class CostModel:
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
         """Return a cost model of the published design.
 
-        For 1 million messages per day, the design assumes 400,000 writes and 1 million reads of one unit per day. The design
-        assumes 200,000 users of 250 KB, and two indexes of 30 GB that receive every write. The hot tier has 10,000 sessions
-        of 2 KB on one ``cache.r6g.large`` without a replica. The design states 188 US dollars per month for this node, which
-        is above the list price of us-east-1.
+        For 1 million messages per day, the design assumes 400,000 writes and 1 million reads of one unit per day, 200,000 users
+        of 250 KB, and two indexes of 30 GB that receive every write. The hot tier has 10,000 sessions of 2 KB on one
+        ``cache.r6g.large`` without a replica, at 188 US dollars per month, which is above the list price of us-east-1.
 
         Args:
             workload: Load of the deployment. Default: ``Workload()``.
@@ -205,10 +201,7 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of each shard of the hot tier.
-
-        The published design has no replicas.
-        """
+        """Number of replicas of each shard of the hot tier; 0 in the published design."""
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
@@ -245,10 +238,7 @@ class CostModel:
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the cheapest node type and the number of nodes.
-
-        The nodes have enough memory for the data at the peak. The number of nodes includes replicas.
-        """
+        """Return the cheapest node type for the data at the peak, and the number of nodes including replicas."""
         a_shard = 1 + self.replicas
         peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = {

@@ -1,7 +1,4 @@
-"""Calculates the resources that a deployment uses per month.
-
-The resources are DynamoDB request units, storage, memory of the hot tier, and model tokens.
-"""
+"""Calculates the DynamoDB units, storage, hot-tier memory and model tokens that a deployment uses per month."""
 
 from __future__ import annotations
 
@@ -43,8 +40,7 @@ class Workload:
         calls_per_message: Number of model calls per user message. More than 1 if the model calls tools.
         cache_hit_rate: Share of the constant tokens that is read from the prompt cache. Use the share of the worst day, or
             0.70 if unknown.
-        keeps_agents: Whether a worker keeps the agent of a session in memory. Otherwise the agent is restored for each
-            message.
+        keeps_agents: Whether a worker keeps a session's agent in memory. Otherwise each message restores the agent.
 
     Raises:
         ValueError: A value is out of range. The message names the argument.
@@ -100,18 +96,13 @@ class Workload:
 
     @property
     def live_sessions(self) -> float:
-        """Mean number of conversations in the hot tier.
-
-        An idle conversation stays in the hot tier until its TTL ends.
-        """
+        """Mean number of conversations in the hot tier, including idle ones whose TTL has not ended."""
         return self.sessions_per_day * (self.turns_per_session * self.seconds_per_turn + self.ttl_seconds) / _SECONDS_A_DAY
 
 
 @dataclass(frozen=True)
 class SessionUse:
-    """Resources that one session uses until its log is deleted.
-
-    The resources include the memories of the session.
+    """Resources that one session and its memories use until the log of the session is deleted.
 
     Attributes:
         write_units: Number of DynamoDB write units, including indexes.
@@ -131,13 +122,12 @@ class SessionUse:
 
 @dataclass(frozen=True)
 class MeasuredUse:
-    """Measured resources that sessions use.
+    """Measured resources that sessions use. ``python -m tests.benchmarks cost`` repeats the measurement.
 
-    The command ``python -m tests.benchmarks cost`` repeats the measurement. The measured sessions had 4 to 25 turns, and
-    messages of 120 to 1,500 bytes of synthetic English. The sessions were flushed every 5 turns, and later finalized and
-    swept. The measured users had up to 20 earlier sessions, one every two days. Earlier sessions add to the cost, because
-    memories are read at the start and end of a session. The end of a session also rewrites patterns and roll-ups, the
-    summaries of several sessions.
+    The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English. They were flushed every
+    5 turns, and later finalized and swept. The users had up to 20 earlier sessions, one every two days. Earlier sessions add
+    to the cost, because the start and end of a session read the user's memories. The end of a session also rewrites patterns
+    and roll-ups, the summaries of several sessions.
 
     A value that consists of three amounts has the amount per session, per turn and per KB.
 
@@ -152,10 +142,9 @@ class MeasuredUse:
         known_share: Share of ``memory_bytes`` that a query of the user's memories reads. The rest are indexes.
         full_from: Number of earlier sessions from which patterns and weekly roll-ups have their full cost. With fewer
             sessions, the cost is proportional.
-        months_from: Number of earlier sessions at which monthly roll-ups begin to cost, and number at which monthly roll-ups
-            have their full cost.
-        writes_by_known: Three amounts of write units. The first two are the maximum for patterns and weekly roll-ups, and
-            the amount per KB of text. The third is the maximum for monthly roll-ups.
+        months_from: Numbers of earlier sessions at which monthly roll-ups begin to cost, and have their full cost.
+        writes_by_known: Most write units for patterns and weekly roll-ups, their units per KB of text, and most write units
+            for monthly roll-ups.
         reads_by_known: Factor and exponent. The read units are the factor times the KB of the user's memories raised to the
             exponent.
         memory_by_known: Bytes that earlier sessions add per KB of the session's text.
@@ -246,10 +235,7 @@ def _turn_bytes(workload: Workload, measured: MeasuredUse) -> float:
 
 
 def _hot_bytes(workload: Workload, measured: MeasuredUse) -> float:
-    """Return the size of a session in the hot tier, in bytes.
-
-    The hot tier has the turns of the agent's history and the turns that wait for a flush.
-    """
+    """Return the bytes of a session in the hot tier: turns of the agent's history, and turns that wait for a flush."""
     tokens = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
     shown = max(1.0, workload.history_tokens / tokens)
     turns = min(workload.turns_per_session, shown + _WAITING_TURNS)
@@ -284,10 +270,7 @@ class MonthlyUse:
 
 
 def measured_use(workload: Workload, measured: MeasuredUse = MEASURED) -> MonthlyUse:
-    """Return the resources that a workload uses per month.
-
-    The result is calculated from the measured resources of single sessions.
-    """
+    """Return the resources that a workload uses per month, from the measured resources of single sessions."""
     one, sessions = session_use(workload, measured), workload.sessions_per_day
     stored = (
         sessions * one.session_bytes * workload.session_hours / 24
@@ -306,10 +289,7 @@ def measured_use(workload: Workload, measured: MeasuredUse = MEASURED) -> Monthl
 
 
 def tokens_used(workload: Workload, measured: MeasuredUse = MEASURED) -> dict[str, dict[str, float]]:
-    """Return the number of tokens per month, keyed by model and kind of token.
-
-    The history of a session grows with each turn, up to ``history_tokens``.
-    """
+    """Return the number of tokens per month, keyed by model and by kind, as in ``MonthlyUse.tokens``."""
     a_turn = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
     turns = max(1, round(workload.turns_per_session))
     history = sum(min(workload.history_tokens, turn * a_turn) for turn in range(turns)) / turns

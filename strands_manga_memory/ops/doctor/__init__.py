@@ -1,8 +1,7 @@
 """Finds problems of a deployment and suggests remedies.
 
-``diagnose`` connects to each store and tries every operation of the package on temporary records. ``diagnose`` also
-reads the status that the servers report. The command ``strands-manga-memory doctor`` prints the findings. The runbook
-covers the usual incidents.
+``diagnose`` connects to each store, tries every operation of the package on temporary records, and reads the status that
+the servers report. The command ``strands-manga-memory doctor`` prints the findings. The runbook covers the usual incidents.
 """
 
 from __future__ import annotations

@@ -25,9 +25,7 @@ def diagnose(
     codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[Finding]:
-    """Run all checks of a deployment and yield the findings.
-
-    A finding is yielded as soon as its check is done.
+    """Run all checks of a deployment, and yield each finding as soon as its check is done.
 
     Args:
         settings: Settings of the deployment.

@@ -1,4 +1,4 @@
-"""Checks of a table in DynamoDB or SQLite."""
+"""Checks of a table in DynamoDB, PostgreSQL or SQLite."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
 
 
 _CHECKS = {"authentication": "auth", "table": "table", "permission": "permission", "read-only": "permission"}
-"""Name of the check that a refusal concerns, keyed by its reason."""
+"""Names of checks, keyed by the reason for which a table refused a call."""
 
 _REMEDIES = {
     "auth": "aws sts get-caller-identity; renew them",
@@ -59,7 +59,7 @@ _REMEDIES = {
     "permission": f"allow on the table: {_ACTIONS}; strands-manga-memory permissions",
     "reach": "check region, endpoint, VPC endpoint and security group",
 }
-"""Remedy in DynamoDB, keyed by the name of the check."""
+"""Remedies for DynamoDB, keyed by the name of the check."""
 
 
 def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:

@@ -54,7 +54,7 @@ def clock_finding(check: str, skew: float, where: str) -> Finding:
 
     Args:
         check: Name of the check.
-        skew: Seconds by which the server's clock is ahead of this machine's clock. Negative if the server's clock is behind.
+        skew: Seconds by which the server's clock is ahead of this machine's clock; negative if behind.
         where: Name of the server.
     """
     detail = f"the clock of {where} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"

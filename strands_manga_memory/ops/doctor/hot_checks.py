@@ -1,7 +1,4 @@
-"""Checks of the hot tier.
-
-The hot tier is a Redis or Valkey server, or the memory of a process.
-"""
+"""Checks of the hot tier: a Redis or Valkey server, or the memory of a process."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ _REMEDIES = {
     ),
     "cluster": ("hot.cluster", "use redis+cluster://; CLUSTER INFO shows slots that are down"),
 }
-"""Check and remedy of a refusal, keyed by its reason."""
+"""Names of checks and remedies, keyed by the reason for which the server refused a call."""
 
 
 def _refusal(check: str, error: StoreError) -> Finding:
@@ -88,18 +85,12 @@ def _refusal(check: str, error: StoreError) -> Finding:
 
 
 def _one_node(client: Any) -> dict[str, Any]:
-    """Return the arguments that send a command to one node of a cluster.
-
-    A single server needs no such arguments.
-    """
+    """Return the arguments that send a command to one node of a cluster; none for a single server."""
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return the answer of the server to the command INFO.
-
-    In a cluster, one node answers. None if the Redis user may not run INFO.
-    """
+    """Return the server's (or one node's) answer to the command INFO, or None if the Redis user may not run INFO."""
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:

@@ -17,10 +17,7 @@ _MOST_COUNTED = 1000
 
 
 def check_versions(installed: Callable[[str], str] = importlib.metadata.version) -> Iterator[Finding]:
-    """Check that the required packages are installed in supported versions.
-
-    Yields a finding for each required package.
-    """
+    """Check the installed version of each main dependency, and yield a finding for each."""
     for name, least in _needed().items():
         try:
             version = installed(name)
@@ -34,10 +31,7 @@ def check_versions(installed: Callable[[str], str] = importlib.metadata.version)
 
 
 def _needed() -> Mapping[str, str]:
-    """Return the minimum versions of the checked packages, keyed by package name.
-
-    The versions come from the metadata of this package.
-    """
+    """Return the minimum versions of the checked packages from this package's metadata, keyed by package name."""
     wanted = {}
     for requirement in importlib.metadata.requires("strands-manga-memory") or ():
         found = re.match(r"([\w.-]+)[^;]*?>=([\d.]+)[^;]*$", requirement)
@@ -51,10 +45,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def check_vocabulary() -> Finding:
-    """Check whether a vocabulary for counting tokens is installed.
-
-    Without a vocabulary, the number of tokens is estimated.
-    """
+    """Check whether a vocabulary for counting tokens is installed. Without a vocabulary, tokens are estimated."""
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",
@@ -85,10 +76,7 @@ def check_window(window: int | None, max_tokens: int) -> Finding:
 
 
 def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
-    """Check that a sweeper processes expired conversations.
-
-    The finding is a warning if a conversation has waited for a sweeper for more than an hour.
-    """
+    """Check that no expired conversation has waited for a sweeper for more than an hour; otherwise warn."""
     overdue = 0
     for _ in ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS):
         overdue += 1

@@ -19,9 +19,7 @@ _RECORDS, _TURNS, _MEMORIES = "durable.records", "durable.turns", "users.records
 
 
 def check_records(durable: Table, users: Table | None, codec: Codec | None, *, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Check that a sample of conversations and memories can be read.
-
-    Yields the findings. The memories are those of the users of these conversations.
+    """Check that a sample of conversations, and memories of their users, can be read. Yields the findings.
 
     Args:
         durable: Table of the durable tier.
@@ -41,9 +39,7 @@ def check_records(durable: Table, users: Table | None, codec: Codec | None, *, c
 def check_conversations(
     durable: Table, entries: Sequence[ExpiryEntry], codec: Codec | None, *, clock: Callable[[], float]
 ) -> Iterator[Finding]:
-    """Check that the stored states and turns of some conversations can be read.
-
-    Yields the findings. The check writes nothing.
+    """Check that the stored states and turns of some conversations can be read. Yields the findings.
 
     Args:
         durable: Table of the durable tier.

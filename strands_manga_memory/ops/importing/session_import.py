@@ -67,10 +67,7 @@ class SessionsReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of sessions, keyed by outcome.
-
-        The key ``messages`` has the number of messages in imported sessions.
-        """
+        """Number of sessions, keyed by outcome. The key ``messages`` has the number of messages in imported sessions."""
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
@@ -91,10 +88,9 @@ def import_sessions(
 ) -> SessionsReport:
     """Import sessions that another Strands session manager stored.
 
-    After the import, an agent with the same ids continues the session. The agent has the same messages, ``agent.state``,
-    interrupts and state of the conversation manager. The import does not change the source. The import does not change
-    existing sessions of the target, so the import can be repeated. If a session cannot be read, the report contains the
-    error, and the import continues with the next session.
+    After the import, an agent with the same ids continues the session, with the same messages, ``agent.state``, interrupts
+    and state of the conversation manager. The source and existing sessions of the target are not changed, so the import can
+    be repeated. If a session cannot be read, the report contains the error, and the import continues.
 
     Args:
         manager: Session manager of the source. A ``FileSessionManager``, an ``S3SessionManager`` or another
@@ -102,11 +98,10 @@ def import_sessions(
             session it was created for.
         ids: Pairs of session id and agent id to import. Strands' session interface cannot list these ids.
         memory: Target of the import.
-        scope_of: Function that returns the target session for a session id of the source. The target session is a
-            ``ConversationScope`` or an id for ``TieredSessionManager``. The ``agent_id`` of the scope is ignored. Default:
-            the same id.
+        scope_of: Function that returns the target session for a session id of the source: a ``ConversationScope``, whose
+            ``agent_id`` is ignored, or an id for ``TieredSessionManager``. Default: the same id.
         conversation_manager: Function that creates the agents' conversation manager. Needed only for custom conversation
-            managers that add messages on restore. The managers of Strands do not need this function.
+            managers that add messages on restore.
 
     Raises:
         ValueError: ``manager`` has another type, or ``ids`` names a session that a snapshot manager cannot read.
@@ -150,10 +145,7 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Return an agent's conversation from a repository, or None if there is none.
-
-    The conversation has the history that Strands restores.
-    """
+    """Return an agent's conversation with the history that Strands restores, or None if there is no conversation."""
     if repository.read_session(session_id) is None:
         return None
     session_agent = repository.read_agent(session_id, agent_id)
@@ -181,10 +173,7 @@ def _read_repository(
 
 
 def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> TransferredConversation | None:
-    """Return the conversation from an agent's latest snapshot.
-
-    Snapshots store no times of messages. Therefore all messages get the current time.
-    """
+    """Return the conversation from an agent's latest snapshot. All messages get the current time: a snapshot has no times."""
     history = _RestoredHistory()
     restored = Agent(
         model=StandInModel(),
@@ -215,16 +204,13 @@ def _conversation(
 
 
 def _seconds(text: str) -> float:
-    """Convert an ISO 8601 time to seconds since 1970.
-
-    A time without a zone is in UTC.
-    """
+    """Convert an ISO 8601 time to seconds since 1970. A time without a zone is in UTC."""
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def checked_message(value: object, *, record: str) -> Message:
-    """Check that a value is a Strands message, and return the message.
+    """Return ``value`` if it is a Strands message.
 
     Args:
         value: Value to check.
@@ -239,10 +225,7 @@ def checked_message(value: object, *, record: str) -> Message:
 
 
 def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Return messages so that no two messages have the same tracking id and time.
-
-    A repeated message gets a slightly later time.
-    """
+    """Return messages with distinct pairs of tracking id and time. A repeated message gets a slightly later time."""
     seen: set[tuple[Any, float]] = set()
     result = []
     for message, at in log:
@@ -256,9 +239,8 @@ def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]
 class _ReadOnlyRepository(SessionRepository):
     """Repository that reads another repository and rejects writes.
 
-    All returned messages have a tracking id. Early releases of Strands stored no tracking ids. Therefore a missing tracking
-    id is derived from the ids of session, agent and message. The derived id is the same in the log and in the restored
-    history.
+    Early releases of Strands stored no tracking ids. A missing tracking id is derived from the ids of session, agent and
+    message, so that it is the same in the log and in the restored history.
     """
 
     def __init__(self, repository: SessionRepository) -> None:
@@ -291,10 +273,7 @@ class _ReadOnlyRepository(SessionRepository):
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that restores the state of any other conversation manager.
-
-    The state contains the number of removed messages and the summary of these messages.
-    """
+    """Conversation manager that restores the state of any other: the number of removed messages and their summary."""
 
     def __init__(self) -> None:
         super().__init__()

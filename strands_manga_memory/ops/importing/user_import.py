@@ -30,9 +30,8 @@ class ImportReport:
         conversations: Number of stored conversations.
         messages: Number of messages in the stored conversations.
         memories: Number of stored memories.
-        skipped: Names of conversations that already exist in the target. These conversations were not changed.
-        ended: Names of conversations that were recently deleted or expired in the target. These conversations were not
-            stored.
+        skipped: Names of conversations that were not changed, because they exist in the target.
+        ended: Names of conversations that were not stored, because they were recently deleted or expired in the target.
         left_out: Number of memories that were not stored, because the target has no memory table or the user was deleted.
     """
 
@@ -51,11 +50,10 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Import the conversations and memories of an exported user.
+    """Import the conversations, orchestrators and memories of an exported user.
 
-    Agents can continue the imported conversations. The import also stores the states of orchestrators. The import does not
-    change existing conversations and memories. The import skips expired memories, and conversations that were recently deleted
-    or expired in the target.
+    Agents can continue the imported conversations. Existing conversations and memories are not changed. Skipped are expired
+    memories, and conversations that were recently deleted or expired in the target.
 
     Args:
         exported: Result of ``export_user``.
@@ -104,10 +102,7 @@ def import_user(
 
 
 def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stored", "exists", "left out"]:
-    """Store a memory and return the outcome.
-
-    An existing memory is not changed. A memory of a deleted user is not stored.
-    """
+    """Store a memory, unless it exists or its user was deleted, and return the outcome."""
     there: list[MemoryRecord | None] = []
 
     def unless_there(found: MemoryRecord | None) -> MemoryRecord:
