@@ -1,8 +1,8 @@
-"""Benchmarks: counts at the socket and paired timings, against the budgets of the design.
+"""Benchmarks: counts at the sockets and paired timings, compared with the budgets of the design.
 
 A benchmark is a module with ``run() -> dict`` (row to value) and ``BUDGETS`` (row to ``"<= 6"``, ``"< 1.0"``, ``"== 1"``; a
-number alone is the most allowed). A row whose name ends in ``_us``, ``_ms`` or ``_s`` is a timing; a budget
-in ``_us`` is meant for a machine of usual speed (``slowness``).
+number alone is a maximum). A row whose name ends in ``_us``, ``_ms`` or ``_s`` is a timing. A budget in ``_us`` is for a
+machine of usual speed; see ``slowness``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 def progress(items: Sequence[_T], label: str) -> Iterator[_T]:
-    """Yield ``items`` and show on stderr how far they are."""
+    """Yield ``items``, and show the progress on standard error."""
     try:
         from rich.console import Console
         from rich.progress import track
@@ -40,24 +40,24 @@ _starts = itertools.count(1)
 
 
 def text(length: int) -> str:
-    """Return ``length`` bytes of ``prose``, each time other ones."""
+    """Return ``length`` bytes of ``prose``, other bytes at each call."""
     everything = prose()
     start = next(_starts) * 7919 % (len(everything) - length)
     return everything[start : start + length]
 
 
 def begin_anew() -> None:
-    """Let ``text`` return the same texts again, from its first."""
+    """Make ``text`` return the same texts again, from the first one."""
     global _starts
     _starts = itertools.count(1)
 
 
 _STEP_US = 0.4
-"""What a step takes on the machine of the budgets."""
+"""Microseconds of a step on the machine of the budgets."""
 
 
 def slowness() -> float:
-    """Return how many times as long a step takes here and now as on the machine of the budgets; at least 1.
+    """Return the time of a step on this machine now, relative to the machine of the budgets; at least 1.
 
     Shared machines change their speed from one minute to the next, by up to a factor of two.
     """
@@ -78,7 +78,7 @@ def slowness() -> float:
 
 
 async def turn_ms(agent: Agent, prompt: str) -> float:
-    """Return how long a turn takes, without the time in which the kernel let others run instead of the event loop."""
+    """Return the milliseconds of a turn, without the time in which the kernel ran other threads than the event loop's."""
     start, queued = time.perf_counter(), seconds_queued()
     await agent.invoke_async(prompt)
     taken = time.perf_counter() - start - (seconds_queued() - queued)
@@ -87,7 +87,7 @@ async def turn_ms(agent: Agent, prompt: str) -> float:
 
 
 def seconds_queued() -> float:
-    """Return how long this thread could have run and was not let, where the kernel tells."""
+    """Return the seconds for which this thread was ready but not scheduled; 0 if the kernel does not report them."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
     except OSError:
@@ -95,9 +95,9 @@ def seconds_queued() -> float:
 
 
 def threads_queued() -> dict[str, float]:
-    """Return how long each thread of this process could have run and was not let, where the kernel tells.
+    """Return the seconds for which each thread of this process was ready but not scheduled, if the kernel reports them.
 
-    While one that holds the interpreter is not let, all others wait for it.
+    While the holder of the interpreter lock is not scheduled, all other threads wait.
     """
     queued = {}
     for thread in Path("/proc/self/task").glob("*"):

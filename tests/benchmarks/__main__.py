@@ -39,7 +39,7 @@ NAMES = [
 ]
 
 LONG = ["scale", "long-answers", "points", "session-cost"]
-"""Those that take so long, or need so much, that they run only when they are named."""
+"""Benchmarks that take long or need much, and therefore run only when they are named."""
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")
@@ -49,9 +49,9 @@ _BUDGET = re.compile(r"(<=|<|==|>=|>) *(-?[\d.]+)")
 
 @dataclass(frozen=True)
 class Row:
-    """One measured value. Without a budget it is there to be read, and always ok.
+    """Measured value with its budget. A row without a budget is always ok.
 
-    Microseconds are nothing but instructions of Python: their budgets grow with ``slowness``, the machine's own at that time.
+    Budgets in microseconds, which measure only Python instructions, grow with ``slowness``, that of the machine during the run.
     """
 
     name: str
@@ -71,16 +71,16 @@ class Row:
 
     @property
     def settled(self) -> float:
-        """The value as it would be on the machine of the budgets."""
+        """Value as expected on the machine of the budgets."""
         return self.value / self.slowness if self.name.endswith("_us") else self.value
 
     @property
     def is_timing(self) -> bool:
-        """Whether a busy machine can make it worse."""
+        """Whether a busy machine can make the value worse."""
         return self.name.endswith(_TIMING)
 
     def as_json(self) -> dict[str, Any]:
-        """Return value, budget and whether it is met."""
+        """Return the value, the budget, and whether the budget is met."""
         return {
             "value": self.value if isinstance(self.value, int) else round(self.value, 4),
             "budget": self.budget,
@@ -90,7 +90,7 @@ class Row:
 
 
 def rows_of(values: Mapping[str, float], budgets: Mapping[str, str | float], slowness: float = 1.0) -> list[Row]:
-    """Return the rows of one run; a budget that is a number is the most allowed."""
+    """Return the rows of one run. A budget that is a number is a maximum."""
     missing = sorted(set(budgets) - set(values))
     if missing:
         raise ValueError(f"these budgets have no value: {missing}")
@@ -99,9 +99,9 @@ def rows_of(values: Mapping[str, float], budgets: Mapping[str, str | float], slo
 
 
 def measured(name: str) -> tuple[list[Row], int]:
-    """Run one benchmark; again, up to three times, while nothing but timings is missed. Return its rows and the runs.
+    """Run a benchmark up to three times, as long as only timings miss their budgets. Return the rows and the number of runs.
 
-    Of a timing with a budget the best run counts; of everything else, the last one.
+    A timing with a budget has the value of its best run, every other row that of the last run.
     """
     module = _module(name)
     rows, runs = _run(module), 1
@@ -124,7 +124,7 @@ def _module(name: str) -> ModuleType:
 
 
 def show(name: str, rows: Sequence[Row], runs: int) -> None:
-    """Print a table."""
+    """Print the rows of a benchmark as a table."""
     title = name if runs == 1 else f"{name} (best timings of {runs} runs)"
     slow = max((row.slowness for row in rows if row.budget and row.name.endswith("_us")), default=1.0)
     if slow > 1.0:
@@ -148,7 +148,7 @@ def show(name: str, rows: Sequence[Row], runs: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; return the exit status."""
+    """Run the benchmarks of the command line, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the budgets.")
     names_help = f"any of: {', '.join([*NAMES, *LONG])}; default: all but {', '.join(LONG)}; or rivals, by itself"
     parser.add_argument("names", nargs="*", metavar="name", help=names_help)

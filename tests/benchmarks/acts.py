@@ -1,11 +1,11 @@
-"""acts: how often a message does what the rules say it does, act by act.
+"""acts: precision and recall of the rules for dialogue acts, act by act.
 
-With ``--kit FOLDER`` on the recorded dialogues of the benchmark kit, each message read after those before it, as a conversation
-manager reads it; and on its labelled single messages. Without the kit, on the shop talk of the tests.
+With ``--kit FOLDER``, the messages are the recorded dialogues of the benchmark kit, each read with the messages before it, as
+by a conversation manager, and the kit's labelled single messages. Without the kit, they are the shop talk of the tests.
 
-Gold is what people wrote beside the dialogues. ``inform``: the message states a value that the task needs. ``correction``: it
-gives another value than before, asks for another option, or denies; a "no" to "anything else?" is none, whatever its label.
-``needed`` is either: instructions, preferences, corrections, facts and constraints should be.
+The labels were written by people. ``inform``: the message states a value that the task needs. ``correction``: the message
+changes a value, asks for another option, or denies; a "no" to "anything else?" does not count. ``needed``
+is either of them; predicted for it are instructions, preferences, corrections, facts and constraints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.benchmarks import progress
 from tests.unit.language.shop_talk import ACTS
 
 KIT: Path | None = None
-"""The folder of the kit; set by the command line."""
+"""Folder of the kit; set by the command line."""
 
 BUDGETS: dict[str, Any] = {"shop_talk_preference_precision": ">= 0.9", "shop_talk_correction_f1": ">= 0.7"}
 
@@ -43,12 +43,12 @@ _KIT_BUDGETS = {
 _SETS = ("sgd", "multiwoz", "jmultiwoz")
 _NEEDED = frozenset({"instruction", "preference", "correction", "fact", "constraint"})
 _LABEL_OF = {"farewell": "greeting", "instruction": "preference", "fact": "preference", "constraint": "preference"}
-"""Labels are coarser than acts: a farewell is labelled as greeting, and every value that is stated as preference."""
+"""Labels of acts. Labels are coarser than acts: farewells are labelled as greetings, all stated values as preferences."""
 
 _MORE_HELP = re.compile(r"\b(?:else|further|help|assist|assistance|that be all)\b[^.!?]*\?\s*\Z", re.IGNORECASE)
 
 Row = tuple[str, frozenset[str]]
-"""What the rules say, and the labels."""
+"""Act by the rules, and the labels."""
 
 
 def run() -> dict[str, float]:
@@ -67,7 +67,7 @@ def run() -> dict[str, float]:
 
 
 def _said(name: str) -> Iterator[Row]:
-    """Yield what every message of users is taken for, and its labels."""
+    """Yield the act of each user message by the rules, and its labels."""
     from retention import data  # type: ignore[import-not-found]
 
     for stream in data.load(name):
@@ -79,7 +79,7 @@ def _said(name: str) -> Iterator[Row]:
 
 
 def labels_of(stream: dict[str, Any]) -> dict[int, frozenset[str]]:
-    """Return what people wrote beside the messages of a conversation, by number, without the "no" to "anything else?"."""
+    """Return the labels of a conversation's messages, keyed by number, without the "no" to "anything else?"."""
     labels: defaultdict[int, set[str]] = defaultdict(set)
     for query in stream["queries"]:
         for number in query["gold"]:
@@ -90,7 +90,7 @@ def labels_of(stream: dict[str, Any]) -> dict[int, frozenset[str]]:
 
 
 def _single(path: Path) -> dict[str, list[Row]]:
-    """Return the same of the labelled single messages, by set: of these what comes before is not known."""
+    """Return acts and labels of the labelled single messages, keyed by set. The messages before them are unknown."""
     found: dict[str, list[Row]] = {}
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in map(json.loads, lines):
@@ -117,7 +117,7 @@ def _measured(name: str, rows: list[Row]) -> dict[str, float]:
 
 
 def _scores(name: str, rows: list[Row], act: str, label: str) -> dict[str, float]:
-    """Return precision, recall and F1 of an act; a message with several labels is missed only if none of them was told."""
+    """Return precision, recall and F1 of an act. A message with several labels is missed only if no label was predicted."""
     told = sum(said == act for said, _ in rows)
     hits = sum(said == act and label in gold for said, gold in rows)
     missed = sum(said != act and label in gold and said not in gold for said, gold in rows)

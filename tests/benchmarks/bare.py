@@ -1,4 +1,4 @@
-"""What the servers' clients take by themselves, without this package: as much of a latency is the machine's."""
+"""Latency of the servers' clients alone, without this package: the part of a latency that is the machine's."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import redis
 from botocore.config import Config
 
 _BYTES = 6_000
-"""About what a message's restore reads from either tier."""
+"""Approximate bytes that the restore for a message reads from either tier."""
 
 
 def exchanges(hot: str, endpoint: str, rate: float, seconds: float) -> dict[str, list[float]]:
-    """Read a value from each server ``rate`` times a second; return how long each read took, in seconds.
+    """Read a value from each server ``rate`` times per second for ``seconds``, and return the seconds of each read.
 
     Args:
         hot: URL of a Valkey.
         endpoint: URL of a DynamoDB API.
-        rate: Reads a second.
-        seconds: For how long.
+        rate: Reads per second.
+        seconds: Duration of the reads.
     """
     config = Config(retries={"mode": "standard", "total_max_attempts": 1})
     dynamodb = boto3.client("dynamodb", region_name="us-east-1", endpoint_url=endpoint, config=config)

@@ -1,8 +1,8 @@
-"""breaker: what a breaker's check and a guarded call cost, how fast a dead server is back, and how other libraries fare.
+"""breaker: cost of a breaker's check and of a guarded call, recovery from a dead server, and a comparison with other libraries.
 
-The scenario table asks every library the same questions: how many of 100 concurrent callers it lets through when it turns
-half-open; whether it still lets one through after a probe was cancelled; whether a cancelled probe, and one that only says the
-caller was wrong, leave it half-open, as neither says anything about the service.
+The scenario table counts for each library: callers out of 100 concurrent ones that pass a half-open breaker; whether a caller
+passes after a cancelled probe; whether a cancelled probe, and a probe that fails because of its caller, leave the breaker
+half-open, because neither says anything about the service.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _RESET_AFTER = 0.05
 
 
 class CallerIsWrongError(Exception):
-    """Says nothing about the service."""
+    """Error of a caller, which says nothing about the service."""
 
 
 def run() -> dict[str, float]:
-    """Measure all of it in one run."""
+    """Measure everything in one run."""
     table = [asyncio.run(_scenarios(name)) for name in progress(["strands_manga_memory", *LIBRARIES], "the scenario table")]
     return {
         **_check(),
@@ -67,7 +67,7 @@ def run() -> dict[str, float]:
 
 
 def _timed(step: Callable[[], object], times: int) -> list[float]:
-    """Return how long each step took, in microseconds; the clock's own cost is within."""
+    """Return the microseconds of each step, including the cost of the clock."""
     clock, found = time.perf_counter, []
     gc.collect()
     for _ in range(times):
@@ -128,7 +128,7 @@ async def _call_us(of: Any, name: str = "trivial", **arguments: Any) -> float:
 
 
 async def _server() -> dict[str, float]:
-    """Return how a healthy tool fares beside a hanging one, and how many calls a dead server costs after the backoff."""
+    """Measure a healthy tool next to a hanging one, and count the calls that a dead server costs after the backoff."""
     with mcp_servers.client_of("sdk", "stdio") as client:
         guarded = GuardedMCPTools(client, BreakerPolicy(timeout=60.0))
         tools = {each.tool_name: each for each in await asyncio.to_thread(asyncio.run, guarded.load_tools())}  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ async def _server() -> dict[str, float]:
 # --- the scenario table ------------------------------------------------------------------------------------------------
 
 Guard = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Calls a service behind a breaker; raises whatever the breaker or the service raises."""
+"""Function that calls a service through a breaker, and raises the error of either."""
 
 
 async def _scenarios(library: str) -> dict[str, float]:
@@ -203,7 +203,7 @@ async def _probes(guard: Guard, *, fails: bool) -> int:
 
 
 async def _is_half_open(guard: Guard) -> tuple[int, int]:
-    """Return whether a call is let through, and whether its failure is enough to have the next one rejected."""
+    """Return whether a call passes the breaker, and whether its failure has the next call rejected."""
     seen = 0
 
     async def service() -> None:

@@ -1,7 +1,8 @@
-"""contexts: what is left of a conversation for its last question, by Strands' ways of keeping a history small and by ours.
+"""contexts: facts of a conversation that its last request still has, with Strands' conversation managers and with ours.
 
-120 turns, with a result of 6,000 characters in every third, of a model whose window has 8,000 tokens. Summaries are asked of a
-model that says nothing of use, so that what is counted is what a mechanism itself keeps. Nothing leaves this machine.
+The conversation has 120 turns, with a tool result of 6,000 characters in every third, and a model with a window of 8,000
+tokens. The summarizing model writes nothing useful, so that the counted facts were kept by the mechanism itself. No data
+leaves this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FACTS = {
     73: ("My order number for the present is ORD-66310.", "ORD-66310"),
     90: ("Deliver it to the office in Kawasaki, please.", "Kawasaki"),
 }
-"""What is said, by turn, and the words that are looked for."""
+"""Facts that the user states, keyed by turn: the statement, and the words that are searched for."""
 
 PLAIN = "slidingwindow", "summarizing", "auto"
 OURS = "ours_importance", "ours_summarize"
@@ -57,7 +58,7 @@ def catalogue(page: int) -> str:
 
 
 def _tokens(messages: Any) -> int:
-    """Return what a provider with this tokenizer reports, so that every way knows how full the window is."""
+    """Return the tokens as reported by a provider with this tokenizer, so that each manager knows how full the window is."""
     return sum(map(default_counter().count, messages))
 
 
@@ -80,11 +81,11 @@ def _said(turn: int) -> str:
 
 
 class Way:
-    """One way of keeping a history small.
+    """Method that limits a history.
 
     Args:
         name: One of ``PLAIN`` and ``OURS``.
-        folder: Where sessions are kept.
+        folder: Folder of the sessions.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -97,7 +98,7 @@ class Way:
         self._memory: MangaMemory | None = None
 
     def agent(self) -> Agent:
-        """Return an agent of the session, restored."""
+        """Return a restored agent of the session."""
         common: dict[str, Any] = {"tools": [catalogue], "aux_model": self.aux, "callback_handler": None}
         if self.name in OURS:
             self._memory = MangaMemory.open(durable=f"sqlite:///{self._folder}/{self.name}.sqlite3")
@@ -113,13 +114,13 @@ class Way:
         return Agent(model=self.model, session_manager=session, **common, **more)
 
     def closed(self) -> None:
-        """Write what is unsaved."""
+        """Write the unsaved messages."""
         if self._memory is not None:
             self._memory.close()
 
 
 def measured(way: Way) -> dict[str, float]:
-    """Hold the conversation, and count."""
+    """Hold the conversation, and count the facts."""
     agent = way.agent()
     for turn in range(1, TURNS + 1):
         agent(_said(turn))
@@ -141,7 +142,7 @@ def measured(way: Way) -> dict[str, float]:
 
 
 def run(ways: Callable[[str, Path], Way] = Way) -> dict[str, float]:
-    """Return the counts of every way."""
+    """Return the counts of each method."""
     with tempfile.TemporaryDirectory() as folder:
         return {
             f"{name}_{what}": value for name in (*OURS, *PLAIN) for what, value in measured(ways(name, Path(folder))).items()

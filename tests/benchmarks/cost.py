@@ -1,8 +1,8 @@
-"""cost: request units, storage and memory of sessions, as the wire and Valkey show them, beside what the cost model says.
+"""cost: request units, storage and memory of sessions, measured at the sockets and in Valkey, compared with the cost model.
 
-A session is held, finalized into memories, and swept when it is over. Units are counted as DynamoDB bills them from the
-requests that pass: begun KB of the larger item before and after for a write, and again for each index that lists it, twice in a
-transaction; begun 4 KB for a strongly consistent read, half for one of an index.
+A session is held, finalized into memories, and swept after its end. Units are counted from the requests as DynamoDB bills
+them. A write costs a unit for each begun KB of the larger item before and after, again for each index that lists the item, and
+twice in a transaction. A strongly consistent read costs a unit for each begun 4 KB, a read of an index half of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHAPES = (
     *((4, 500, 0), (10, 500, 0), (25, 300, 0), (10, 1500, 0), (12, 120, 0), (6, 800, 0)),
     *((6, 800, 2), (10, 500, 4), (15, 250, 8), (8, 400, 10), (10, 500, 20)),
 )
-"""Turns, bytes of each message, and earlier sessions of the same user, of the sessions that are held."""
+"""Shapes of the held sessions: turns, bytes of each message, and earlier sessions of the same user."""
 
 NAMES = ("write_units", "read_units", "session_bytes", "memory_bytes", "hot_bytes")
 
@@ -45,19 +45,19 @@ _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to each stored item, and again 
 
 
 class Units:
-    """Read and write units of requests; remembers every item, as the tables do."""
+    """Counter of the read and write units of requests. It remembers every item, as the tables do."""
 
     def __init__(self) -> None:
         self._items: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
         self.writes = self.reads = 0.0
 
     def take(self, found: Iterable[Request]) -> None:
-        """Count requests, which must be all since the last call."""
+        """Count all requests since the last call."""
         for request in found:
             getattr(self, re.sub("([A-Z])", r"_\1", request.operation).lower())(request.body)
 
     def stored(self, table: str) -> int:
-        """Return the bytes that a table stores now, as they are billed: with its indexes."""
+        """Return the billed bytes of a table and its indexes."""
         items = self._items.get(table, {}).values()
         return sum((item_bytes(item) + _ITEM_OVERHEAD) * (1 + len(_listing(table, item))) for item in items)
 
@@ -119,7 +119,7 @@ class Units:
         self.reads += max(0.5 if "IndexName" in body else 1, math.ceil(sum(map(item_bytes, found)) / 4096))
 
     def _describe_table(self, body: dict[str, Any]) -> None:
-        """Free."""
+        """Count nothing: the request is free."""
 
 
 def _key(table: str, item: dict[str, Any]) -> tuple[str, str]:
@@ -135,7 +135,7 @@ def _listing(table: str, item: dict[str, Any]) -> set[str]:
 
 @dataclass(frozen=True)
 class Held:
-    """What one session of a shape took."""
+    """Resources that one session of a shape used."""
 
     write_units: float
     read_units: float
@@ -145,16 +145,16 @@ class Held:
 
 
 def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, keeps_agents: bool = True) -> Held:
-    """Hold sessions, finalize and sweep them; return what one of the last took.
+    """Hold, finalize and sweep sessions. Return the mean resources of the last ones.
 
     Args:
         stage: The servers.
-        user: Begin of the users' ids.
-        turns: Of each session; of a new user's on average.
+        user: Prefix of the users' ids.
+        turns: Turns of each session; of a new user's on average.
         size: Bytes of each message.
-        earlier: Sessions that the same user had before the middle one of those that count, one every two days; 0: each is its
-            user's first.
-        keeps_agents: Whether one agent answers all of a session; else each message has an agent of its own.
+        earlier: Sessions that the same user had before the middle one of the measured sessions, one every two days; 0: each
+            session is the first of its user.
+        keeps_agents: Whether one agent answers a whole session; otherwise each message has an agent of its own.
     """
     memories = DynamoDBTable(stage.durable.client, USER_MEMORY, deadline=5.0)
     memories.create_if_missing()
@@ -202,16 +202,16 @@ def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, ke
 
 
 def spread(turns: int, number: int) -> int:
-    """Return how many turns the session of a new user has: up to four more or fewer, on average ``turns``.
+    """Return the number of turns of a new user's session: ``turns`` on average, up to four more or fewer.
 
-    A conversation is flushed every five turns, so the size of its copy depends on the number of turns since then.
+    A conversation is flushed every five turns, so the size of its copy depends on the number of turns since the last flush.
     """
     middle = _COUNTED_OF_NEW_USERS // 2
     return turns + round(min(middle, turns - 1) * (number - middle) / middle)
 
 
 def _is_a_look(request: Request) -> bool:
-    """Tell whether a sweeper looks for what is due: that is read as often as somebody sweeps, whatever there is."""
+    """Return whether a request is a sweeper's search for due sessions, whose number does not depend on the sessions."""
     return request.operation == "Query" and request.body["ExpressionAttributeValues"][":p"]["S"].startswith("expiry/")
 
 
@@ -221,7 +221,7 @@ def _drained(stage: Stage, memories: DynamoDBTable) -> None:
 
 
 def run(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
-    """Hold sessions of several shapes, and compare each with the model."""
+    """Hold sessions of several shapes, and compare each with the cost model."""
     begin_anew()  # the same texts each time: what comes up again decides what is made of it
     values: dict[str, float] = {}
     pairs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in NAMES}
@@ -245,5 +245,5 @@ def run(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
 
 
 def _off_by(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return how far what is said is from what was seen, all of it together."""
+    """Return the relative difference between the sums of the predicted and the measured values."""
     return abs(sum(said for said, _ in pairs) / sum(seen for _, seen in pairs) - 1) if pairs else 0.0

@@ -1,4 +1,4 @@
-"""dead_tier: what a hot tier that died costs a turn: one that refuses connections, and one that never answers."""
+"""dead_tier: cost per turn of a dead hot tier, which refuses connections or never answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUDGETS = {
 
 _TURNS = 100
 _PAUSE = 0.01
-"""Seconds between turns, in which background work ends: users do not answer at once."""
+"""Seconds between turns, in which background work ends, as if a user typed."""
 
 
 def _agent(session: str, hot: servers.Valkey, durable: Table) -> tuple[Agent, TieredSessionManager]:
@@ -82,7 +82,7 @@ def _recovered(manager: TieredSessionManager) -> bool:
 
 
 def run() -> dict[str, float]:
-    """Time turns with a tier that dies against turns with one that lives, in one run."""
+    """Time turns with a dead tier and turns with a healthy one, in one run."""
     rows: dict[str, float] = {}
     with servers.valkey() as steady, servers.valkey() as mortal, tempfile.TemporaryDirectory() as folder:
         table = open_table(f"sqlite:///{folder}/sessions.sqlite3")

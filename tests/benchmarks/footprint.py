@@ -1,4 +1,4 @@
-"""What text turns of the whole layer send to both tiers, flushes included, and what a live agent takes beside a bare one.
+"""Bytes that text turns send to both tiers, including flushes, and memory of a live agent relative to a bare one.
 
 Part of the benchmark ``turn``. The sentences are natural, the history is full.
 """
@@ -31,18 +31,18 @@ BUDGETS = {
 _AGES = (200, 2_000)
 _CHARACTERS = 200
 _COUNTED = 40
-"""Turns that are counted at each age."""
+"""Number of counted turns at each age."""
 
 _AGENTS = 8
 _AT_REST = 2.0
-"""Seconds after which nothing waits any more that was put off, or is told of once a second: it is no agent's."""
+"""Seconds until no postponed or periodic work waits any more; that work belongs to no agent."""
 
 
 def run(build: Callable[..., Agent]) -> dict[str, float]:
-    """Count and weigh.
+    """Count bytes, and measure memory.
 
     Args:
-        build: Returns an agent without anything of this package but what it is given.
+        build: Function that returns an agent with the given arguments, otherwise without this package.
     """
     with staged() as stage, closing(MangaMemory.open(stage.hot, stage.durable, memories=False)) as memory:
         rows = asyncio.run(_sent(stage, memory, build))
@@ -73,7 +73,7 @@ async def _sent(stage: Stage, memory: MangaMemory, build: Callable[..., Agent]) 
 
 
 def _memory(memory: MangaMemory, build: Callable[..., Agent]) -> float:
-    """Return what a live agent with 60 messages takes, all told, times what a bare one with the same messages takes."""
+    """Return the memory of a live agent with 60 messages, relative to a bare one with the same messages."""
 
     def ours(number: int) -> dict[str, Any]:
         return memory.agent_kwargs(user_id="u", session_id=f"s{number}")

@@ -1,7 +1,7 @@
-"""imports: what importing the package costs a process that has imported Strands, in processor time of a new interpreter.
+"""imports: processor time of importing the package in a new interpreter that has imported Strands.
 
-The package itself loads its names when they are asked for; the facade is what loads most. Libraries of extras are loaded by
-what needs them, and so is the stemmer: it is there with the first text that is indexed.
+The package loads its modules at the first use of a name; the facade loads most. Libraries of extras are loaded at their first
+use, the stemmer with the first indexed text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ print(json.dumps([ended - between, between - begun, sorted(set(sys.modules) - be
 
 
 def run() -> dict[str, float]:
-    """Import it in new interpreters; the best of some runs counts."""
+    """Import the package in new interpreters, and return the best of several runs."""
     package, facade = (
         [_child(statement) for _ in progress(range(_RUNS), statement)]
         for statement in ("import strands_manga_memory", "from strands_manga_memory import MangaMemory")

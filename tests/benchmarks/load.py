@@ -1,6 +1,6 @@
-"""A worker of the load benchmark: a process that answers messages at a given rate, with a stub for the model.
+"""Worker of the load benchmark: a process that answers messages at a given rate, with a stub for the model.
 
-Messages come when they are due, whether the ones before are done or not (open loop), so that a pause is not hidden.
+Messages come when they are due, even if earlier ones are not finished (open loop), so that a pause is not hidden.
 """
 
 from __future__ import annotations
@@ -36,34 +36,36 @@ from tests.benchmarks.bare import exchanges
 from tests.benchmarks.shares import sampled
 
 RESTING = (20_000, 10, 1_000)
-"""Thresholds of the garbage collector that let it rest: a full collection looks at all there is of 5,000 agents, for seconds,
-and neither a turn nor an agent that is let go leaves anything for it to find."""
+"""Thresholds that make garbage collection rare.
+
+A full collection visits all objects of 5,000 agents, which takes seconds, and turns and released agents leave no cycles.
+"""
 
 MOST_UNDER_WAY = 400
-"""Messages a process answers at a time; what comes beyond that is turned away, and counted."""
+"""Messages that a process answers at a time. Further messages are rejected and counted."""
 
 _BARE = 200
 
 _MEASURED_AT_AN_AGE = 5
-"""So many turns before an age tell what one takes at it: their median."""
+"""Number of turns before an age whose median is the value at this age."""
 
 _PROMPT, _ANSWER = 200, 500
 
 
 class StubModel(Model):
-    """Answers at once with 500 bytes."""
+    """Model that answers at once with 500 bytes."""
 
     stateful = False
 
     def update_config(self, **model_config: Any) -> None:
-        """There is nothing to change."""
+        """Ignore the configuration."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the least that Strands asks for."""
+        """Return the least configuration that Strands needs."""
         return {"context_window_limit": 200_000}
 
     async def structured_output(self, *_: Any, **__: Any) -> AsyncIterator[dict[str, Any]]:
-        """Give nothing."""
+        """Yield nothing."""
         yield {}
 
     async def stream(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
@@ -81,7 +83,7 @@ _layer: contextvars.ContextVar[list[float]] = contextvars.ContextVar("layer")
 
 
 class Samples:
-    """How long things took, in seconds, by name; from the events of the package's own telemetry."""
+    """Durations in seconds, keyed by name, from the events of the package's telemetry."""
 
     def __init__(self) -> None:
         self.of: dict[str, array[float]] = defaultdict(_column)
@@ -99,25 +101,25 @@ class Samples:
             self.of["restore"].append(seconds or 0.0)
 
     def taken(self) -> dict[str, array[float]]:
-        """Return what there is, and begin anew."""
+        """Return the durations since the last call."""
         found, self.of, self.serialized = dict(self.of), defaultdict(_column), _column()
         return found
 
 
 def _column() -> array[float]:
-    """Return where numbers are kept, 8 bytes each: what is measured must not weigh more than what it is measured of."""
+    """Return an array for numbers of 8 bytes, so that measurements weigh little in the measured process."""
     return array("d")
 
 
 _MEASURED = ("late", "seconds", "layer", "serialization", "breaker_check", "breaker_outcome")
 
 Turns = dict[str, "array[float]"]
-"""What was measured of each message, by name; serialization only where nothing ran beside it."""
+"""Measurements of each message, keyed by name; serialization only if nothing ran at the same time."""
 
 
 @dataclass
 class Load:
-    """A process under load."""
+    """Process under load."""
 
     memory: MangaMemory
     samples: Samples
@@ -137,7 +139,7 @@ class Load:
         return shared_writer(self.memory._stores["hot"], self.memory._stores["durable"])
 
     def scope(self, number: int) -> ConversationScope:
-        """Return whose session it is."""
+        """Return the scope of a session."""
         return ConversationScope(f"user{self.users[number]}", "s")
 
     def _agent(self, number: int) -> Agent:
@@ -146,7 +148,7 @@ class Load:
         return Agent(model=StubModel(), callback_handler=None, **kwargs)
 
     def begin(self, sessions: int) -> dict[str, float]:
-        """Hold so many sessions, each with a turn; return what memory they take."""
+        """Hold a number of sessions with one turn each, and return their memory use."""
         asyncio.run(Agent(model=StubModel(), callback_handler=None).invoke_async("warm up"))
         before = _resident_kb()
         bare = [Agent(model=StubModel(), callback_handler=None) for _ in range(_BARE)]
@@ -167,13 +169,13 @@ class Load:
         return {"kb_per_bare_agent": of_bare, "kb_per_session": self._kb_per_session()}
 
     def processor(self, ages: Sequence[int]) -> list[dict[str, float]]:
-        """Let the sessions grow, without a pause between turns, and as many agents without the layer beside them.
+        """Extend the sessions without pauses between turns, and as many agents without the layer.
 
         Args:
             ages: Messages of a session, rising.
 
         Returns:
-            For each age, the processor's seconds of a turn: of the process, its event loop, and an agent without the layer.
+            Processor seconds of a turn at each age: of the process, of its event loop, and of an agent without the layer.
         """
         gc.set_threshold(*RESTING)
         bare = [Agent(model=StubModel(), callback_handler=None) for _ in self.agents]
@@ -186,7 +188,7 @@ class Load:
         return found
 
     def shares(self, rounds: int = 40) -> dict[str, float]:
-        """Let the sessions go on for so many turns each; return whose code the event loop is in, as shares of its time."""
+        """Extend each session by a number of turns. Return the shares of the event loop's time by owner of the running code."""
         found: Counter[str] = Counter()
         for _ in range(rounds):
             with sampled() as counted:
@@ -214,13 +216,13 @@ class Load:
         return (_resident_kb() - self.before_kb) / max(1, len(self.agents))
 
     def run(self, rate: float, seconds: float, *, stateless: bool, churn: bool = False) -> dict[str, Any]:
-        """Answer ``rate`` messages a second for so long; return how long everything took, and how the process grew.
+        """Answer ``rate`` messages per second, and return all durations and the growth of the process.
 
         Args:
-            rate: Messages a second.
-            seconds: For how long.
-            stateless: Whether every message is answered by an agent restored for it, as by a worker that keeps nothing.
-            churn: Whether sessions end and others begin; then nothing but the timeline is kept.
+            rate: Messages per second.
+            seconds: Duration of the load.
+            stateless: Whether each message is answered by an agent restored for it, as in a worker that keeps no agents.
+            churn: Whether sessions end and others begin; then only the timeline is recorded.
         """
         self.samples.taken()
         self.timeline, self.turned_away = [], 0
@@ -338,7 +340,7 @@ class Load:
             )
 
     def _settle(self) -> bool:
-        """Wait until the work that is due now is done; tell whether it is."""
+        """Wait until the due work is done, and return whether it is."""
         writer, until = self.writer, time.monotonic() + 60
         while writer._active or writer._ready or writer._queues:
             if time.monotonic() > until:
@@ -347,7 +349,7 @@ class Load:
         return True
 
     def lost(self, sessions: int) -> int:
-        """Return how many turns of some sessions are not stored."""
+        """Return the number of turns of some sessions that are not stored."""
         lost = 0
         for number in self.rng.sample(range(len(self.turns)), min(sessions, len(self.turns))):
             manager = TieredSessionManager(self.scope(number), hot=self.memory.hot, durable=self.memory.durable)
@@ -365,13 +367,13 @@ _BREAKER = CircuitBreaker()
 
 
 def let_go_of_traces(agent: Agent) -> None:
-    """Let go of what Strands keeps of earlier turns for the life of an agent: traces, with every answer, and usage."""
+    """Release the traces and usage of earlier turns, which Strands keeps for the life of an agent."""
     metrics = agent.event_loop_metrics
     del metrics.traces[:-1], metrics.agent_invocations[:-1], metrics.cycle_durations[:-1]
 
 
 def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
-    """Do what the pipe says, up to ``end``: it names a method of ``Load``, and is told what that returns."""
+    """Serve calls from a pipe until ``end``. A call names a method of ``Load``; its result is sent back."""
     logging.disable(logging.CRITICAL)
     memory = MangaMemory.open(hot=hot, durable=durable, hot_deadline=0.05, durable_deadline=5.0)
     load = Load(memory, Samples(), itertools.count(first))

@@ -1,10 +1,10 @@
-"""long-answers: what is kept where an assistant writes at length, and instructions stand.
+"""long-answers: needed messages and instructions that stay in conversations with long answers.
 
-Needs ``--kit FOLDER``. Conversations of 160 turns are joined from the kit: turns of PrefEval in small talk and of SGD by turns,
-five of each; in Japanese of JMultiWOZ. Of the answers 70 % are written anew, 300 to 900 tokens of sentences that assistants say
-elsewhere in the sets, under headings; six standing instructions, of the tests, are said along the way. Needed are the
-preferences, the values of slots and the instructions. A "no" to "anything else?", which SGD labels too, is not. What is kept is
-counted in the last request of an agent that had the whole conversation, and as chosen once, from all of it.
+Needs ``--kit FOLDER``. Conversations of 160 turns are joined from the kit: turns of PrefEval in small talk and of SGD in turn,
+five of each; in Japanese, turns of JMultiWOZ. 70 % of the answers are replaced by 300 to 900 tokens of sentences that
+assistants wrote elsewhere in the sets, under headings. Six standing instructions from the tests are added. Needed are the
+preferences, the values of slots and the instructions, but not a "no" to "anything else?", which SGD labels too. Kept messages
+are counted in the last request of an agent that had the whole conversation, and in a single selection from all of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.benchmarks.retention import OURS, manager
 from tests.unit.language.test_instructions import INSTRUCTIONS
 
 KIT: Path | None = None
-"""The folder of the kit; set by the command line."""
+"""Folder of the kit; set by the command line."""
 
 BUDGETS: dict[str, Any] = {}
 
@@ -43,7 +43,7 @@ _CONTROLS = ("fifo", "user-first", "shortest", "tfidf", "hybrid")
 
 
 class Turn(NamedTuple):
-    """What a user says, whether that is needed later, and the answer."""
+    """User message, whether it is needed later, and the answer."""
 
     said: str
     is_needed: bool
@@ -51,7 +51,7 @@ class Turn(NamedTuple):
 
 
 def run() -> dict[str, float]:
-    """Return the share of needed messages kept, and of instructions, by budget; of the best control too."""
+    """Return the shares of needed messages and of instructions that are kept, by budget, and those of the best control."""
     if KIT is None:
         return {}
     global BUDGETS
@@ -72,7 +72,7 @@ def run() -> dict[str, float]:
 
 
 def conversations(sets: tuple[str, ...], number: int, *, is_japanese: bool) -> Iterator[dict[str, Any]]:
-    """Yield conversations as the kit's: the same ones every time."""
+    """Yield conversations in the format of the kit, the same ones every time."""
     from retention import data
 
     turns = [[turn for stream in data.load(name) for turn in _turns(stream)] for name in sets]

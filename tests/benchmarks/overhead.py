@@ -1,7 +1,8 @@
-"""overhead: what the whole layer adds to a bare agent's text turn, with embedded stores.
+"""overhead: time that the whole layer adds to a bare agent's text turn, with embedded stores.
 
-On one processor: a turn waits for its save, so a second one makes none faster, but a virtual machine may take longer to wake it
-than the whole layer takes, or not, as the kernel happens to place the writer's thread. What that makes of it is shown too.
+Measured on one processor. A turn waits for its save, so a second processor saves no time, but a virtual machine may need longer
+to wake it than the whole layer takes, depending on where the kernel runs the writer's thread. The results with several
+processors are shown as well.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def bare_agent(**settings: Any) -> Agent:
 
 
 async def _side_by_side(agents: Mapping[str, Agent]) -> dict[str, list[float]]:
-    """Return how long the same turns take each agent, one agent after the other, each first as often as last."""
+    """Return the durations of the same turns for each agent. The agents alternate, and each is first as often as last."""
     times: dict[str, list[float]] = {name: [] for name in agents}
     order = list(agents)
     for _ in progress(range(_TURNS), f"{_TURNS} turns, bare and layered side by side"):
@@ -80,7 +81,7 @@ def _added_to(name: str, times: Mapping[str, list[float]]) -> float:
 
 @contextmanager
 def one_processor() -> Iterator[None]:
-    """Keep this thread, and those it starts, on one processor, where the system can."""
+    """Keep this thread, and the threads that it starts, on one processor, if the system allows it."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

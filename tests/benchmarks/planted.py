@@ -1,4 +1,4 @@
-"""A long conversation with facts planted in it, and summarizers that treat them badly. Nothing here is known to the package."""
+"""Long conversation with planted facts, and scripted summarizers that lose or invent facts. Unknown to the package."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TURNS = 200
 
 @dataclass(frozen=True)
 class Fact:
-    """Something the user says once.
+    """Fact that the user states once.
 
     Attributes:
-        turn: When.
-        said: In which words.
-        value: What must still be found later, in any spelling.
-        replaced: The turn in which it stops being true; None if it stays true.
+        turn: Turn of the statement.
+        said: Words of the statement.
+        value: Value that must be found later, in any spelling.
+        replaced: Turn in which the fact stops being true; None if it stays true.
     """
 
     turn: int
@@ -87,28 +87,28 @@ _SMALL_TALK = (
 
 
 def prompt(turn: int) -> str:
-    """Return what the user says in a turn, counted from 1: small talk, with the fact of the turn in its midst."""
+    """Return the user's message of a turn, counted from 1: small talk around the fact of the turn."""
     before, after = _SMALL_TALK[turn % len(_SMALL_TALK)], _SMALL_TALK[(turn * 5 + 3) % len(_SMALL_TALK)]
     return "\n".join([before, *(fact.said for fact in FACTS if fact.turn == turn), after])
 
 
 def answer(_: Any) -> str:
-    """Return what the assistant says: prose, some 100 tokens of it."""
+    """Return the assistant's message: some 100 tokens of prose."""
     return text(480)
 
 
 def current(turn: int) -> list[Fact]:
-    """Return the facts that were said up to a turn and are still true."""
+    """Return the facts that were stated up to a turn and are still true."""
     return [fact for fact in FACTS if fact.turn <= turn and (fact.replaced is None or fact.replaced > turn)]
 
 
 def is_in(value: str, view: str) -> bool:
-    """Whether a view of the conversation holds a value, in any width, case, kana or form of number or date."""
+    """Return whether a view of the conversation has a value, in any width, case, kana or form of number or date."""
     return _last(value, view) >= 0
 
 
 def told_as_current(view: str) -> list[Fact]:
-    """Return the facts of the whole conversation that were replaced, and are the last that the view says about it."""
+    """Return the replaced facts of the conversation whose old value is the last one in a view."""
     new = {fact.turn: fact for fact in FACTS}
     replaced = [(fact, new[fact.replaced]) for fact in FACTS if fact.replaced]
     return [old for old, new in replaced if _last(old.value, view) > _last(new.value, view)]
@@ -122,7 +122,7 @@ _OTHER_FORMS = {"May 28": "28th of May", "11月22日": "11-22"}
 
 
 class Dropping:
-    """Writes each planted fact it finds with probability ``p``, in the words of the user."""
+    """Summarizer that writes each planted fact it finds with probability ``p``, in the user's words."""
 
     def __init__(self, p: float = 0.5, *, adds: str = "") -> None:
         self._random = random.Random(7)
@@ -135,12 +135,12 @@ class Dropping:
 
 
 def refusing(_: Any) -> str:
-    """Refuse."""
+    """Refuse to summarize."""
     return "I'm sorry, but I can't help with summarizing this conversation."
 
 
 def copying(messages: Any) -> str:
-    """Return the whole conversation as it is."""
+    """Return the whole conversation unchanged."""
     return _source(messages)
 
 

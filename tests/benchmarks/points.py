@@ -1,9 +1,9 @@
-"""points: what each part of the choice gives, and what its weights would give if they were fitted anew.
+"""points: contribution of each part of the selection, and results with newly fitted weights.
 
-Needs ``--kit FOLDER``. Each part is taken out in turn, on five conversations of each set and on long answers; weights are drawn
-at random around those that stand, and the best on all sets, and on all but one, are judged on each. What is chosen once, from a
-whole conversation, says ``kept``; the parts that show only message by message, or with recall, go through real agents. Each set
-has a process of its own; all of it takes some ten minutes of two cores.
+Needs ``--kit FOLDER``. Each part is disabled in turn, on five conversations of each set and on long answers. Weights are drawn
+at random around the current ones. The best weights on all sets, and on all but one, are evaluated on each set. ``kept`` is a
+single selection from a whole conversation. Parts that show only message by message, or with recall, are measured with real
+agents. Each set has a process of its own; the run takes some ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from tests.benchmarks import progress, retention
 from tests.benchmarks.long_answers import conversations
 
 KIT: Path | None = None
-"""The folder of the kit; set by the command line."""
+"""Folder of the kit; set by the command line."""
 
 BUDGETS: dict[str, Any] = {}
 
 _STREAMS, _DRAWN, _SPREAD = 5, 100, 0.5
 _SETS = ("sgd", "locomo", "jmultiwoz", "multiwoz", "prefdaily", "long", "long_japanese")
-"""Those that take longest come first."""
+"""Names of the sets, slowest first."""
 
 Managers = Sequence[ImportanceWeightedConversationManager]
 
 
 class Set:
-    """The conversations of a set, and a manager for each."""
+    """Conversations of a set, with a manager for each."""
 
     def __init__(self, name: str) -> None:
         from retention import data, tokens  # type: ignore[import-not-found]
@@ -80,19 +80,19 @@ class Set:
         return sum(shares) / len(shares)
 
     def chosen_once(self) -> dict[str, float]:
-        """Return what is kept by new managers: of long answers in a small budget, too."""
+        """Return the share kept by new managers, and that of long answers with a small budget."""
         managers = self.managers()
         found = {self.name: self.kept(managers, 4_096)}
         return found | ({f"{self.name}_at_1024": self.kept(managers, 1_024)} if self.name.startswith("long") else {})
 
     def weighed(self, managers: Managers, weights: SignalWeights, budget: int) -> float:
-        """Return what is kept by managers that have read the conversations, with other weights."""
+        """Return the share kept by managers that have read the conversations, with other weights."""
         for manager in managers:
             manager.signals = weights
         return self.kept(managers, budget)
 
     def through_agents(self, recall: int = 0) -> Mapping[str, Any]:
-        """Return what the kit finds when the conversations go through real agents."""
+        """Return the results of the kit for the conversations of real agents."""
         from retention import run as kit
 
         found: Mapping[str, Any] = kit.aggregate(
@@ -102,7 +102,7 @@ class Set:
 
 
 def run() -> dict[str, float]:
-    """Return what is kept as it is, and without each point."""
+    """Return the shares that are kept with all parts, and without each part."""
     if KIT is None:
         return {}
     values: dict[str, float] = {}
@@ -116,7 +116,7 @@ def run() -> dict[str, float]:
 
 
 def _measured(kit: str, name: str) -> tuple[dict[str, float], list[float]]:
-    """Return all that is measured on one set, and the mean of what is kept with each of the weights drawn."""
+    """Return all measurements of a set, and the mean share that is kept with each of the drawn weights."""
     sys.path.insert(0, kit)
     each = Set(name)
     values = {f"{row}_as_it_is": value for row, value in each.chosen_once().items()}
@@ -177,7 +177,7 @@ POINTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "a_long_answer_that_makes_room": lambda: mock.patch.object(selection, "_final_answer", return_value=[]),
     "conditions_that_are_let_go": lambda: mock.patch.object(replies, "_only_lets_go", return_value=False),
 }
-"""What is chosen once without a part of the choice."""
+"""Context managers that disable a part of a single selection."""
 
 
 def _through_agents(each: Set) -> dict[str, float]:
@@ -198,13 +198,13 @@ def _through_agents(each: Set) -> dict[str, float]:
 
 
 def _drawn() -> list[SignalWeights]:
-    """Return the weights that stand, and others: the same ones every time."""
+    """Return the current weights and random ones, the same every time."""
     drawn = random.Random(25)
     return [SignalWeights(), *(_near(drawn) for _ in range(_DRAWN))]
 
 
 def _fitted(means: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return what is kept of each set with weights that were fitted on all sets, and on all but this one."""
+    """Return the share of each set that is kept with weights fitted on all sets, and on all sets but this one."""
 
     def best(names: Sequence[str]) -> int:
         return max(range(_DRAWN + 1), key=lambda at: sum(means[name][at] for name in names))

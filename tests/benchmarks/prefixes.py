@@ -1,9 +1,9 @@
-"""Recorded dialogues trimmed in steps and in every turn: how often a request begins with the whole one before, what is kept.
+"""Recorded dialogues trimmed in steps and in every turn: requests that begin with the whole previous one, and kept messages.
 
-Streams are put through a manager message by message. Counted are turns from the first trim on: one has a whole prefix if every
-request of it begins with the whole request before, to the letter. What of a request's history is no such beginning is not in a
-provider's cache. ``kept`` is the share of gold messages that are in the history word for word, a mean over the last turns: a
-history that is trimmed in steps holds now more, now less.
+Streams pass a manager message by message. Turns count from the first trim on. A turn has a whole prefix if each of its requests
+begins with the complete previous request, letter by letter. The rest of a request's history is not in a provider's cache.
+``kept`` is the share of gold messages that the history has word for word, as a mean over the last turns, because a history
+that is trimmed in steps varies in size.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LAST_TURNS = 40
 
 @dataclass
 class Seen:
-    """What was seen of one stream: of each turn whether its prefix was whole, what was not cached of it, and its tokens."""
+    """Observations of one stream: for each turn whether its prefix was whole, its uncached tokens, and its tokens."""
 
     whole: list[bool] = field(default_factory=list)
     uncached: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Seen:
 
 
 class _Watch:
-    """Compares each request with the one before."""
+    """Comparison of each request with the previous one."""
 
     def __init__(self) -> None:
         self.seen = Seen()
@@ -94,7 +94,7 @@ def _told(message: Message) -> tuple[str, ...]:
 
 
 def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, Any]) -> Seen:
-    """Put a stream through a manager."""
+    """Pass a stream through a manager, and return the observations."""
     agent = Agent(model=ScriptedModel(), conversation_manager=manager, callback_handler=None)
     watch, count = _Watch(), default_counter().count
     starts = [at for at, message in enumerate(stream["messages"]) if is_turn_start(message)]
@@ -135,7 +135,7 @@ def _in_steps() -> ImportanceWeightedConversationManager:
 
 
 def _both(stream: dict[str, Any]) -> tuple[Seen, Seen, Seen]:
-    """Return what is seen trimmed in steps, in every turn, and in every turn with as many tokens on average as in steps."""
+    """Return the observations trimmed in steps, in every turn, and in every turn with the mean number of tokens of steps."""
     stepwise = watched(_in_steps(), stream)
     every_turn = watched(ImportanceWeightedConversationManager(_MAX_TOKENS), stream)
     as_many = round(_MAX_TOKENS * fmean(stepwise.tokens) / fmean(every_turn.tokens)) if stepwise.tokens else _MAX_TOKENS
@@ -143,14 +143,14 @@ def _both(stream: dict[str, Any]) -> tuple[Seen, Seen, Seen]:
 
 
 def measured(folder: Path) -> Iterator[tuple[str, list[tuple[Seen, Seen, Seen]]]]:
-    """Yield each set with what was seen of its streams."""
+    """Yield each set with the observations of its streams."""
     with ProcessPoolExecutor(2) as workers:
         for name in progress(SETS, "recorded dialogues in steps and in every turn"):
             yield name, list(workers.map(_both, streams(folder, name)))
 
 
 def run(folder: Path, *, plot: Path | None = None) -> dict[str, float]:
-    """Return the rows of every set in a folder of ``<name>.jsonl.gz``; draw the uncached tokens of the first stream of each."""
+    """Return the rows of every set in a folder of ``<name>.jsonl.gz``, and plot the uncached tokens of each first stream."""
     rows: dict[str, float] = {}
     largest = 0
     shown: dict[str, tuple[Seen, ...]] = {}

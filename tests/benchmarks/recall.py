@@ -1,4 +1,4 @@
-"""recall: what finding a message among 50,000 archived ones costs, and what keeping them does.
+"""recall: cost of finding a message among 50,000 archived ones, and of archiving messages.
 
 Times are CPU times of this thread, so that other work on the machine does not count.
 """
@@ -66,7 +66,7 @@ def run() -> dict[str, float]:
 
 
 def ratios() -> dict[str, float]:
-    """Return what a question takes, times its search."""
+    """Return the time of a whole question, relative to its search."""
     messages = _messages(_MESSAGES)
     return {
         "question_over_its_search": _ratio(*_asked(_recall(messages), messages)),
@@ -96,7 +96,7 @@ def _recall(messages: list[ArchivedMessage]) -> HistoryRecall:
 
 
 def _asked(recall: Any, messages: list[ArchivedMessage]) -> tuple[list[float], list[float]]:
-    """Return the seconds of the searches, and those of the whole questions, in turn, so that both meet the same machine."""
+    """Return the seconds of the searches and of the whole questions. They alternate, so that load affects both alike."""
     recall._quotes.count_ahead(messages)  # as it is done when they are taken in
     searching, asking = [], []
     for number in progress(range(_QUESTIONS), "questions"):
@@ -109,7 +109,7 @@ def _asked(recall: Any, messages: list[ArchivedMessage]) -> tuple[list[float], l
 
 
 def _bytes(messages: list[ArchivedMessage]) -> float:
-    """Return what the index takes beside the texts themselves: in Python and in SQLite."""
+    """Return the size of the index without the texts, in Python and in SQLite."""
     recall: Any = HistoryRecall()
     recall.retriever.add(messages[:1])  # what is made once
     tracemalloc.start()

@@ -1,22 +1,19 @@
-"""Recorded task dialogues with gold slot values: what of them the model still sees at 4,096 tokens, and in which order.
+"""Recorded task dialogues with gold slot values: which values the model still sees at 4,096 tokens, and in which order.
 
-A stream is some 40 dialogues in a row, put through a manager message by message. At its end everything is read that the model
-would be sent. Counted are:
+A stream of some 40 dialogues passes a manager message by message. The last request is then searched. The rows are:
 
-* ``values_findable``: of the gold values that are current, those that stand in it, in any spelling. Left out are labels that
-  are no words of users (``True``, ``dontcare``), and values that were taken back. Some 3 in 100 labels say a value in words
-  nobody used ("seven years back" is labelled "2012"): they count as lost, unless another dialogue has the words.
-* ``values_findable_where_said``: stricter. Of the values the user said in the words of the label, those that stand in what came
-  from their own dialogue: its messages that were kept, and the facts taken from them.
-* ``superseded_not_current``: of the values a user took back, those that are gone from everything that came from the message
-  that said them, or are followed, further on in what the model sees, by the value that took their place, in words from the same
-  dialogue. A value that stands last, or alone, counts as presented as current.
-* ``superseded_gone``: the part of them that is gone altogether. ``superseded_marked``: the part that is gone or whose own line
-  says what became of it (``3 copies → 4``).
+* ``values_findable``: share of the current gold values that the request has, in any spelling. Labels that are not words of
+  users (``True``, ``dontcare``) and replaced values are left out. Some 3 in 100 labels are in words nobody used ("seven years
+  back" is labelled "2012"): they count as lost, unless another dialogue has the words.
+* ``values_findable_where_said``: stricter. Share of the values in the user's own words that the request has in text from
+  their own dialogue: kept messages, and facts extracted from messages.
+* ``superseded_not_current``: share of the replaced values that are absent from all text of their message, or are followed in
+  the request by the new value in words of the same dialogue. A replaced value that is last, or alone, appears as current.
+* ``superseded_gone``: share of the replaced values that are absent. ``superseded_marked``: share that is absent or whose own
+  line shows the replacement (``3 copies → 4``).
 
-Gold names no slots. So a value counts as taken back if a message labelled as correction, in the same dialogue, gives another
-value of the same form (a time; a day; a number of the same thing, told by the word after it), and the old one is not said
-again.
+Gold labels name no slots. A value counts as replaced if a message labelled as correction, in the same dialogue, has another
+value of the same form (a time; a day; a number with the same following word), and the old value does not occur again.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ from tests.benchmarks import progress
 SETS = ("sgd", "multiwoz", "tau5")
 
 _NO_VALUES = frozenset({"true", "false", "yes", "no", "dontcare", "none"})
-"""Labels of annotators, not words of users."""
+"""Labels of annotators that are not words of users."""
 
 
 def run(folder: Path) -> dict[str, float]:
@@ -112,7 +109,7 @@ def streams(folder: Path, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _seen(manager: Any, stream: dict[str, Any]) -> tuple[_View, int]:
-    """Put a recording through a manager; return what the model sees in the end, and the tokens of the largest request."""
+    """Pass a recording through a manager. Return the model's last view, and the tokens of the largest request."""
     agent = Agent(model=ScriptedModel(), conversation_manager=manager, callback_handler=None)
     count = default_counter().count
     largest = 0
@@ -132,7 +129,7 @@ def _seen(manager: Any, stream: dict[str, Any]) -> tuple[_View, int]:
 
 @dataclass(frozen=True)
 class _Replaced:
-    """A value taken back: said in message ``at``, replaced in message ``by``, in a dialogue that ends before ``end``."""
+    """Replaced value: stated in message ``at``, replaced in message ``by``, in a dialogue that ends before ``end``."""
 
     at: int
     old: str
@@ -143,7 +140,7 @@ class _Replaced:
 
 @dataclass(frozen=True)
 class _Line:
-    """Something the model sees: where it stands, the number of the message it came from, and its words."""
+    """Text that the model sees: its position, the number of its source message, and its words."""
 
     position: int
     source: int
@@ -151,7 +148,7 @@ class _Line:
 
 
 class _View:
-    """What the model sees in the end."""
+    """Texts that the model sees in the last request."""
 
     def __init__(self, messages: Sequence[Any], slots: Sequence[Any]) -> None:
         self.lines: list[_Line] = []
@@ -168,13 +165,13 @@ class _View:
         self._form = _form(self.text)
 
     def shows(self, value: str, messages: range | None = None) -> bool:
-        """Whether a value stands in it; if wanted, in what came from some messages."""
+        """Return whether the view has a value, optionally only in text from some messages."""
         if messages is None:
             return _form(value) in self._form
         return any(line.source in messages and _form(value) in _form(line.text) for line in self.lines)
 
     def fate(self, one: _Replaced) -> tuple[bool, bool, bool]:
-        """Tell of a value taken back whether it is gone, followed by the new one, and marked in every line that says it."""
+        """Return of a replaced value whether it is absent, followed by the new value, and marked in every line that has it."""
         old = [line for line in self.lines if line.source == one.at and _says(line.text, one.old)]
         new = [line for line in self.lines if line.source in range(one.by, one.end) and _says(line.text, one.new)]
         last = max((line.position for line in old), default=-1)
@@ -214,7 +211,7 @@ _WORD_AFTER = r"(?<![\w:]){}(?![\w:])[ -]*(?:other |more |different )?([a-z]+)?"
 
 
 def _kind(value: str, said: str) -> str:
-    """Return what can take a value's place; empty if nothing can: a word may be an answer to any question."""
+    """Return the form of values that can replace a value; empty if none can, because a word may answer any question."""
     plain = _form(value)
     if re.fullmatch(r"\d{1,2}", plain):
         found = re.search(_WORD_AFTER.format(plain), _form(said))

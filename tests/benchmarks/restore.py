@@ -1,4 +1,4 @@
-"""restore: what bringing a conversation back reads, from 10 to 10,000 logged messages."""
+"""restore: reads of restoring a conversation, from 10 to 10,000 logged messages."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ BUDGETS = {
 _HOLD = 0.25  # longer than any pause of this process, such as a collection of garbage
 _TURNS_A_FLUSH = 5
 _MESSAGE = 1800
-"""Bytes of a message: ten of them fill the budget of the history, so the window is as large at 10 messages as at 10,000."""
+"""Bytes of a message. Ten messages fill the history's budget, so that the window has one size at any length of the log."""
 
 
 def opened(session: str, hot: HotStore, durable: Table, *, max_tokens: int = 4096) -> tuple[Agent, TieredSessionManager]:
-    """Return an agent with this session, new or restored, and its session manager."""
+    """Return a new or restored agent of a session, and its session manager."""
     manager = TieredSessionManager(session, hot=hot, durable=durable, hot_deadline=PATIENT, durable_deadline=PATIENT)
     agent = Agent(
         model=ScriptedModel(),
@@ -54,7 +54,7 @@ def opened(session: str, hot: HotStore, durable: Table, *, max_tokens: int = 409
 
 
 async def converse(agent: Agent, turns: int, length: int = _MESSAGE) -> None:
-    """Let the agent's hooks see turns of a user and an assistant message, without a model."""
+    """Run the agent's hooks for turns of a user and an assistant message, without a model."""
     for _ in progress(range(turns), f"logging {2 * turns} messages"):
         await agent.hooks.invoke_callbacks_async(BeforeInvocationEvent(agent=agent))
         for role in ("user", "assistant"):
@@ -66,7 +66,7 @@ async def converse(agent: Agent, turns: int, length: int = _MESSAGE) -> None:
 
 
 def counted(stage: Stage, live: Agent, hot: HotStore, **settings: int) -> dict[str, float]:
-    """Restore the session with the stores ``_HOLD`` away; return what passed the wires."""
+    """Restore the session with the stores ``_HOLD`` seconds away, and return the counted traffic."""
     stage.hold(_HOLD)
     stage.clear()
     restored, _ = opened(live.agent_id, hot, stage.durable, **settings)
@@ -139,7 +139,7 @@ def _by_age(stage: Stage) -> dict[str, float]:
 
 
 def _large(stage: Stage) -> dict[str, float]:
-    """A window of 3 MB: 30 messages of 100 KB."""
+    """Measure a window of 3 MB: 30 messages of 100 KB."""
     budget = {"max_tokens": 10**7}
     live, manager = opened("large", *stage.unwatched, **budget)
     asyncio.run(converse(live, 15, 100_000))
@@ -154,6 +154,6 @@ def _large(stage: Stage) -> dict[str, float]:
 
 
 def run() -> dict[str, float]:
-    """Count, on a stage of its own."""
+    """Count the reads on a new stage."""
     with staged() as stage:
         return {**_by_age(stage), **_large(stage)}

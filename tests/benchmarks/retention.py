@@ -1,8 +1,8 @@
-"""retention: what of a conversation survives trimming, and what recall brings back.
+"""retention: messages of a conversation that survive trimming, and messages that recall returns.
 
-With ``--kit FOLDER`` the benchmark kit in that folder is run on its recorded conversations, message by message through real
-agents, without recall and with it; beside it stand the kit's simple policies, and the one that knows the questions. That takes
-some ten minutes. Without the kit, a conversation made of the shop talk of the tests is used.
+With ``--kit FOLDER``, the benchmark kit in that folder runs on its recorded conversations, message by message with real agents,
+with and without recall. The kit's simple policies, and its policy that knows the questions, are measured as well. That takes
+some ten minutes. Without the kit, the conversation is the shop talk of the tests.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.benchmarks import progress
 from tests.unit.language.shop_talk import ACTS, PARAPHRASES
 
 KIT: Path | None = None
-"""The folder of the kit; set by the command line."""
+"""Folder of the kit; set by the command line."""
 
 PLOT: Path | None = None
-"""Where to draw what is kept, as PNG; needs the kit and matplotlib."""
+"""PNG file for a plot of the kept messages; needs the kit and matplotlib."""
 
 BUDGETS: dict[str, Any] = {"preferences_kept": ">= 0.9", "answers_in_view": ">= 0.9", "largest_request_in_tokens": "<= 4096"}
 
@@ -57,17 +57,17 @@ _LABELS = {
     "tau5": "tau-bench,\nfive in a row",
 }
 _COUNTED_BY = {"jmultiwoz": "retention.tokens:by_script"}
-"""How the tokens of a set are counted where four characters are no token."""
+"""Token counters of the sets in which a token is not about four characters."""
 
 _POLICIES = ("fifo", "user-first", "shortest", "tfidf", "hybrid", "oracle")
 OURS = ("agent", "tests.benchmarks.retention:agent")
-"""What the kit calls to get an agent of this package."""
+"""Function that the kit calls to get an agent of this package."""
 
 _FILLER = 600
 
 
 class _KitCounter:
-    """Counts as the kit does."""
+    """Token counter that counts as the kit does."""
 
     exact = True
 
@@ -78,9 +78,9 @@ class _KitCounter:
 
 
 def _count_anew() -> None:
-    """Let the kit know a content by what it says.
+    """Make the kit identify a content by its text.
 
-    It knows one by its address, which Python gives to another list when a message is shortened again.
+    The kit identifies it by its memory address, which Python reuses when a message is truncated again.
     """
     from retention.tokens import Counter, count  # type: ignore[import-not-found]
 
@@ -102,7 +102,7 @@ def manager(budget: int) -> ImportanceWeightedConversationManager:
 
 
 def agent(model: Any, tools: list[Any], budget: int, recall_budget: int) -> Agent:
-    """Return an agent for the kit, with recall if it has a budget: within that of the history, which gives way for one call."""
+    """Return an agent for the kit. A recall budget above 0 enables recall, and enlarges the budget of history and quotes."""
     plugins: list[Any] = [HistoryRecall(recall_budget, counter=_KitCounter())] if recall_budget else []
     kept = manager(budget + recall_budget)
     kept.includes_recall = bool(recall_budget)
@@ -110,7 +110,7 @@ def agent(model: Any, tools: list[Any], budget: int, recall_budget: int) -> Agen
 
 
 def run() -> dict[str, float]:
-    """Return the share of what matters that is left, in percent of one."""
+    """Return the shares of needed messages that are left."""
     return _with_kit(KIT) if KIT is not None else _shop_talk()
 
 
@@ -162,7 +162,7 @@ def _plot(path: Path, values: Mapping[str, float]) -> None:
 
 
 def _shop_talk() -> dict[str, float]:
-    """Talk of preferences and facts, then of nothing in particular, then ask."""
+    """State preferences and facts, continue with small talk, then ask."""
     model = ScriptedModel(lambda _: "承知しました。")
     talker = Agent(
         model=model,

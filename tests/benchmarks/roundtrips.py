@@ -1,4 +1,4 @@
-"""roundtrips: what a turn sends to the stores, counted at their sockets and by Valkey itself."""
+"""roundtrips: traffic of a turn to the stores, counted at their sockets and by Valkey itself."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _HOLD = 0.3
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn did: ``waited_for`` are durable answers that came before its end."""
+    """Traffic of one turn. ``waited_for`` are the durable tier's answers before the end of the turn."""
 
     messages: int
     bodies: int
@@ -64,7 +64,7 @@ class Turn:
 
     @property
     def beyond(self) -> int:
-        """Bytes beside the roles and contents of the new messages."""
+        """Bytes in addition to the roles and contents of the new messages."""
         return self.bytes - self.bodies
 
 
@@ -82,7 +82,7 @@ def _replies(messages: Messages) -> Reply:
 
 
 def new_agent(stage: Stage, session: str, *, replies: Callable[[Messages], Reply] = _replies, **settings: Any) -> Agent:
-    """Return an agent whose session is kept on the stage."""
+    """Return an agent whose session is stored on the stage."""
     manager = TieredSessionManager(session, **stage.tiers, hot_deadline=PATIENT, durable_deadline=PATIENT, **settings)
     return Agent(
         model=ScriptedModel(replies),
@@ -95,7 +95,7 @@ def new_agent(stage: Stage, session: str, *, replies: Callable[[Messages], Reply
 
 
 def measured(stage: Stage, agent: Agent, prompt: str) -> Turn:
-    """Let the agent take a turn, and return what it did once the background work has ended."""
+    """Run a turn, and return its traffic, including that of its background work."""
     stage.settle()
     stage.clear()
     before = {message.get("tracking_id") for message in agent.messages}
@@ -117,7 +117,7 @@ def measured(stage: Stage, agent: Agent, prompt: str) -> Turn:
 
 
 def _turns(stage: Stage, *, with_tools: bool) -> dict[str, float]:
-    """Six turns, a flush among them, while the answers of the durable store are held back."""
+    """Run six turns with one flush, while the answers of the durable store are delayed."""
     name = "tool_turn" if with_tools else "text_turn"
     prompt = "look_up " + text(200) if with_tools else text(200)
     agent = new_agent(stage, name)
@@ -141,7 +141,7 @@ def _turns(stage: Stage, *, with_tools: bool) -> dict[str, float]:
 
 
 def _during_a_flush(stage: Stage) -> dict[str, float]:
-    """Six turns one right after the other, the first of which starts a flush that takes longer than all of them."""
+    """Run six turns without pauses. The first starts a flush that takes longer than all of them."""
     agent = new_agent(stage, "during-a-flush")
     for _ in range(4):
         agent(text(200))
@@ -204,7 +204,7 @@ def _by_age(stage: Stage) -> dict[str, float]:
 
 
 def _flush_cost(stage: Stage, name: str, words: Callable[[int], str]) -> dict[str, float]:
-    """Write units of the requests that flush five turns of 1 KB: 512 bytes each way."""
+    """Return the write units of a flush of five turns of 1 KB: 512 bytes of each role."""
     agent = new_agent(stage, f"flush{name}", replies=lambda _: words(512))
     stage.clear()
     units, costs, counts = WriteUnits(), [], []
@@ -223,7 +223,7 @@ def _flush_cost(stage: Stage, name: str, words: Callable[[int], str]) -> dict[st
 
 
 def run() -> dict[str, float]:
-    """Count, on a stage of its own."""
+    """Count the traffic on a new stage."""
     begin_anew()
     noise = random.Random(1)
     with staged() as here:

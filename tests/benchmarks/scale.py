@@ -1,12 +1,11 @@
-"""scale: percentiles at 12 and 50 messages a second, ten times that held, what a turn takes of the processor, growth by age,
-and a soak; on real servers.
+"""scale: percentiles at 12 and 50 messages per second, a peak, processor time, growth by age, and a soak test, on real servers.
 
-At 12 and 50 messages a second every message is answered by an agent that is restored for it, over Valkey and the DynamoDB API.
-At 500 a second the agents of 10,000 sessions stay in two processes, over a Valkey cluster of three nodes and SQLite:
-the DynamoDB emulator is a Python process, which would need the processors for itself.
+At 12 and 50 messages per second, each message is answered by an agent that is restored for it, over Valkey and the DynamoDB
+API. At 500 per second, the agents of 10,000 sessions stay in two processes, over a Valkey cluster of three nodes and SQLite,
+because the DynamoDB emulator is a Python process that would need the processors for itself.
 
-``--minutes`` is how long the peak is held (10), ``--soak`` for how many minutes 50 messages a second go on with sessions that
-end and begin (none), ``--plot`` the folder for pictures.
+``--minutes`` is the duration of the peak (10), ``--soak`` the minutes of 50 messages per second with sessions that end and
+begin (none), ``--plot`` the folder for plots.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from tests.benchmarks.roundtrips import measured, new_agent
 from tests.benchmarks.wire import staged
 
 MOST_RUNS = 1
-"""A missed timing is not run again by itself: that would take as long once more."""
+"""Runs of this benchmark. A missed timing is not repeated automatically, because a run takes long."""
 
 MINUTES = 10.0
 SOAK = 0.0
@@ -80,7 +79,7 @@ _firsts = count(0, 10_000_000)
 
 
 class Worker:
-    """A process under load, from here."""
+    """Handle of a process under load."""
 
     def __init__(self, hot: str, durable: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -90,12 +89,12 @@ class Worker:
         there.close()
 
     def call(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """Let it do something, and return what comes of it."""
+        """Call a method of the process's ``Load``, and return its result."""
         self._pipe.send((name, arguments, named))
         return self._pipe.recv()
 
     def end(self) -> None:
-        """Let it close everything and end."""
+        """Have the process close everything and exit."""
         self._pipe.send(("end",))
         if not self._pipe.poll(120) or self._pipe.recv() != "ended":
             raise RuntimeError("a process under load did not end in good order")
@@ -111,14 +110,14 @@ def _workers(number: int, hot: str, durable: str) -> Iterator[list[Worker]]:
 
 
 def _each(workers: Sequence[Worker], name: str, *arguments: Any, **named: Any) -> list[Any]:
-    """Let all of them do the same at the same time."""
+    """Call a method of all workers at the same time."""
     with ThreadPoolExecutor(len(workers)) as pool:
         return list(pool.map(lambda worker: worker.call(name, *arguments, **named), workers))
 
 
 @contextmanager
 def _waiting(seconds: float, label: str) -> Iterator[None]:
-    """Show how far something is that takes about so long, in a thread of its own."""
+    """Show the progress of a block that takes about ``seconds``, in another thread."""
     over = threading.Event()
 
     def show() -> None:
@@ -150,7 +149,7 @@ def _at(rows: Mapping[str, float], rate: float) -> dict[str, float]:
 
 
 def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
-    """Every message restores its agent: the layer as a stateless worker has it; and the servers' clients by themselves."""
+    """Measure a stateless worker, in which each message restores its agent, and the servers' clients alone."""
     rows: dict[str, float] = {}
     with _workers(1, hot, dynamodb.table_url("manga_scale")) as [worker]:
         worker.call("begin", _RATE_SESSIONS)
@@ -179,7 +178,7 @@ def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
 
 
 def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
-    """Ten times the peak, held."""
+    """Measure a sustained load of ten times the peak."""
     seconds = 60 * MINUTES
     with tempfile.TemporaryDirectory() as folder, _workers(PROCESSES, hot, f"sqlite:///{folder}/scale.sqlite3") as workers:
         with _waiting(SESSIONS / 100, f"beginning {SESSIONS:,} sessions"):
@@ -219,7 +218,7 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
 
 
 def _processor(hot: str) -> dict[str, float]:
-    """What a turn takes of the processor, by the length of the session, and whose code that is once the history is full."""
+    """Measure the processor time of a turn by length of the session, and its owners once the history is full."""
     with tempfile.TemporaryDirectory() as folder, _workers(1, hot, f"sqlite:///{folder}/processor.sqlite3") as [worker]:
         worker.call("begin", _PROFILED_SESSIONS)
         with _waiting(30, "the processor's time of a turn"):
@@ -238,13 +237,13 @@ def _clients(node: servers.Valkey) -> int:
 
 
 def _late_over_early(values: Sequence[float]) -> float:
-    """Return how the last quarter compares with the second: the first is when everything fills up."""
+    """Return the ratio of the last quarter to the second. During the first quarter, everything fills up."""
     quarter = max(1, len(values) // 4)
     return (1 + median(values[-quarter:])) / (1 + median(values[quarter : 2 * quarter] or values))
 
 
 def _growth() -> dict[str, float]:
-    """One conversation that grows: what a turn then moves and takes, and what it fills."""
+    """Measure traffic, time and memory of a turn in a growing conversation."""
     rows: dict[str, float] = {}
     with staged() as stage:
         agent, messages = new_agent(stage, "growing"), 0
@@ -288,7 +287,7 @@ def _hot_bytes(stage: Any) -> float:
 
 
 def _soak(hot: str) -> dict[str, float]:
-    """Sessions that end and begin, for long: nothing may keep growing."""
+    """Measure sessions that end and begin for a long time: nothing may keep growing."""
     with tempfile.TemporaryDirectory() as folder, _workers(1, hot, f"sqlite:///{folder}/soak.sqlite3") as workers:
         workers[0].call("begin", _SOAK_SESSIONS)
         parts = _run(workers, RATES[-1], 60 * SOAK, "soak", stateless=False, churn=True)
@@ -317,7 +316,7 @@ _WORDS = {
     "durable_bytes": "bytes, durable tier",
     "turn": "milliseconds a turn",
 }
-"""What plots call what is measured."""
+"""Labels of the measurements in plots."""
 
 _GROWS = ("resident_mb", "threads", "descriptors")
 
@@ -366,7 +365,7 @@ def _save(figure: Any, name: str) -> None:
 
 
 def run() -> dict[str, float]:
-    """Measure all of it; the soak only if it is asked for."""
+    """Measure everything; the soak test only on request."""
     global BUDGETS
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
     rows: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""sentences: what no one would say, the same on every machine.
+"""Sentences without meaning, the same on every machine.
 
-They compress like English (zlib leaves 40 % of 10 KB, 37 % of the Python manual), have as many tokens, and give a memory as
-much to keep as what users and assistants say; letters made up at random do not.
+They compress like English (zlib leaves 40 % of 10 KB, 37 % of the Python manual), have as many tokens, and contain as much to
+remember as messages of users and assistants. Random letters do not.
 """
 
 from __future__ import annotations

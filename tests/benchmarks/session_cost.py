@@ -1,9 +1,9 @@
 """Cost of a session of 200 turns in English and Japanese with tools, and the planted facts in its last request.
 
-Each way of keeping the history holds the same session with 4,096, 8,192 and 16,384 tokens, with recall and without. Costs are
-US dollars at the prices of Claude Sonnet. ``cached``: the blocks that a request shares with the beginning of the request before
-are read from the prompt cache, all others are written to it. ``uncached``: every request is paid for in full. The tokens of a
-summarizer that writes every fact it is asked for are included. Nothing leaves this machine.
+Each method that limits the history holds the same session with 4,096, 8,192 and 16,384 tokens, with and without recall. Costs
+are US dollars at the prices of Claude Sonnet. ``cached``: the blocks that a request shares with the beginning of the previous
+request are read from the prompt cache, all others are written to it. ``uncached``: every request is paid in full. The tokens
+of a summarizer that writes every requested fact are included. No data leaves this machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FACTS = {
     84: ("I decided to take the box set of Uzumaki.", "Uzumaki"),
     117: ("支払いはカードではなく代引きにしてください。", "代引き"),
 }
-"""Statements of the user by turn, and the value that the last request must hold. Turns 11 to 20, 31 to 40 ... are Japanese."""
+"""Statements of the user by turn, and the value that the last request must have. Turns 11 to 20, 31 to 40 ... are Japanese."""
 
 QUESTION = "Before I order: what do you know about me and my orders? 私の希望と配達先も確認してください。"
 
@@ -133,10 +133,10 @@ class Session:
     """One session of 200 turns, held by an agent of the layer.
 
     Args:
-        way: How the history is kept, as ``MangaMemory.agent(history=)`` takes it.
+        way: Method that limits the history, as in ``MangaMemory.agent(history=)``.
         max_tokens: Budget of the history.
-        recall: Whether messages that left the history are quoted.
-        folder: Where the session is stored.
+        recall: Whether evicted messages are quoted.
+        folder: Folder of the session.
     """
 
     def __init__(self, way: str, max_tokens: int, *, recall: bool, folder: str) -> None:
@@ -219,7 +219,7 @@ class Session:
         return cost
 
     def _answers(self) -> Iterator[int]:
-        """Yield the tokens of each answer: of a text some 110, of a tool call some 40."""
+        """Yield the tokens of each answer: some 110 for a text, some 40 for a tool call."""
         for at, request in enumerate(self.model.requests):
             following = self.model.requests[at + 1].messages if at + 1 < len(self.model.requests) else []
             is_call = bool(following) and any("toolResult" in block for block in following[-1]["content"])
@@ -253,7 +253,7 @@ def _measured(case: tuple[str, int, bool]) -> dict[str, float]:
 
 
 def run() -> dict[str, float]:
-    """Return the numbers of every way, budget, and session with recall and without."""
+    """Return the numbers of every method and budget, with and without recall."""
     cases = [(way, tokens, recall) for way in WAYS for tokens in BUDGETS_OF_HISTORY for recall in (False, True)]
     rows: dict[str, float] = {}
     with ProcessPoolExecutor(2) as pool:

@@ -1,4 +1,4 @@
-"""Whose code the event loop is in, by samples of the processor's clock."""
+"""Owners of the code that the event loop runs, sampled by processor time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import strands
 import strands_manga_memory
 
 _EVERY = 0.001
-"""Seconds of the processor between samples; the kernel's own clock may allow no less than 4 ms."""
+"""Processor seconds between samples. The kernel's clock may have a resolution of only 4 ms."""
 
 _OURS, _STRANDS = (str(Path(package.__file__ or "").parent) + "/" for package in (strands_manga_memory, strands))
 
@@ -23,9 +23,9 @@ _FOLDERS = ("conversation", "session")
 
 @contextmanager
 def sampled() -> Iterator[Counter[str]]:
-    """Count samples by ``strands``, ``conversation``, ``session`` or ``the_rest``; a library's code counts for who called it.
+    """Count samples by owner: ``strands``, ``conversation``, ``session`` or ``the_rest``. Libraries count for their caller.
 
-    Only in a process's main thread, and not where another thread does most of the work.
+    Works only in the main thread of a process in which no other thread does most of the work.
     """
     found: Counter[str] = Counter()
     # It stays: a last signal may come when the clock has been stopped, and ends a process that has nothing to handle it.

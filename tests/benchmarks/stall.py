@@ -1,4 +1,4 @@
-"""stall: how long the event loop stands still at most while both stores are 200 ms away."""
+"""stall: longest time that the event loop is blocked while both stores are 200 ms away."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _AWAY = 0.2
 _TURNS = 12
 _TICK = 0.001
 _MODEL = 0.02
-"""Seconds the model takes: while it does, a loop is free."""
+"""Seconds of a model call, during which a loop is free."""
 
 
 async def _longest_stall_ms(agent: Agent, label: str) -> float:
-    """Let the agent take turns beside a task that wakes up every millisecond; return the longest time it was kept from it.
+    """Run turns next to a task that wakes up every millisecond; return the longest delay of this task.
 
-    The time in which the kernel gave the processor to someone else is left out.
+    The time in which the kernel ran another thread is left out.
     """
     longest = 0.0
 
@@ -52,7 +52,7 @@ def _agent(manager: TieredSessionManager | None = None) -> Agent:
 
 
 def _measured(stage: Stage, session: str, **deadlines: float) -> tuple[float, float]:
-    """Return the longest stall, and how long a turn took."""
+    """Return the longest stall and the duration of a turn."""
     agent = _agent(TieredSessionManager(session, **stage.tiers, **deadlines))
     for _ in range(40):
         agent(text(500))

@@ -1,8 +1,8 @@
-"""state: what keeping and telling the state costs a model call, what archives save, entities, and the prompt's prefix.
+"""state: cost per model call of keeping and rendering the state, savings by archives, entities, and the prompt's prefix.
 
-With ``--kit FOLDER`` precision and recall are also measured on the recorded task dialogues of the benchmark kit there: on the
-slot values of the kinds that are claimed (dates, days, times), as far as users said them. A value counts as found if the entity
-is in the message that informs it; an entity counts as right if it is a value of its dialogue. The data cannot be redistributed.
+With ``--kit FOLDER``, precision and recall of entities are also measured on the kit's recorded task dialogues, for slot values
+of the supported kinds (dates, days, times) that users wrote. A value counts as found if the entity is in the message that
+informs it. An entity counts as right if it is a value of its dialogue. The data cannot be redistributed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.benchmarks import progress, text
 from tests.unit.language.entity_lines import LINES
 
 KIT: Path | None = None
-"""The folder of the kit; set by the command line."""
+"""Folder of the kit; set by the command line."""
 
 BUDGETS: dict[str, str | float] = {
     "update_and_injection_of_a_model_call_ms": "< 0.2",
@@ -82,7 +82,7 @@ def run() -> dict[str, float]:
 
 @contextmanager
 def _clocked(owner: type, names: tuple[str, ...], spent: list[float]) -> Iterator[None]:
-    """Add the processor time of these methods, in milliseconds, to the last number of ``spent``."""
+    """Add the processor milliseconds of methods to the last number of ``spent``."""
     originals = {name: getattr(owner, name) for name in names}
 
     def clocked(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,16 +136,16 @@ _SAID = (
     "Is it still in stock as a paperback?",
     "I would rather have it as a present for my sister, she likes slow stories.",
 )
-"""What is said in turn; what asks for the stock makes two model calls, the others one."""
+"""User messages, used in rotation. A request for the stock makes two model calls, the others one."""
 
 _STRANDS = ((AgentState, ("set",)), (InvokeModelContext, ("replace",)))
-"""What of Strands is called by hooks and injection: it copies and checks what is set in the state, and copies the request."""
+"""Methods of Strands that hooks and injection call. They copy and check values of the state, and copy the request."""
 
 _HOOKS = ("_turn_begins", "_message_added", "_model_answered", "_tool_begins", "_tool_ended", "_turn_ended")
 
 
 def _call() -> dict[str, float]:
-    """Hold a conversation, and clock every hook and every injection of it, the search for entities included."""
+    """Hold a conversation, and measure every hook and injection, including the search for entities."""
     return {
         "update_and_injection_of_a_model_call_ms": _held((recorder.Recorder, _HOOKS), (StateCoordinator, ("_with_state",))),
         "of_that_in_strands_own_code_ms": _held(*_STRANDS),
@@ -153,7 +153,7 @@ def _call() -> dict[str, float]:
 
 
 def _held(*clocked: tuple[type, tuple[str, ...]]) -> float:
-    """Hold the conversation, and return what these methods take of a model call."""
+    """Hold the conversation, and return the time of these methods per model call."""
     spent: list[float] = [0.0]
     with ExitStack() as stack:
         for owner, names in clocked:
@@ -179,7 +179,7 @@ def _held(*clocked: tuple[type, tuple[str, ...]]) -> float:
 
 
 def _alone() -> dict[str, float]:
-    """Call the hooks of a turn with one model call by themselves, with nothing between them that empties caches."""
+    """Measure the hooks of a turn with one model call, without other work that empties processor caches."""
     coordinator = StateCoordinator(intents={"reorder": _SLOTS}, hot=InMemoryHotStore(), scope=_scope())
     agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
     coordinator.dialogue.set_intent("reorder")
@@ -209,7 +209,7 @@ def _scope() -> ConversationScope:
 
 
 def _work(coordinator: StateCoordinator, calls: int) -> int:
-    """Let a goal call tools; return the characters of what they were given and returned."""
+    """Have a goal call tools; return the characters of the tools' inputs and results."""
     size = 0
     for number in range(calls):
         id_, given, failed = f"t{number}", {"asin": f"B07X{number:04}", "country": "JP"}, number % 9 == 8
@@ -271,13 +271,13 @@ _KINDS = {
     "date": re.compile(rf"\b(?:{_MONTHS})\b \d|\d(?:st|nd|rd|th)\b", re.IGNORECASE),
     "weekday": re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b|tomorrow|today", re.IGNORECASE),
 }
-"""Which slot values are of which kind, by patterns of the benchmark's own."""
+"""Patterns of slot values, keyed by kind; independent of the package."""
 
 _QUALIFIERS = re.compile(r"\A(?:after|before|around|morning|afternoon|evening) ")
 
 
 def _forms(kind: str, value: str) -> set[str]:
-    """Return the forms in which a value may be compared; times without regard to the half of the day, which labels add."""
+    """Return the comparable forms of a value. Times ignore the half of the day, which labels add."""
     plain = _QUALIFIERS.sub("", value.lower())
     forms = {entity.value for entity in SHOP.find(plain) if entity.type == kind} | {normalized(plain).replace(" ", "")}
     return {re.sub(r"^(\d\d):", lambda match: f"{int(match[1]) % 12}:", form) for form in forms} if kind == "time" else forms
@@ -331,7 +331,7 @@ def _score(stream: dict[str, Any], counts: Counter[tuple[str, str]]) -> None:
 
 
 def _prefix() -> dict[str, float]:
-    """Change the state in each of 50 turns, and look at the requests the model received."""
+    """Change the state in each of 50 turns, and compare the model's requests."""
     coordinator = StateCoordinator(intents={"reorder": _SLOTS})
     model = ScriptedModel(_shop)
     agent = Agent(
@@ -359,7 +359,7 @@ def _prefix() -> dict[str, float]:
 
 
 class _WeighingStore(InMemoryHotStore):
-    """Adds up what it is given, and what of it is new messages."""
+    """Hot store that sums the bytes of its writes, and those of new messages."""
 
     survives_process = True
 
@@ -375,7 +375,7 @@ class _WeighingStore(InMemoryHotStore):
 
 
 def _bytes() -> dict[str, float]:
-    """Weigh turns of a conversation of 200 messages: beside their texts, and where a tool is called beside their messages."""
+    """Measure the bytes of turns at 200 messages: in addition to texts, and with a tool call in addition to messages."""
     spoken, with_tools = _weighed(lambda _: text(200)), _weighed(_shop)
     return {
         "bytes_of_a_turn_at_200_messages": spoken.weighed / 10 - 350,
@@ -384,7 +384,7 @@ def _bytes() -> dict[str, float]:
 
 
 def _weighed(reply: Callable[[list[dict[str, Any]]], Any]) -> _WeighingStore:
-    """Hold 110 turns, and weigh the last ten."""
+    """Hold 110 turns, and measure the bytes of the last ten."""
     hot = _WeighingStore()
     coordinator = StateCoordinator(intents={"reorder": _SLOTS})
     manager = TieredSessionManager(_scope(), hot=hot)

@@ -1,8 +1,7 @@
-"""summaries: what survives summarizing, what it costs, and how often each stage of compaction is enough.
+"""summaries: facts that survive summaries, cost of summaries, and how often each stage of compaction is enough.
 
-Facts are planted in a conversation of 200 turns and looked for in what the model is sent. Summarizers are scripted: one drops
-each fact with probability .5, one invents, one refuses, one copies.
-Strands' own ``SummarizingConversationManager`` runs beside ours
+Facts are planted in a conversation of 200 turns, and searched for in the model's requests. Summarizers are scripted: one drops
+each fact with probability .5, one invents, one refuses, one copies. Strands' ``SummarizingConversationManager`` is measured
 with the same ones. ``MANGA_MEMORY_LOCAL_MODEL=1`` adds a small local model (it takes minutes), and ``--kit FOLDER`` the kit's
 recorded task dialogues with gold slot values; see ``recorded``.
 """
@@ -44,7 +43,7 @@ from tests.benchmarks import begin_anew, planted, progress, recorded, text, thre
 
 _CHECKED = (30, 80, 200)
 KIT: Path | None = None
-"""The folder of the kit; set by the command line."""
+"""Folder of the kit; set by the command line."""
 
 _LOCAL = bool(os.environ.get("MANGA_MEMORY_LOCAL_MODEL"))
 _NAMES = [*planted.SUMMARIZERS, *(["local_model"] if _LOCAL else [])]
@@ -85,13 +84,13 @@ class _Outcome:
 
 
 def _spent(model: ScriptedModel) -> int:
-    """Tokens a scripted summarizer read: what it was sent, with the instructions."""
+    """Return the tokens that a scripted summarizer read, including the instructions."""
     prompts: list[Any] = [{"role": "user", "content": [{"text": request.system_prompt or ""}]} for request in model.requests]
     return sum(_count(request.messages) for request in model.requests) + _count(prompts)
 
 
 def _held(manager: Any, aux: Any, name: str, *, answer: Any = planted.answer) -> tuple[dict[str, float], Agent, int]:
-    """Hold the conversation; return what was found at the turns that are checked."""
+    """Hold the conversation; return the results at the checked turns."""
     turns = planted.TURNS
     chat = ScriptedModel(answer, usage=_count)
     chat.update_config(context_window_limit=11_428)  # 70 % of it, where Strands' own manager begins, are 8,000
@@ -143,7 +142,7 @@ def _planted() -> dict[str, float]:
 
 
 def _with_local_model() -> dict[str, float]:
-    """Let a model of 135 million parameters summarize, on one core: it reads 75 tokens a second, so it is told little."""
+    """Summarize a short conversation with a model of 135 million parameters, which reads 75 tokens per second on one core."""
     import sys
 
     sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -165,14 +164,14 @@ def _with_local_model() -> dict[str, float]:
 
 
 _LOCAL_ANSWER_TOKENS = 64
-"""What has more tokens than a summary may have is refused, and a small model does not stop by itself."""
+"""Most tokens of an answer. A small model does not stop by itself, and a summary that is too long is refused."""
 
 
 # --- Speed ------------------------------------------------------------------------------------------------------------------
 
 
 def _stalls_ms() -> dict[str, float]:
-    """Return how long an event loop stands still at most while a summarizer takes a second beside it, and without summaries."""
+    """Return the longest block of an event loop during a summary that takes a second, and without summaries."""
     with_summaries, without = [], []
     for _ in range(_STALL_RUNS):  # the best counts: what the package does on the loop, it does each time
         manager = VerifiedSummarizingConversationManager(SummaryTrigger(tokens=3_000, turns=8))
@@ -227,7 +226,7 @@ def _stall_ms(manager: Any) -> float:
 
 
 def _rules_ms() -> float:
-    """Return the CPU time of what rules do at turn 200 for one more summary: find, merge and lay out slots of 20 turns."""
+    """Return the CPU time of a summary by rules at turn 200: find, merge and lay out the slots of 20 turns."""
     manager = VerifiedSummarizingConversationManager(model=lambda _: "They talked about books.")
     _, agent, _ = _held(manager, None, "for the time of the rules")
     summary = manager.summary(agent)

@@ -1,8 +1,8 @@
-"""telemetry: what telemetry costs a turn, as a share of the layer's own time.
+"""telemetry: cost of telemetry per turn, as a share of the layer's own time.
 
-One agent holds a conversation with telemetry on in every other turn, while an OpenTelemetry SDK receives all of it; the layer's
-own time is what its hooks take. So that a busy machine does not decide, what is noted in a turn is counted, too, and multiplied
-with what it takes to note it. What a thread does a second later is off the turn's way; it is shown as processor time.
+One agent holds a conversation with telemetry on in every other turn, while an OpenTelemetry SDK receives all data. The layer's
+own time is the time of its hooks. To exclude the load of the machine, the events of a turn are also counted and multiplied by
+the cost of one event. The exporting thread delays no turn; its cost is shown as processor time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def _turns(memory: MangaMemory) -> tuple[list[float], list[float]]:
 
 
 def _fastest_layer_ms() -> float:
-    """Return the least that the layer took of a turn: whatever else the machine did is not in it."""
+    """Return the shortest time of the layer in a turn, which excludes other work on the machine."""
     data = _reader.get_metrics_data()
     assert data is not None
     every = [metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics]
@@ -71,7 +71,7 @@ def _fastest_layer_ms() -> float:
 
 
 def _note_ms() -> float:
-    """Return what it takes to note one event while a span is active."""
+    """Return the time to record one event while a span is active."""
     about = {"db.system.name": "redis", "db.operation.name": "write", "manga_memory.tier": "hot", "db.collection.name": "c"}
     best = float("inf")
     with trace.get_tracer("benchmark").start_as_current_span("turn"):

@@ -1,4 +1,4 @@
-"""The runner: what it prints and how it exits, on benchmarks made up here; and what the wires count."""
+"""Runner: output and exit status on made-up benchmarks; and the counts of the wires."""
 
 import asyncio
 import importlib
@@ -20,7 +20,7 @@ Register = Callable[..., None]
 
 @pytest.fixture
 def register(monkeypatch: pytest.MonkeyPatch) -> Register:
-    """Add a benchmark that gives these values, one mapping each run."""
+    """Return a function that adds a benchmark with the given values, one mapping for each run."""
 
     def add(name: str, budgets: dict[str, Any], *runs: dict[str, float]) -> None:
         values = iter(runs)

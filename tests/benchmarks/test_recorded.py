@@ -1,4 +1,4 @@
-"""What counts as findable, taken back, and presented as current in recorded dialogues."""
+"""Values of recorded dialogues that count as findable, as replaced, and as presented as current."""
 
 from __future__ import annotations
 

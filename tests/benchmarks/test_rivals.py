@@ -1,4 +1,4 @@
-"""The comparison: what it finds of those that are installed here, how it counts, and that the guide holds its table."""
+"""Comparison with rivals: results of the installed ones, counts, and the table in the guide."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_past_its_time_is_reaped(stage: Stage) -> None:
 
 
 def test_strands_own_are_told_apart(stage: Stage) -> None:
-    """The measures can find what they look for: Strands' file manager differs in it."""
+    """The measures can find differences: Strands' file manager has some."""
     stage.close()
     assert measures.window(FILE, stage) == {"window after trimming with pins restored exactly": "no"}
     assert measures.two_writers(FILE, stage) == {"of 3 turns of two writers lost": 1}

@@ -1,4 +1,4 @@
-"""The load benchmark in small: every message is answered and stored, and what it tells of itself is there."""
+"""Load benchmark in small: every message is answered and stored, and the reported numbers are complete."""
 
 from __future__ import annotations
 

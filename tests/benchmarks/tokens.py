@@ -1,6 +1,6 @@
-"""tokens: how near our counts are to tiktoken's own, and what counting and scoring cost.
+"""tokens: difference between our token counts and tiktoken's, and cost of counting and scoring.
 
-The texts are shop conversations of our own, English and Japanese. Times are processor times of this thread.
+The texts are our own shop conversations, English and Japanese. Times are processor times of this thread.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LONG = (
     "I like " * 500,
     "ok thanks great " * 7,
 )
-"""Some of them are what a careless rule would take very long for."""
+"""Long texts. Some would take an inefficient rule very long."""
 
 
 def _conversation(texts: Sequence[str]) -> list[Message]:
@@ -87,7 +87,7 @@ def _with_tools(texts: Sequence[str]) -> list[Message]:
 
 
 def _texts_of(value: Any) -> list[str]:
-    """The strings a provider tokenizes: texts, names and inputs of tools, JSON of results."""
+    """Return the strings that a provider tokenizes: texts, names and inputs of tools, JSON of results."""
     if "text" in value:
         return [value["text"]]
     if "json" in value:
@@ -136,7 +136,7 @@ def run() -> dict[str, float]:
 
 
 def _ratios(exact: TiktokenCounter, estimate: EstimateCounter, rounds: int = 40) -> dict[str, float]:
-    """Return processor times in proportion to those of counting. Each round takes all of them, so that load changes none."""
+    """Return processor times relative to counting. Each round measures all of them, so that load affects all alike."""
     prose: list[Message] = [{"role": "user", "content": [{"text": text(400)}], "tracking_id": str(at)} for at in range(50)]
     mixed, long = [*prose, *_conversation(ENGLISH), *_conversation(JAPANESE)], _conversation(LONG)
     score, again = RuleScorer().score, FeatureCache(exact, RuleScorer(), list).tokens

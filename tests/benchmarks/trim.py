@@ -1,4 +1,4 @@
-"""trim: what keeping a history within its budget costs, beside counting the tokens of its texts.
+"""trim: cost of keeping a history within its budget, in addition to counting the tokens of its texts.
 
 Times are CPU times of this thread, so that other work on the machine does not count.
 """
@@ -27,14 +27,14 @@ BUDGETS = {
 
 _MESSAGES = 10_000
 _CHARACTERS = 460
-"""About 100 tokens of English."""
+"""Characters of about 100 tokens of English."""
 
 _TURNS = 200
 _WARM_UP = 60
 
 
 class _Timed:
-    """A counter that knows how long it has been counting."""
+    """Token counter that measures its own time."""
 
     exact = True
 
@@ -66,7 +66,7 @@ async def _turn(agent: Agent, prompt: str, counter: _Timed | None = None) -> flo
 
 
 async def _later_turns(agent: Agent, counter: _Timed) -> list[float]:
-    """Return what the manager adds to each turn: paired with an agent that has a history of the same size and no manager."""
+    """Return the manager's cost in each turn, compared with an agent that has an equal history and no manager."""
     bare = _agent(NullConversationManager(), list(agent.messages))
     added = []
     for number in progress(range(_TURNS + _WARM_UP), "later turns"):
@@ -81,7 +81,7 @@ async def _later_turns(agent: Agent, counter: _Timed) -> list[float]:
 
 
 def run() -> dict[str, float]:
-    """Trim 10,000 messages of 100 tokens, then go on for 200 turns."""
+    """Trim 10,000 messages of 100 tokens, then hold 200 more turns."""
     counter = _Timed()
     manager = ImportanceWeightedConversationManager(4_096, counter=counter)
     agent = _agent(manager, [_message(at) for at in range(_MESSAGES)])

@@ -1,11 +1,10 @@
-"""turn: what a text turn of the whole layer costs beside a bare agent's, live and restored for each message.
+"""turn: cost of a text turn with the whole layer relative to a bare agent's, live and restored for each message.
 
-Both take the same turn one right after the other in one process, the bare agent with the very texts the layered one has in its
-history. Counted is processor time of the whole process, what is flushed in the background included; the servers are processes
-of their own. A ratio is the median of those of ten stretches of 16 turns, each two steps of the history long. Counted are also
-the bytes that pass, the memory of a live agent, and what a question to the recall takes beside its search. With
-``--kit FOLDER`` recorded dialogues show what trimming in steps does for a prompt cache, and what it costs; with ``--plot FILE``
-also as a picture.
+Both agents take the same turns alternately in one process; the bare agent has the same texts in its history. Measured is the
+processor time of the whole process, including background flushes; the servers are separate processes. A ratio is the median
+of ten stretches of 16 turns, each two trims of the history long. Also measured are the bytes sent, the memory of a live agent,
+and the time of a recall question relative to its search. With ``--kit FOLDER``, recorded dialogues show the effect of trimming
+in steps on a prompt cache, and its cost; with ``--plot FILE`` also as a plot.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from tests import servers
 from tests.benchmarks import footprint, prefixes, progress, recall, text
 
 KIT: Path | None = None
-"""The folder of the kit; set by the command line."""
+"""Folder of the kit; set by the command line."""
 
 PLOT: Path | None = None
-"""Where to draw uncached tokens against turn as PNG; needs the kit and matplotlib."""
+"""PNG file for a plot of uncached tokens by turn; needs the kit and matplotlib."""
 
 BUDGETS = {
     "live_over_bare_sqlite": "<= 2.2",
@@ -51,24 +50,24 @@ BUDGETS = {
 
 _CHARACTERS = 200
 _TEXTS = 74
-"""About as many texts as our full history holds."""
+"""Approximate number of texts in our full history."""
 
 _WARM_UP, _STRETCHES, _STRETCH = 80, 10, 16
 _TURNS = _STRETCHES * _STRETCH
 
 
 class Answers(Model):
-    """A model that answers each request with other sentences, and takes next to no time for it."""
+    """Model that answers each request with other sentences, in almost no time."""
 
     def update_config(self, **model_config: Any) -> None:
-        """Change nothing."""
+        """Ignore the configuration."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration."""
         return {"model_id": "answers", "context_window_limit": 200_000}
 
     async def structured_output(self, *args: Any, **kwargs: Any) -> AsyncGenerator[dict[str, Any], None]:
-        """Refuse."""
+        """Refuse structured output."""
         raise NotImplementedError
         yield {}
 
@@ -82,7 +81,7 @@ class Answers(Model):
 
 
 def bare_agent(**settings: Any) -> Agent:
-    """Return an agent without anything of this package but what ``settings`` give it."""
+    """Return an agent with ``settings``, otherwise without this package."""
     return Agent(model=Answers(), callback_handler=None, **settings)
 
 
@@ -113,7 +112,7 @@ STAGES: dict[str, Callable[[], Any]] = {"sqlite": embedded, "services": services
 
 @dataclass(frozen=True)
 class Side:
-    """Agents whose turns are timed: how one is built, and what is done before that and after each turn."""
+    """Agents whose turns are timed: how to build one, and the work before that and after each turn."""
 
     build: Callable[[], Agent]
     prefetch: Callable[[], Awaitable[None]] | None = None
@@ -121,7 +120,7 @@ class Side:
 
 
 def ours(memory: MangaMemory, session: str) -> Side:
-    """Return the whole layer."""
+    """Return agents with the whole layer."""
     scope = ConversationScope("u", session)
     writer = shared_writer(memory._stores["hot"], memory._stores["durable"])
     return Side(
@@ -132,7 +131,7 @@ def ours(memory: MangaMemory, session: str) -> Side:
 
 
 def strands_own(kind: str, folder: str, session: str) -> Side:
-    """Return Strands' session manager of this kind on the local disk, with its sliding window."""
+    """Return agents with a session manager of Strands of this kind on the local disk, and with its sliding window."""
 
     def build() -> Agent:
         manager: Any = FileSessionManager(session, storage_dir=folder)
@@ -145,7 +144,7 @@ def strands_own(kind: str, folder: str, session: str) -> Side:
 
 
 async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
-    """Return what a turn of the side takes, times one of a bare agent with the same texts, and in seconds of a processor."""
+    """Return the time of a turn relative to a bare agent's with the same texts, and in processor seconds."""
     live, bare = side.build(), bare_agent(conversation_manager=NullConversationManager())
 
     async def layered_turn(prompt: str) -> Agent:
@@ -183,7 +182,7 @@ async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
 
 
 def run() -> dict[str, float]:
-    """Time all; with the kit, put its recorded dialogues through both ways of trimming."""
+    """Time everything; with the kit, pass its recorded dialogues through both methods of trimming."""
     rows: dict[str, float] = {}
     if KIT is not None:
         BUDGETS.update(prefixes.BUDGETS)

@@ -1,4 +1,4 @@
-"""usermemory: requests, request units and tokens of what is known about a user; throughput of the sweeper; recall.
+"""usermemory: requests, request units and tokens of a user's memories; throughput of the sweeper; recall.
 
 ``RETENTION_DATA`` names a folder with ``locomo.jsonl.gz`` (streams of messages with questions and the numbers of the
 messages that answer them). The data cannot be redistributed; without them the rows of recall are left out.
@@ -69,14 +69,14 @@ _SWEPT = 200
 
 
 def run() -> dict[str, float]:
-    """Measure; the emulator's own account of units is not exact, so units are counted from what is on the wire."""
+    """Measure everything. Units are counted from the traffic, because the emulator's own count is not exact."""
     with servers.dynamodb() as server, tempfile.TemporaryDirectory() as folder:
         return {**_requests(server), **_context(Path(folder)), **_swept(Path(folder)), **_recalled()}
 
 
 @dataclass
 class Watched:
-    """A memory table behind a wire."""
+    """Memory table behind a recording proxy."""
 
     table: DynamoDBTable
     wire: Wire
@@ -90,7 +90,7 @@ class Watched:
         return found
 
     def units(self, found: list[Any]) -> float:
-        """Return write units of puts and deletes, and read units of gets and queries by what the partition holds."""
+        """Return the write units of puts and deletes, and the read units of gets and queries by the size of the partition."""
         total = 0.0
         for request in found:
             body = request.body
@@ -111,7 +111,7 @@ class Watched:
         return total
 
     def _put(self, item: dict[str, Any]) -> int:
-        """Return the write units of a put: the table's, and as many for each index that lists the record."""
+        """Return the write units of a put: those of the table, and as many for each index that lists the record."""
         size = self.sizes[item["memory_id"]["S"]] = item_bytes(item)
         return math.ceil(size / 1024) * (3 if "memory_type" in item else 1)
 
@@ -192,7 +192,7 @@ def _transcript(user: str, session: str, said: list[Utterance], ended_at: float)
 
 
 def _context(folder: Path) -> dict[str, float]:
-    """Hold 500 sessions over 90 days, and look at what a new one would be told."""
+    """Hold 500 sessions over 90 days, and measure the memories that a new session would show."""
     clock = FakeClock(1_700_000_000.0)
     table = SQLiteTable(folder / "context", USER_MEMORY)
     table.create_if_missing()
@@ -257,7 +257,7 @@ def _swept(folder: Path) -> dict[str, float]:
 
 
 class _Counted:
-    """A store whose calls are counted."""
+    """Store whose calls are counted."""
 
     def __init__(self, store: Any, counts: Counter[str], name: str) -> None:
         self._store, self._counts, self._name = store, counts, name
@@ -297,7 +297,7 @@ def _recalled() -> dict[str, float]:
 
 
 def _searches(stream: dict[str, Any]) -> dict[str, Callable[[str], set[int]]]:
-    """Return functions from a question to the numbers of the messages in the first 10 hits."""
+    """Return functions from a question to the message numbers of the first 10 hits."""
     from strands.storage import LocalFileStorage
     from strands.storage.search.bm25 import Bm25SearchStrategy
     from strands.storage.search.keyword import STOP_WORDS, token_overlap_score, tokenize
@@ -340,7 +340,7 @@ def _searches(stream: dict[str, Any]) -> dict[str, Callable[[str], set[int]]]:
 
 
 def _finalized(folder: Path, stream: dict[str, Any], texts: list[str], turns: list[list[int]]) -> UserMemoryStore:
-    """Return the memories of a user after the stream, 20 turns a session, a session a day."""
+    """Return the memories of a user after the stream, with 20 turns per session and a session per day."""
     now = 1_700_000_000.0
     table = SQLiteTable(folder / "m", USER_MEMORY)
     table.create_if_missing()

@@ -1,4 +1,4 @@
-"""Stage: real stores behind proxies that record what passes, for counts that do not rely on the package."""
+"""Stage: real stores behind proxies that record the traffic, for counts that do not rely on the package."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 
 PATIENT = 5.0
-"""Seconds a turn waits for its tier where counts are taken: a busy machine must not turn a count into a timeout."""
+"""Seconds that a turn waits for its tier during counts, so that a busy machine does not turn a count into a timeout."""
 
 READS = ("GetItem", "BatchGetItem", "Query")
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Bytes that passed a wire: ``sent`` by the client, or received by it."""
+    """Bytes of the traffic, ``sent`` by the client or received by it."""
 
     connection: tuple[int, int]
     sent: bool
@@ -40,9 +40,9 @@ class Chunk:
 
 
 class Wire(servers.FaultyProxy):
-    """A proxy that records what passes, in order; answers when they are passed on.
+    """Proxy that records the traffic in order, answers when they are forwarded.
 
-    Several wires may share one ``log``. ``hold`` is the seconds that each answer is held back.
+    Several wires may share one ``log``. ``hold`` is the delay of each answer in seconds.
     """
 
     def __init__(self, target: servers.Server, log: list[Chunk]) -> None:
@@ -62,7 +62,7 @@ class Wire(servers.FaultyProxy):
 
 
 def rounds(log: Iterable[Chunk]) -> int:
-    """Return how often something was sent after an answer had come: requests that are under way together are one round."""
+    """Return the number of round trips. Requests that are under way together are one round trip."""
     count, answered = 0, True
     for chunk in log:
         count += chunk.sent and answered
@@ -79,7 +79,7 @@ class Request:
 
 
 def requests(log: Iterable[Chunk]) -> list[Request]:
-    """Return the DynamoDB requests among what passed."""
+    """Return the DynamoDB requests in the traffic."""
     streams: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
     for chunk in log:
         if chunk.sent:
@@ -121,13 +121,13 @@ def _value_bytes(value: dict[str, Any]) -> int:
 
 
 class WriteUnits:
-    """Write units of the requests that pass, one for each begun KB of the larger of an item before and after."""
+    """Counter of write units: one for each begun KB of the larger of an item before and after a write."""
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[str, str], int] = {}
 
     def of(self, requests: Iterable[Request]) -> int:
-        """Return the write units of ``requests``, which must be all since the last call."""
+        """Return the write units of all ``requests`` since the last call."""
         return sum(self._of(request) for request in requests)
 
     def _of(self, request: Request) -> int:
@@ -159,7 +159,7 @@ def _key(item: dict[str, Any]) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Stage:
-    """Valkey and DynamoDB, a wire in front of each, and the stores that speak through them."""
+    """Valkey and DynamoDB, a wire in front of each, and stores that use the wires."""
 
     valkey: servers.Valkey
     hot_wire: Wire
@@ -168,7 +168,7 @@ class Stage:
     durable: DynamoDBTable
     direct: redis.Redis
     unwatched: tuple[RedisHotStore, DynamoDBTable]
-    """The same stores, without a wire between."""
+    """The same stores, connected without the wires."""
 
     @property
     def tiers(self) -> dict[str, Any]:
@@ -180,37 +180,37 @@ class Stage:
         return self.hot._key(f"{scope.storage_session_id}/A:{scope.agent_id}", "c")
 
     def hold(self, seconds: float) -> None:
-        """Hold back every answer of both stores."""
+        """Delay every answer of both stores."""
         self.hot_wire.hold = self.durable_wire.hold = seconds
 
     def settle(self) -> None:
-        """Wait until no work is left in the background."""
+        """Wait until no background work is left."""
         if not shared_writer(self.hot, self.durable).drain(30.0):
             raise TimeoutError("the background work did not end within 30 s")
 
     def clear(self) -> None:
-        """Forget what passed."""
+        """Clear the recorded traffic."""
         for wire in (self.hot_wire, self.durable_wire):
             wire.clear_counts()
             wire.log.clear()
         self.direct.config_resetstat()
 
     def another_hot_store(self, prefix: str) -> RedisHotStore:
-        """Return a store of other conversations on the same wire."""
+        """Return a store for other conversations on the same wire."""
         client = redis_client([(servers.HOST, self.hot_wire.port)], socket_timeout=PATIENT)
         return RedisHotStore(client, prefix=prefix, deadline=PATIENT)
 
     @property
     def bytes(self) -> int:
-        """Bytes that passed both wires, in both directions."""
+        """Return the bytes of the traffic on both wires, in both directions."""
         return sum(wire.to_server_bytes + wire.to_client_bytes for wire in (self.hot_wire, self.durable_wire))
 
     def durable_answers(self) -> int:
-        """Return how many answers of the durable store have passed, in pieces as they came."""
+        """Return the number of chunks of answers from the durable store."""
         return sum(not chunk.sent and chunk.connection[0] == self.durable_wire.port for chunk in list(self.durable_wire.log))
 
     def commands(self) -> dict[str, int]:
-        """Return the calls of each command that Valkey executed, those inside scripts too."""
+        """Return the calls of each command that Valkey executed, including those inside scripts."""
         statistics: dict[str, Any] = self.direct.info("commandstats")  # type: ignore[assignment]
         calls = {name.removeprefix("cmdstat_"): int(values["calls"]) for name, values in statistics.items()}
         return {name: count for name, count in calls.items() if name not in ("info", "config|resetstat")}
@@ -218,9 +218,9 @@ class Stage:
 
 @contextmanager
 def staged() -> Iterator[Stage]:
-    """Run both servers with a wire in front of each; the wires share one log.
+    """Run both servers with a wire in front of each. The wires share one log.
 
-    What is counted must not depend on the load of the machine, so a turn that it holds up is not saved in parts.
+    Deadlines are long, so that a turn which the machine delays is not saved in parts and counts do not depend on the load.
     """
     log: list[Chunk] = []
     with (
@@ -244,7 +244,7 @@ def staged() -> Iterator[Stage]:
 
 
 class SocketUse:
-    """How often sockets were used to reach given ports: ``on_loops``, by threads that run an event loop, and ``elsewhere``."""
+    """Number of uses of sockets to given ports: ``on_loops``, by threads that run an event loop, and ``elsewhere``."""
 
     def __init__(self) -> None:
         self.on_loops = self.elsewhere = 0

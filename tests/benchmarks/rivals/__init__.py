@@ -1,8 +1,8 @@
-"""rivals: our session manager beside others, each in an environment of its own, on the same servers, in one run, one table.
+"""rivals: our session manager and others, each in an environment of its own, on the same servers, in one run and one table.
 
 ``python -m tests.benchmarks rivals --json`` installs the others from PyPI below ``build/rivals`` (once),
-``--write strands_manga_memory/guide/comparison.md`` puts the table there, and ten of its rows into the README,
-``--installed`` compares with Strands' own managers alone.
+``--write strands_manga_memory/guide/comparison.md`` writes the table to the guide, and ten of its rows to the README,
+``--installed`` compares only with Strands' own managers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.benchmarks.rivals.table import Column, in_short, markdown, write
 
 
 def measured(rival: Rival, version: str) -> Column:
-    """Measure everything of one rival, on servers of its own; each question has sessions of its own."""
+    """Measure everything of one rival, on new servers. Each question has sessions of its own."""
     column = Column(rival, version)
     with stage_of() as stage:
         for measure in MEASURES:
@@ -35,7 +35,7 @@ def measured(rival: Rival, version: str) -> Column:
 
 
 def compare(rivals: Sequence[Rival]) -> list[Column]:
-    """Install and measure, one after the other."""
+    """Install and measure rivals, one after the other."""
     columns = []
     for rival in progress(list(rivals), "rivals"):
         version, failed = installed(rival)
@@ -44,7 +44,7 @@ def compare(rivals: Sequence[Rival]) -> list[Column]:
 
 
 def main(*, as_json: bool, into: Path | None, only_installed: bool) -> int:
-    """Run it, print the table, and write it where that is asked for."""
+    """Run the comparison, print the table, and write it to a file on request."""
     rivals = [rival for rival in RIVALS if not rival.packages] if only_installed else list(RIVALS)
     columns = compare(rivals)
     breakers: Mapping[str, float] | None = None

@@ -1,4 +1,4 @@
-"""The rivals, and the environments they are installed in."""
+"""Rivals, and their environments."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _STRANDS = "strands-agents==1.62.0"
 
 @dataclass(frozen=True)
 class Rival:
-    """One of those that are compared.
+    """Session manager in the comparison.
 
     Args:
-        name: What the table calls it.
-        adapter: Its function or class in ``driver.py``.
-        packages: What is installed for it, it first; none: it is in this environment.
-        stores: What it writes to: ``redis``, ``dynamodb``, ``files``.
-        note: What must be known about how it was run.
-        remembers_window: Whether it is what gives an agent its window back; the others keep lists, and trimming is not theirs.
-        expires: Whether it takes a time to live.
+        name: Name in the table.
+        adapter: Function or class in ``driver.py``.
+        packages: Packages to install, the rival first; none: it is in this environment.
+        stores: Stores of the rival: ``redis``, ``dynamodb``, ``files``.
+        note: Remark about its setup.
+        remembers_window: Whether the rival restores an agent's window; the others store lists and leave trimming to the agent.
+        expires: Whether the rival has a time to live.
     """
 
     name: str
@@ -108,7 +108,7 @@ def python_of(rival: Rival) -> Path:
 
 
 def installed(rival: Rival) -> tuple[str, str]:
-    """Install a rival if it is not; return its version, and why that failed, if it did."""
+    """Install a rival if necessary; return its version, and the reason of a failure."""
     if not rival.packages:
         name = "strands-manga-memory" if rival.adapter == "ours" else "strands-agents"
         return importlib.metadata.version(name), ""

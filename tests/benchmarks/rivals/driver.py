@@ -1,6 +1,6 @@
-"""Drives one rival: reads a request as JSON from each line of standard input, answers with one on standard output.
+"""Driver of one rival: reads a JSON request from each line of standard input, and writes its answer to standard output.
 
-It is run by the Python of the rival's own environment, so it imports nothing of this repository but, for ours, the package.
+The Python of the rival's environment runs this file, so it imports nothing of this repository but, for ours, the package.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ TABLE = "rival"
 
 
 def strands_model():
-    """Return a model that answers ``ok to <text>``, and has the user's message redacted if it says ``REDACT``."""
+    """Return a model that answers ``ok to <text>``, and has the user's message redacted if it contains ``REDACT``."""
     from strands.models import Model
 
     class Echo(Model):
@@ -49,7 +49,7 @@ def strands_model():
 
 
 class StrandsConversation:
-    """An agent with a session manager; ``manager`` makes it."""
+    """Agent with a session manager that ``manager`` creates."""
 
     def __init__(self, manager, agent_id, window):
         from strands import Agent
@@ -159,7 +159,7 @@ def redis_session(session, agent_id, window, ttl):
 
 @functools.cache
 def without_module():
-    """Return a client class that needs no RedisJSON: whole documents are all that JSON is used for."""
+    """Return a client class that needs no RedisJSON, because only whole documents are stored as JSON."""
     import valkey
 
     class WithoutModule(valkey.Valkey):
@@ -193,7 +193,7 @@ def agentcore(session, agent_id, window, ttl):
 
 
 class OpenAISession:
-    """Calls the session as the runner does: what the user says, then what the agent answers."""
+    """Adapter that calls the session as the runner does: with the user's message, then with the answer."""
 
     def __init__(self, session, ttl):
         import redis.asyncio
@@ -222,7 +222,7 @@ def openai_session(session, agent_id, window, ttl):
 
 
 class LangGraph:
-    """A graph of one node that answers."""
+    """Graph of one node that answers."""
 
     def __init__(self, saver, session):
         from langchain_core.messages import AIMessage
@@ -268,7 +268,7 @@ def langgraph_redis(session, agent_id, window, ttl):
 
 
 async def gaps(work, every=0.001):
-    """Do ``work`` and return the longest time in ms for which the event loop did nothing else."""
+    """Run ``work`` and return the longest time in ms for which the event loop did nothing else."""
     longest, done = 0.0, asyncio.Event()
 
     async def tick():
@@ -290,7 +290,7 @@ async def gaps(work, every=0.001):
 
 
 def answer(adapter, request, held):
-    """Do what a request asks for; return what it gives."""
+    """Process a request, and return its result."""
     do = request["do"]
     if do == "open":
         held["it"] = adapter(request["session"], request.get("agent", "a"), request.get("window", 0), request.get("ttl"))

@@ -1,4 +1,4 @@
-"""What is asked of each rival; each function gives cells of the table."""
+"""Questions to each rival. Each function returns cells of the table."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tests.benchmarks.wire import Chunk, requests, rounds
 
 AGES = (10, 100)
 AWAY = 0.05
-"""Seconds the stores are away while the stall of the event loop is measured."""
+"""Seconds that the stores are away while stalls of the event loop are measured."""
 
 WORDS = "Which volume of Attack on Titan comes after 12, and is it in stock as a paperback? " * 3
 CANARY = "canary-7Kx"
 
 TTL = 2
-"""Seconds that sessions live where it is asked what is left of them."""
+"""Time to live in seconds of sessions whose remains are checked."""
 
 Cell = float | int | str | None
 
 
 def by_age(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Count what a text turn takes and writes at each age, and what restoring takes at the last one."""
+    """Count commands and bytes of a text turn at each age, and those of a restore at the last age."""
     cells: dict[str, Cell] = {}
     session, counted = stage.new_session(), 5
     with driven(rival, stage, session=session) as driver:
@@ -73,7 +73,7 @@ def _commands_of(stream: bytes) -> int:
 
 
 def stall(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Measure for how long the event loop stands still in a turn while the stores are away."""
+    """Measure how long the event loop is blocked in a turn while the stores are away."""
     if rival.stores == ("files",):
         return {}
     with driven(rival, stage, session=stage.new_session()) as driver:
@@ -89,7 +89,7 @@ def stall(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def window(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Compare the window of a live agent that trimmed its history, and pinned its beginning, with that of a restored one."""
+    """Compare the window of a live agent, which trimmed its history and pinned the beginning, with that of a restored agent."""
     if not rival.remembers_window:
         return {}
     session = stage.new_session()
@@ -103,7 +103,7 @@ def window(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def two_writers(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Count the turns that are lost when two processes that both know a session make one each."""
+    """Count the lost turns if two processes that both know a session hold one turn each."""
     session = stage.new_session()
     with driven(rival, stage, session=session) as one:
         one.ask("turn", text="turn 0")
@@ -120,7 +120,7 @@ def two_writers(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def killed(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Count the finished turns that are lost by kill -9, right after the last of them."""
+    """Count the finished turns that are lost by kill -9 right after the last one."""
     session = stage.new_session()
     with driven(rival, stage, fresh=True, session=session) as driver:
         for number in range(4):
@@ -132,7 +132,7 @@ def killed(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def oversized(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Say a message of 500 KB; it must be there afterwards, with the turn behind it."""
+    """Send a message of 500 KB. Both the message and the next turn must be stored."""
     session, large = stage.new_session(), "large " + "x" * 500_000
     name = "a message of 500 KB"
     with driven(rival, stage, session=session) as driver:
@@ -148,7 +148,7 @@ def oversized(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def redacted(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Let a guardrail redact what the user said, and look for it in every byte that is stored."""
+    """Have a guardrail redact a user message, and search every stored byte for it."""
     if not rival.remembers_window:
         return {}
     with driven(rival, stage, session=stage.new_session()) as driver:
@@ -160,7 +160,7 @@ def redacted(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def neighbours(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Delete a session whose id is a pattern of, or a beginning of, another one's; and ask for an agent by a pattern."""
+    """Delete a session whose id is a pattern or a prefix of another id, and ask for an agent by a pattern."""
     cells: dict[str, Cell] = {}
     base = stage.new_session()
     for label, victim, deleted in (("pattern", f"{base}u1", f"{base}u?"), ("beginning", f"{base}p0", f"{base}p")):
@@ -193,9 +193,9 @@ def neighbours(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def lapsed(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Let a session's time to live run out under a live agent that then goes on, with DynamoDB's reaper at work.
+    """Let a session's time to live end under a live agent that then continues, with DynamoDB's deletion of expired items.
 
-    Two processes follow; what the second of them finds must be what the first one found and added.
+    Two processes follow. The second must find the messages that the first one found and added.
     """
     if not rival.expires:
         return {}
@@ -222,7 +222,7 @@ def lapsed(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def in_use(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Use a session for longer than its time to live, but never let it rest so long; count the turns that are left."""
+    """Use a session for longer than its time to live, but with shorter pauses; count the turns that are left."""
     if not rival.expires:
         return {}
     session, turns = stage.new_session(), 6
@@ -237,7 +237,7 @@ def in_use(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def alike(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Give agents ids that are made of the separators and words that keys of one another might hold."""
+    """Use agent ids that consist of separators and words that each other's keys might contain."""
     if not rival.remembers_window:
         return {}
     name, session = "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' in one session", stage.new_session()

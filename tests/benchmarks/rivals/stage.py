@@ -1,4 +1,4 @@
-"""The servers of a comparison, and the processes that drive rivals there."""
+"""Servers of a comparison, and processes that drive rivals there."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.benchmarks.rivals.catalogue import ROOT, Rival, python_of
 from tests.benchmarks.wire import Chunk, Wire
 
 _EXPIRY = ("ttl", "expireAt", "expires_at")
-"""Where those that are compared write when an item is past its time, in seconds since 1970."""
+"""Attributes in which the rivals store the expiry of an item, in seconds since 1970."""
 
 
 class RivalError(Exception):
-    """What a rival raised; its message begins with the name of the error."""
+    """Error that a rival raised. The message begins with the name of the error."""
 
 
 @dataclass
 class Stage:
-    """The servers of one run, behind wires that record what passes."""
+    """Servers of one run, behind wires that record the traffic."""
 
     valkey: servers.Valkey
     dynamodb: servers.DynamoDB
@@ -43,20 +43,20 @@ class Stage:
         return f"s{self.sessions}x"
 
     def close(self) -> None:
-        """End the process of a rival, so that another one can be driven here."""
+        """End the process of a rival, so that another rival can run."""
         if self.driver is not None:
             self.driver.kill()
             self.driver = None
 
     def cut(self) -> list[Chunk]:
-        """Return what passed since the last cut."""
+        """Return the traffic since the last call."""
         self._settle()
         chunks = list(self.log)
         self.log.clear()
         return chunks
 
     def expire(self, seconds: float) -> None:
-        """Wait so long and a little more, then delete what DynamoDB's reaper may: each item that is past its own time."""
+        """Wait a little longer than ``seconds``, then delete the expired items, as DynamoDB may."""
         threading.Event().wait(seconds + 0.2 if seconds else 0)
         client, now = self.dynamodb.client(), time.time()
         for name in client.list_tables()["TableNames"]:
@@ -68,14 +68,14 @@ class Stage:
                         client.delete_item(TableName=name, Key={key: item[key] for key in keys})
 
     def _settle(self) -> None:
-        """Wait until nothing passes any more: what is done in the background counts too."""
+        """Wait until there is no more traffic, so that background work counts."""
         pause, seen = threading.Event(), -1
         while seen != len(self.log):
             seen = len(self.log)
             pause.wait(0.15)
 
     def stored(self) -> bytes:
-        """Return every byte that the stores have."""
+        """Return every byte in the stores."""
         found: list[bytes] = [path.read_bytes() for path in self.folder.rglob("*") if path.is_file()]
         with self.valkey.client() as client:
             for key in client.scan_iter():
@@ -93,7 +93,7 @@ class Stage:
 
 
 class Driver:
-    """A rival in a process of its own."""
+    """Rival in a process of its own."""
 
     def __init__(self, rival: Rival, stage: Stage) -> None:
         redis, dynamodb = stage.wires
@@ -118,7 +118,7 @@ class Driver:
         )
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """Have something done; raise ``RivalError`` if that failed."""
+        """Send a request to the rival. Raises ``RivalError`` if it fails."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
@@ -145,7 +145,7 @@ class Driver:
 
 @contextmanager
 def driven(rival: Rival, stage: Stage, *, fresh: bool = False, **opened: Any) -> Iterator[Driver]:
-    """Open a conversation by a new manager, in the process that this stage has for it, or in a ``fresh`` one."""
+    """Open a conversation with a new manager, in the rival's process of this stage or in a ``fresh`` one."""
     driver = Driver(rival, stage) if fresh else stage.driver or Driver(rival, stage)
     if not fresh:
         stage.driver = driver

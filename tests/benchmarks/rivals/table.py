@@ -1,4 +1,4 @@
-"""The table, as Markdown."""
+"""Table of the comparison, as Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- rivals: begin -->", "<!-- rivals: end -->"
 
 @dataclass
 class Column:
-    """What was found of one rival."""
+    """Results of one rival."""
 
     rival: Rival
     version: str
@@ -71,7 +71,7 @@ def _breaker_lines(values: Mapping[str, float]) -> Iterator[str]:
 
 
 def write(path: Path, table: str) -> None:
-    """Put the table between its markers in a file.
+    """Write the table between its markers in a file.
 
     Raises:
         ValueError: The file has no markers.
@@ -91,7 +91,7 @@ IN_SHORT = {
     "window after trimming with pins restored exactly": "trimmed window restored",
     "of 3 turns of two writers lost": "turns lost by two writers, of 3",
 }
-"""Questions that the README shows, with its labels. The guide shows all questions."""
+"""Questions of the README's table, with its labels. The guide has all questions."""
 
 _COLUMNS = {
     "strands_manga_memory": "this package",
