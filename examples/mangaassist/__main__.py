@@ -30,7 +30,7 @@ PORT = 8765
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Return the checked command line."""
+    """Parse and check the command line."""
     parser = argparse.ArgumentParser(
         prog="mangaassist", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the stores, and do what was asked for."""
+    """Open the stores, and run the requested interface or demonstration."""
     from mangaassist import services
 
     with ExitStack() as stack:
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _open(arguments: argparse.Namespace, backend: Backend, folder: Path, stack: ExitStack) -> int:
-    """Open the shop, for the terminal or the browser."""
+    """Open the shop for the terminal or the browser."""
     from mangaassist.assistant.opening import open_shop
     from mangaassist.model import LOCAL_NOTE
     from mangaassist.web.visitors import Visitors

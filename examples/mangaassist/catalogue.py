@@ -1,4 +1,4 @@
-"""The catalogue of an invented manga shop: titles, volumes, stock and orders. Every title, author and number is made up."""
+"""Catalogue of an invented manga shop: titles, volumes, stock and orders. Every title, author and number is made up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Manga:
-    """One series of the shop. ``price_yen`` is the price of one volume, tax excluded."""
+    """Series of the shop. ``price_yen`` is the price of one volume, tax excluded."""
 
     asin: str
     title_ja: str
@@ -26,7 +26,7 @@ class Manga:
 
 @dataclass(frozen=True)
 class Order:
-    """One order of the customer."""
+    """Order of the customer."""
 
     order_id: str
     asin: str
@@ -182,7 +182,7 @@ _BLURBS = (
 
 
 def find(asin: str) -> Manga:
-    """Return the series with this ASIN; raise ``LookupError`` if there is none."""
+    """Return the series with this ASIN. Raises ``LookupError`` if there is none."""
     for manga in CATALOGUE:
         if manga.asin == asin:
             return manga
@@ -190,7 +190,7 @@ def find(asin: str) -> Manga:
 
 
 def search(query: str = "", *, genre: str | None = None, max_price_yen: int | None = None, limit: int = 5) -> list[Manga]:
-    """Return the best rated series that contain every word of ``query``, have the genre and cost at most this a volume."""
+    """Return the best rated series with every word of ``query``, the genre, and a volume price of at most this much."""
     words = query.lower().split()
     hits = [
         manga
@@ -223,7 +223,7 @@ def volumes(asin: str) -> list[dict[str, Any]]:
 
 
 def stock(asin: str, volume: int) -> dict[str, Any]:
-    """Return how many copies of a volume there are, and when one would leave the warehouse."""
+    """Return the number of copies of a volume, and the day on which a copy would leave the warehouse."""
     manga = find(asin)
     if not 1 <= volume <= manga.volumes:
         raise LookupError(f"{manga.title_en} has volumes 1 to {manga.volumes}, not {volume}")
@@ -233,7 +233,7 @@ def stock(asin: str, volume: int) -> dict[str, Any]:
 
 
 def order(order_id: str) -> dict[str, Any]:
-    """Return an order with the titles it holds; raise ``LookupError`` if there is none."""
+    """Return an order with its titles. Raises ``LookupError`` if there is none."""
     for known in ORDERS:
         if known.order_id == order_id:
             manga = find(known.asin)
@@ -247,5 +247,5 @@ def _searchable(manga: Manga) -> str:
 
 
 def _stock(asin: str, volume: int) -> int:
-    """A number that looks like stock, and is the same in every process."""
+    """Return a plausible number of copies, the same in every process."""
     return (int(asin[-4:], 16) * 31 + volume * 17) % 23

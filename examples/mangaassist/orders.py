@@ -1,4 +1,4 @@
-"""The orders of the invented manga shop's customers: made from the customer's id, so every process knows the same ones."""
+"""Orders of the invented shop's customers, derived from the customer's id, so that every process has the same ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _CARRIERS = ("Tsubame Express", "Minato Post")
 
 
 def orders_of(customer: str) -> list[dict[str, Any]]:
-    """Return the three orders of a customer, with the titles they hold. Their numbers are nobody else's."""
+    """Return the three orders of a customer with their titles. No other customer has the same order numbers."""
     return [_described(_order(customer, number)) for number in range(len(_STATES))]
 
 
 def order_of(customer: str, order_id: str) -> dict[str, Any]:
-    """Return one order of a customer; raise ``LookupError`` if he has none of this number, whoever else may have it."""
+    """Return one order of a customer. Raises ``LookupError`` if the customer has none of this number."""
     for order in orders_of(customer):
         if order["order_id"] == order_id.strip().upper():
             return order

@@ -1,4 +1,4 @@
-"""The shop's MCP server for orders, over stdio. It trusts its one client, the shop, to say who the customer is."""
+"""MCP server of the shop for orders, over stdio. It trusts its only client, the shop, to name the customer."""
 
 from __future__ import annotations
 

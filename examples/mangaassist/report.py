@@ -1,4 +1,4 @@
-"""The closing table of a run, and the same as one JSON object."""
+"""Closing table of a run, and its result as one JSON object."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _KINDS = {"unmatched": "other"}
 def as_dict(
     evidence: Evidence, *, backend: str, model: str, token_unit: str, strands: Evidence | None = None
 ) -> dict[str, Any]:
-    """Return the result of a run for machines; ``strands`` is the same conversation with Strands' own memory.
+    """Return the result of a run as a JSON object. ``strands`` is the same conversation with Strands' own memory.
 
-    ``round_trips_per_turn`` is the median of what a turn needs of the hot tier until its answer: 0 without a network, None if
-    nobody could count. The other two figures per turn are means of everything, background work included.
+    ``round_trips_per_turn`` is the median of a turn's round trips to the hot tier until its answer: 0 without a network,
+    None if not counted. The other two figures per turn are means, including background work.
     """
     return {
         "turns": evidence.turns,
@@ -70,7 +70,7 @@ def print_json(result: dict[str, Any]) -> None:
 
 
 def print_table(console: Console, evidence: Evidence, result: dict[str, Any]) -> None:
-    """Print the result for people."""
+    """Print the result as a table."""
     strands = result["strands"]
     table = Table(title=f"MangaAssist, {result['backend']}, {result['model']} model", title_justify="left")
     table.add_column(style="bold")
@@ -88,7 +88,7 @@ def print_table(console: Console, evidence: Evidence, result: dict[str, Any]) ->
 
 
 def sparkline(values: Sequence[int], top: int, width: int = 40) -> str:
-    """Draw values from 0 to ``top`` as ``width`` bars at most; a bar that stands for several values shows their highest."""
+    """Draw values from 0 to ``top`` as at most ``width`` bars. A bar for several values shows the highest."""
     if not values:
         return ""
     width = min(width, len(values))
@@ -98,7 +98,7 @@ def sparkline(values: Sequence[int], top: int, width: int = 40) -> str:
 
 
 def _compared(result: dict[str, Any], strands: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield rows of the table: the name, and the figure of either side."""
+    """Yield rows of the table: name, and the figures of both memories."""
     sides = (result, strands)
     stated = result["facts_stated"]
     yield ("facts in the request, of those stated", *(f"{side['facts_known']} of {stated}" for side in sides))

@@ -66,7 +66,7 @@ async def picture(page: Page, name: str) -> None:
 
 
 def save(name: str, *pictures: bytes) -> None:
-    """Save pictures side by side in one file, with few colours, so that it stays small."""
+    """Save pictures next to each other in one small file with few colours."""
     taken = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures]
     gap = 16
     sheet = Image.new("RGB", (sum(each.width + gap for each in taken) - gap, taken[0].height), "white")

@@ -1,4 +1,4 @@
-"""The stores of a run: an embedded SQLite file, or a real Valkey server and a DynamoDB emulator from their wheels."""
+"""Stores of a run: an embedded SQLite file, or a real Valkey server and a DynamoDB emulator from their wheels."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CONNECTION_SETUP = ("HELLO", "AUTH", "CLIENT", "SELECT", "PING")
 
 
 class ServiceError(Exception):
-    """A server of our own did not start."""
+    """A server that this module starts did not start."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Where a run keeps its conversation, and who counts the round trips to the hot tier (None: nobody can)."""
+    """Stores of a run, and the counter of round trips to the hot tier (None: not counted)."""
 
     name: str
     hot: str
@@ -42,7 +42,7 @@ class Backend:
 
     @property
     def networked(self) -> bool:
-        """Whether saving uses the network at all."""
+        """Whether saving uses the network."""
         return self.hot != NO_SERVER or not self.durable.startswith("sqlite:")
 
 
@@ -58,17 +58,17 @@ def sqlite_url(folder: Path) -> str:
 
 @contextmanager
 def services(folder: Path) -> Iterator[Backend]:
-    """Start Valkey and the DynamoDB emulator on free ports of 127.0.0.1, and stop them in the end."""
+    """Start Valkey and the DynamoDB emulator on free ports of 127.0.0.1, and stop them at the end."""
     with _valkey(folder) as hot, _dynamodb(folder) as endpoint, ValkeyMonitor(hot) as monitor:
         durable = f"dynamodb://{TABLE}?{urlencode({'region': REGION, 'endpoint': endpoint})}"
         yield Backend("services", hot, durable, dict(LOCAL_CREDENTIALS), monitor)
 
 
 class ValkeyMonitor:
-    """Asks a Valkey server of our own which commands its clients send: one command is one round trip at most.
+    """Counter of the commands that clients send to a Valkey server. One command is at most one round trip.
 
-    ``MONITOR`` is the server's own account. It shows commands that scripts run, too; these need no round trip and are left
-    out, as is the greeting of a new connection.
+    ``MONITOR`` also reports commands inside scripts, which need no round trip. They are not counted, nor are the commands that
+    open a connection.
     """
 
     def __init__(self, url: str) -> None:
@@ -88,7 +88,7 @@ class ValkeyMonitor:
         self._client.close()
 
     def commands(self) -> int:
-        """Return how many commands other clients have sent since the server started."""
+        """Return the number of commands that other clients have sent since the server started."""
         self._sent_marks += 1
         self._client.echo("mark")
         with self._seen:
@@ -97,7 +97,7 @@ class ValkeyMonitor:
             return self._commands
 
     def empty(self) -> None:
-        """Remove everything from the server, as a lost hot tier would."""
+        """Delete all data of the server, to simulate a lost hot tier."""
         self._client.flushall()
 
     def _listen(self) -> None:

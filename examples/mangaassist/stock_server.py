@@ -1,6 +1,6 @@
-"""The shop's MCP server for stock, over stdio: the one that fails on demand.
+"""MCP server of the shop for stock, over stdio, which fails on demand.
 
-``set_fault`` is for whoever runs the shop; the agents are not offered it. A process that was told to die comes back sound.
+``set_fault`` is for the operator of the shop; the agents do not get it. A process that exited restarts without a fault.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # so that this file also run
 from mangaassist import catalogue
 
 FAULTS = ("none", "error", "hang", "exit")
-"""Nothing; every look-up fails; every look-up takes for ever; the next look-up ends the process."""
+"""No fault; every look-up fails; every look-up hangs; the next look-up ends the process."""
 
 server = Server("manga-stock", log_level="CRITICAL")
 fault = "none"

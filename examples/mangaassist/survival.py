@@ -22,12 +22,12 @@ Outcome = dict[str, Any]  # of a message, as the conversation manager explains i
 
 @dataclass(frozen=True)
 class Restart:
-    """One worker lost and replaced.
+    """Replacement of one lost worker.
 
     Attributes:
         how: How the worker ended.
-        exact: Whether the next one has exactly the messages of the last one.
-        messages: Their number.
+        exact: Whether the next worker has exactly the messages of the last one.
+        messages: Number of messages.
         seconds: Time of the restore, without the start of Python and of the tools.
     """
 
@@ -42,7 +42,7 @@ class Evidence:
     """Observations from outside the worker.
 
     Attributes:
-        facts: Whether each fact that was stated by then stood in the request of the turn that asks for all of them.
+        facts: Whether the request of the turn that asks for all facts has each fact that was stated before.
     """
 
     turns: int = 0
@@ -64,17 +64,17 @@ class Evidence:
 
     @property
     def restored_exactly(self) -> bool:
-        """Whether every restart brought back exactly what there had been."""
+        """Whether every restart restored exactly the earlier messages."""
         return bool(self.restarts) and all(restart.exact for restart in self.restarts)
 
     @property
     def passed(self) -> bool:
-        """Whether everything the quick start promises was seen to be true."""
+        """Whether all promises of the quick start were observed."""
         clean = not self.lost and not self.doubled and not self.invalid_requests
         return clean and self.restored_exactly and max(self.tokens, default=0) <= BUDGET
 
     def kept_by_kind(self) -> dict[str, tuple[int, int]]:
-        """Return how many messages of each kind (preference, tool result, ...) the model still sees, and of how many."""
+        """Return how many messages of each kind (preference, tool result, ...) the model still sees, and the number of all."""
         counts: dict[str, tuple[int, int]] = {}
         for outcome in sorted(self.outcomes.values(), key=lambda outcome: -outcome["score"]):
             kept, of = counts.get(outcome["act"], (0, 0))
@@ -82,14 +82,14 @@ class Evidence:
         return counts
 
     def round_trips_per_turn(self) -> float | None:
-        """Return the median of the hot tier's round trips until the answer: 0 without a network, None if nobody could count."""
+        """Return the median of the round trips to the hot tier until the answer: 0 without a network, None if not counted."""
         if self.hot_trips_before_answer is None:
             return None
         return median(self.hot_trips_before_answer or [0])
 
 
 class Conversation:
-    """One conversation through as many workers as it takes."""
+    """One conversation across all of its workers."""
 
     def __init__(self, settings: WorkerSettings, backend: Backend, counter: TokenCounter, say: Say) -> None:
         self.evidence = Evidence(hot_trips_before_answer=None if backend.networked and not backend.valkey else [])
@@ -105,12 +105,12 @@ class Conversation:
         self._worker: WorkerProcess | None = None
 
     def start(self) -> int:
-        """Start the first worker; return how many messages it found."""
+        """Start the first worker, and return the number of restored messages."""
         self._live = self._start_worker()["messages"]
         return len(self._live)
 
     def ask(self, text: str) -> str:
-        """Hold one turn and return the answer; from then on it counts as acknowledged."""
+        """Hold one turn and return the answer. The turn then counts as acknowledged."""
         before = self._hot_commands()
         done = self._turn(text, hold_before_call=0)
         if done["digest"] != digest(done["messages"]):
@@ -121,9 +121,9 @@ class Conversation:
         return str(done["text"])
 
     def cut(self, text: str, *, before_call: int) -> bool:
-        """Begin a turn and kill the worker before model call ``before_call``; return False if the turn ended earlier.
+        """Begin a turn and kill the worker before model call ``before_call``. Return False if the turn ended earlier.
 
-        A turn that ended earlier was held whole and counts as acknowledged.
+        A turn that ended earlier is complete and counts as acknowledged.
         """
         self._settle()
         event = self._turn(text, hold_before_call=before_call)
@@ -140,7 +140,7 @@ class Conversation:
         self._kill("between two turns")
 
     def reopen(self) -> None:
-        """Close the worker in good order, lose the hot tier if there is a server for it, and start another worker."""
+        """Close the worker regularly, empty the hot tier if it is a server, and start another worker."""
         self._settle()
         self._note_durable(self._running.close())
         self._note_hot()
@@ -152,7 +152,7 @@ class Conversation:
         self._restart(how)
 
     def check_log(self) -> None:
-        """Compare the log of the current worker with everything that was acknowledged."""
+        """Compare the log of the current worker with all acknowledged messages."""
         self._settle()
         self._running.send("history")
         event = self._running.wait_for("history")
@@ -163,16 +163,16 @@ class Conversation:
         evidence.kept_messages, evidence.kept_tokens = len(self._live), self._counter.count(self._live)
 
     def note_facts(self, turn: int) -> None:
-        """Note which of the facts that the user has stated by this turn stand in the latest request."""
+        """Record for each fact that was stated up to a turn whether the latest request has it."""
         sent = str(self._request)
         self.evidence.facts = {fact: fact in sent for stated, fact in FACTS if stated <= turn}
 
     def close(self) -> None:
-        """Close the current worker in good order."""
+        """Close the current worker regularly."""
         self._note_durable(self._running.close())
 
     def abort(self) -> None:
-        """Leave no process behind, whatever happened."""
+        """End all processes, in any state."""
         if self._worker:
             self._worker.kill()
 
@@ -200,9 +200,9 @@ class Conversation:
         self._note_durable(done)
 
     def _settle(self) -> None:
-        """Wait until the memory says that every acknowledged message is saved; what it calls unsaved may be lost by a kill.
+        """Wait until the memory reports every acknowledged message as saved; unsaved messages may be lost by a kill.
 
-        Ask what it kept and dropped, too: a killed worker cannot tell any more what it had dropped.
+        Also ask for the outcomes of messages, which a killed worker cannot report.
         """
         self._running.send("settle")
         settled = self._running.wait_for("settled")
@@ -258,14 +258,14 @@ def kill_points(turns: int) -> tuple[int, int]:
 def hold(
     conversation: Conversation, turns: int, *, cut_before_call: int, on_turn: Callable[[int], None], tell: Tell
 ) -> Evidence:
-    """Hold the scripted conversation with one kill inside a turn and one between two turns; return the evidence.
+    """Hold the scripted conversation with one kill inside a turn and one between two turns, and return the evidence.
 
     Args:
         conversation: The conversation.
-        turns: Its number of turns.
+        turns: Number of turns.
         cut_before_call: Model call of a turn before which the worker is killed.
-        on_turn: Called with the number of each turn that ended.
-        tell: Called with the speaker and the words of the turns around the first kill.
+        on_turn: Callback that gets the number of each completed turn.
+        tell: Callback that gets the speaker and the words of the turns around the first kill.
     """
     cut_at, kill_after = kill_points(turns)
     cut = False

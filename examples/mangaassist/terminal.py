@@ -1,4 +1,4 @@
-"""The chat in the terminal: answers as they come, and below each what became of the conversation's memory."""
+"""Chat in the terminal: streamed answers, and below each the state of the conversation's memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLOURS = {"kept": "green", "shortened": "yellow", "dropped": "red", "closed": 
 
 
 class Terminal:
-    """One user at a terminal."""
+    """Chat of one user at a terminal."""
 
     def __init__(self, shop: Shop, visitors: Visitors, user: str, console: Console) -> None:
         self._shop = shop
@@ -43,13 +43,13 @@ class Terminal:
             self._views[scope.agent_id], self._agent = view, scope.agent_id
 
     def _leave(self) -> str:
-        """Go into a new session; return the one he was in."""
+        """Begin a new session, and return the previous one."""
         left, self._session = self._session, self._visitors.begin_session(self._user).session_id
         self._views, self._agent = {}, ""
         return left
 
     def chat(self) -> None:
-        """Talk until the user has enough."""
+        """Chat until the user ends it."""
         said = asyncio.run(self._shop.history(self._user, self._session))
         self._views = self._shop.views(self._user, self._session)
         self._console.print(HELP, markup=False, highlight=False)
@@ -134,6 +134,6 @@ class Terminal:
 
 
 def chat(shop: Shop, visitors: Visitors, user: str) -> int:
-    """Talk to a user in the terminal until he has enough; return 0."""
+    """Chat with a user in the terminal until the user ends it, and return 0."""
     Terminal(shop, visitors, user, Console()).chat()
     return 0

@@ -53,14 +53,14 @@ SYSTEM_PROMPT = (
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of an agent, and the answers to the parent's questions about it.
+    """Memory of an agent, and answers to the parent's questions about it.
 
     Attributes:
         kwargs: Keyword arguments of the agent.
-        history: Returns all stored messages.
-        unsaved: Returns the number of messages that are not stored yet.
-        outcomes: Returns the outcome of each message: kept or dropped, and why.
-        close: Ends the memory.
+        history: Function that returns all stored messages.
+        unsaved: Function that returns the number of messages that are not stored yet.
+        outcomes: Function that returns the outcome of each message: kept or dropped, and why.
+        close: Function that closes the memory.
     """
 
     kwargs: dict[str, Any]
@@ -71,7 +71,7 @@ class Memory:
 
 
 def open_memory(session: str) -> Memory:
-    """Return the memory layer. Passing ``MangaMemory.agent_kwargs`` on is all that an application does."""
+    """Return the memory layer. An application only passes ``MangaMemory.agent_kwargs`` on."""
     memory = MangaMemory.from_env()
     kwargs = memory.agent_kwargs(user_id=USER_ID, session_id=session, agent_id=AGENT_ID, max_tokens=4_096)
     sessions, manager = kwargs["session_manager"], kwargs["conversation_manager"]
@@ -97,14 +97,14 @@ def open_strands(session: str) -> Memory:
 
 
 class RestoreTimer:
-    """Measures the restore of an agent: neither the start of Python nor that of the tools."""
+    """Timer of an agent's restore, without the start of Python and of the tools."""
 
     def __init__(self) -> None:
         self._begun = 0.0
         self.seconds = 0.0
 
     def register_hooks(self, registry: HookRegistry, **_: Any) -> None:
-        """Register before and behind the session manager."""
+        """Register hooks before and after the session manager's."""
         registry.add_callback(AgentInitializedEvent, self._begin, order=HookOrder.SDK_FIRST - 1)
         registry.add_callback(AgentInitializedEvent, self._end, order=HookOrder.SDK_LAST + 1)
 
@@ -130,7 +130,7 @@ def build_agent(model: str, memory_kwargs: dict[str, Any], timer: RestoreTimer) 
 
 
 class Pipe:
-    """JSON lines to and from the parent. Whatever else prints to standard output goes to standard error instead."""
+    """JSON lines to and from the parent. All other standard output is redirected to standard error."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -145,13 +145,13 @@ class Pipe:
             self._out.flush()
 
     def requests(self) -> Iterator[dict[str, Any]]:
-        """Yield the parent's requests until it closes the pipe, or is gone."""
+        """Yield the parent's requests until the pipe is closed."""
         for line in sys.stdin:
             yield json.loads(line)
 
 
 class Observer:
-    """Tells the parent what the agent does: messages added, tools called, and every request as the model receives it."""
+    """Sends the parent the added messages, the tool calls, and every request as the model receives it."""
 
     def __init__(self, agent: Agent, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -164,7 +164,7 @@ class Observer:
         agent.add_middleware(InvokeModelStage, self._on_request)
 
     def begin_turn(self, hold_before_call: int) -> None:
-        """Start a turn; stop it for good before model call ``hold_before_call`` (0: never), so that it can be killed there."""
+        """Start a turn. Before model call ``hold_before_call`` (0: never) it stops for good, so that it can be killed there."""
         self.added.clear()
         self._model_calls, self._hold_before_call = 0, hold_before_call
 
@@ -190,7 +190,7 @@ class Observer:
 
 
 class RequestCounter:
-    """Counts this process's requests to DynamoDB at its HTTP sockets, through Python's audit events."""
+    """Counter of this process's requests to DynamoDB at its HTTP sockets, by Python's audit events."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -202,7 +202,7 @@ class RequestCounter:
 
 
 def serve(agent: Agent, memory: Memory, pipe: Pipe, requests: RequestCounter, restore_seconds: float) -> None:
-    """Answer the parent's requests until it asks to close, or is gone."""
+    """Answer the parent's requests until it asks to close, or has ended."""
     observer = Observer(agent, pipe)
     pipe.send(
         "ready",
@@ -244,7 +244,7 @@ def _answer(agent: Agent, text: str) -> str:
 
 
 def _wait_until_saved(memory: Memory, seconds: float = 10.0) -> bool:
-    """Wait until no message is unsaved: a tier that is slow or away delays the save, never the answer."""
+    """Wait until no message is unsaved. A slow or unavailable tier delays the save, not the answer."""
     deadline = time.monotonic() + seconds
     while memory.unsaved():
         if time.monotonic() > deadline:
@@ -254,7 +254,7 @@ def _wait_until_saved(memory: Memory, seconds: float = 10.0) -> bool:
 
 
 def main() -> int:
-    """Open the memory, build the agent, serve."""
+    """Open the memory, build the agent, and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--session", required=True)

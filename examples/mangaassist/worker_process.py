@@ -1,4 +1,4 @@
-"""The parent's side of a worker process: start it, talk to it, kill it."""
+"""Parent's side of a worker process: starts it, sends requests, kills it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Start of a worker: stores, model, session, folder, seconds for one answer, and the memory: ``manga`` or ``strands``."""
+    """Settings of a worker: stores, model, session, folder, seconds per answer, and memory (``manga`` or ``strands``)."""
 
     hot: str
     durable: str
@@ -38,7 +38,7 @@ class WorkerSettings:
 
 
 class WorkerProcess:
-    """One running worker. It gets a process session of its own, so that Ctrl-C in the terminal reaches only the parent."""
+    """Running worker. It has a process session of its own, so that Ctrl-C in the terminal reaches only the parent."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         command = [
@@ -66,7 +66,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Process id of the worker."""
         return self._process.pid
 
     def send(self, op: str, **data: Any) -> None:
@@ -79,10 +79,10 @@ class WorkerProcess:
             raise WorkerError(f"the worker is gone:\n{''.join(self._last_words)}") from error
 
     def events(self) -> Iterator[Event]:
-        """Yield what the worker says.
+        """Yield the events of the worker.
 
         Raises:
-            WorkerError: It reports a failure, ends, or is silent for longer than the timeout.
+            WorkerError: The worker reports a failure, ends, or is silent for longer than the timeout.
         """
         while True:
             try:
@@ -97,23 +97,23 @@ class WorkerProcess:
             yield event
 
     def wait_for(self, *names: str) -> Event:
-        """Return the next event with one of these names, and drop those before it."""
+        """Return the next event with one of these names, and drop earlier events."""
         return next(event for event in self.events() if event["event"] in names)
 
     def kill(self) -> None:
-        """End the process with SIGKILL: nothing in it gets a chance to save anything."""
+        """End the process with SIGKILL, so that it cannot save anything."""
         self._process.kill()
         self._wait()
 
     def close(self) -> Event:
-        """Ask the worker to close its memory and end; return its last event."""
+        """Ask the worker to close its memory and end, and return its last event."""
         self.send("close")
         closed = self.wait_for("closed")
         self._wait()
         return closed
 
     def _wait(self) -> None:
-        """Wait for the worker and for its MCP server, which shares its standard error and ends when the worker is gone."""
+        """Wait for the worker, and for its MCP server, which shares its standard error and ends after the worker."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -136,7 +136,7 @@ class WorkerProcess:
 
 
 def _environment(settings: WorkerSettings) -> dict[str, str]:
-    """URLs go by environment: they may hold passwords, and a command line is visible to everybody."""
+    """Return environment variables with the URLs, which may have passwords; a command line is visible to all users."""
     urls = {"MANGA_MEMORY_HOT_URL": settings.hot, "MANGA_MEMORY_DURABLE_URL": settings.durable}
     path = os.pathsep.join(filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")]))
     return {**os.environ, **settings.environment, **urls, "PYTHONPATH": path}

@@ -1,1 +1,1 @@
-"""The assistant itself: three agents behind Agent Squad, their tools on MCP servers, and what is kept of each conversation."""
+"""Assistant of the shop: three agents behind Agent Squad, their tools on MCP servers, and the views of their memory."""

@@ -12,7 +12,7 @@ from strands_manga_memory.state import Phase, coordinator_of, export_for_human
 
 
 class Cases:
-    """Opens cases in a folder."""
+    """Folder of cases, with a tool that opens them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""WordClassifier: selects an agent by words, in English and Japanese; it asks nobody, so it works without a network."""
+"""Classifier that selects an agent by words, in English and Japanese, and works without a network."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _WORDS = (
 
 
 class WordClassifier(Classifier):
-    """Goes by the words of a message; without any, by the last answer: the agent it passed the user on to, or who gave it."""
+    """Classifier by words. Without a known word, it selects the last agent, or the agent to which that one handed over."""
 
     async def process_request(self, input_text: str, chat_history: list[ConversationMessage]) -> ClassifierResult:
-        """Return the agent that is to answer."""
+        """Return the agent for a message."""
         found = next((id_ for id_, words in _WORDS if re.search(words, input_text, re.IGNORECASE)), None)
         if found is None and chat_history:
             answer = str(chat_history[-1].content[0]["text"])  # "[orders] My colleague from escalation takes over."

@@ -1,4 +1,4 @@
-"""CustomerTool: a tool of a server that must know who asks, which the model neither sees nor says."""
+"""Tool of a server that needs the customer's id, which the model can neither see nor choose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ARGUMENT = "customer"
 
 
 class CustomerTool(AgentTool):
-    """Passes the user on that ``SessionStrandsAgent`` puts into the invocation state; what a model says is replaced."""
+    """Tool that gets its customer from the invocation state of ``SessionStrandsAgent``, never from the model."""
 
     def __init__(self, tool: AgentTool) -> None:
         super().__init__()
@@ -23,21 +23,21 @@ class CustomerTool(AgentTool):
 
     @property
     def tool_name(self) -> str:
-        """The tool's name."""
+        """Name of the tool."""
         return self._tool.tool_name
 
     @property
     def tool_spec(self) -> ToolSpec:
-        """The tool's specification, without the customer."""
+        """Specification of the tool, without the customer."""
         return self._spec
 
     @property
     def tool_type(self) -> str:
-        """The tool's type."""
+        """Type of the tool."""
         return self._tool.tool_type
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
-        """Call the tool for the user whose turn it is."""
+        """Call the tool for the user of the current turn."""
         arguments = {**tool_use["input"], _ARGUMENT: invocation_state["user_id"]}
         use: ToolUse = {**tool_use, "input": arguments}
         async for event in self._tool.stream(use, invocation_state, **kwargs):

@@ -1,4 +1,4 @@
-"""Heard: what one request says, to a model that goes by rules."""
+"""Parsed model request, for a model that answers by rules."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 _INJECTED = ("<context>", "<conversation_state>", "<memory>", "<handoff ")
-"""How texts begin that stand behind the user's own words."""
+"""Beginnings of texts that were added after the user's own words."""
 
 _JAPANESE = re.compile(r"[ぁ-んァ-ヶ一-龠]")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a tool answered in this turn."""
+    """Result of a tool in this turn."""
 
     tool: str
     failed: bool
     text: str
 
     def values(self, field: str) -> list[str]:
-        """Return the values of a field of the JSON that was answered, in order; what the budget has cut out is not there."""
+        """Return the values of a field of the JSON result, in order. Values in truncated text are missing."""
         return [text or number for text, number in re.findall(rf'"{field}": (?:"([^"]*)"|(\d+))', self.text)]
 
 
 @dataclass(frozen=True)
 class Heard:
-    """One request.
+    """Parsed model request.
 
     Attributes:
-        text: What the user says.
-        told: What stands beside it: state, recalled messages, memories, a handoff, and the system prompt.
-        results: What tools answered to it so far.
-        earlier: The user's earlier texts that are in the window, the latest first.
+        text: Text of the user.
+        told: Texts in addition to the messages: state, recalled messages, memories, a handoff, and the system prompt.
+        results: Results of tools in this turn so far.
+        earlier: Earlier texts of the user in the window, latest first.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Heard:
 
     @classmethod
     def of(cls, messages: list[Any], system: list[Any] | None) -> Heard:
-        """Read a request."""
+        """Parse a request."""
         asked = max(
             (at for at, message in enumerate(messages) if message["role"] == "user" and _own_texts(message)), default=None
         )
@@ -69,16 +69,16 @@ class Heard:
         return _JAPANESE.search(self.text) is not None
 
     def says(self, words: str) -> bool:
-        """Tell whether the user's text matches a regular expression."""
+        """Return whether the user's text matches a regular expression."""
         return re.search(words, self.text, re.IGNORECASE) is not None
 
     def is_told(self, words: str) -> str | None:
-        """Return the first group of a regular expression in what stands beside the text."""
+        """Return the first group of a regular expression in the additional texts, or None."""
         found = re.search(words, self.told)
         return found[1] if found else None
 
     def result(self, tool: str) -> Result | None:
-        """Return what a tool answered in this turn, the last time."""
+        """Return the last result of a tool in this turn, or None."""
         return next((result for result in reversed(self.results) if result.tool == tool), None)
 
 

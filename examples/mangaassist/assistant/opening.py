@@ -1,4 +1,4 @@
-"""Opens a shop with all that belongs to it, and closes it."""
+"""Opens and closes a shop with its memory and servers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LOCAL_TOKENS = 600
 
 @contextmanager
 def open_shop(backend: Backend, folder: Path, *, model: str = "scripted", **settings: Any) -> Iterator[Shop]:
-    """Open memory, servers and squad.
+    """Open memory, servers and squad, and close them at the end.
 
     Args:
-        backend: Where the memory is.
-        folder: Where cases are kept.
+        backend: Stores of the memory.
+        folder: Folder of the cases.
         model: ``scripted``, ``local``, ``bedrock`` or ``bedrock:<model id>``.
         settings: Further keyword arguments of ``Shop``.
     """

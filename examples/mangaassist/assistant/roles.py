@@ -1,4 +1,4 @@
-"""The three roles of the shop's squad: what each is for, what it is told, and the rules by which a scripted model plays it."""
+"""Three roles of the shop's squad: purpose, system prompt, and the rules of the scripted model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMMON = (
 
 @dataclass(frozen=True)
 class Role:
-    """One agent: its name (the id is the name in lower case), what it is for, its prompt, and its rules."""
+    """Role of one agent: name (in lower case the id), purpose, system prompt, and rules."""
 
     name: str
     purpose: str
@@ -52,4 +52,4 @@ INTENTS = {
     ],
     "browsing": [],
 }
-"""What a purchase must know; asked for one by one, and kept over restarts."""
+"""Slots of a purchase, which the assistant asks for one by one and keeps over restarts."""

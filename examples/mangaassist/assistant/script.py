@@ -1,4 +1,4 @@
-"""How the scripted models play the three agents: rules over one request, in English and Japanese. No key, no network."""
+"""Rules by which scripted models play the three agents, in English and Japanese. No key, no network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _QUESTIONS_JA = {"Which volume would you like?": "何巻にしますか？", "Pa
 
 
 class ScriptedAssistant(ScriptedModel):
-    """Plays an agent by rules, and speaks word by word, ``pace`` seconds apart."""
+    """Model that answers by rules, word by word with ``pace`` seconds between words."""
 
     def __init__(self, rules: Rules, *, pace: float = 0.0) -> None:
         super().__init__(lambda messages: rules(Heard.of(messages, self.requests[-1].system_prompt_content)))
@@ -63,7 +63,7 @@ class ScriptedAssistant(ScriptedModel):
 
 
 def products(heard: Heard) -> Answer:
-    """Find titles, tell stock and prices, fill the slots of a purchase."""
+    """Find titles, answer questions about stock and prices, and fill the slots of a purchase."""
     for tool, told in (("get_stock", _stock), ("search_manga", _titles), ("list_volumes", _volumes), ("calculator", _price)):
         result = heard.result(tool)
         if result is not None:
@@ -79,7 +79,7 @@ def products(heard: Heard) -> Answer:
 
 
 def orders(heard: Heard) -> Answer:
-    """Tell where orders are, and hand over who complains."""
+    """Answer questions about orders, and hand complaints over to a human."""
     if heard.result("hand_over"):
         return _say(
             heard,
@@ -106,7 +106,7 @@ def orders(heard: Heard) -> Answer:
 
 
 def escalation(heard: Heard) -> Answer:
-    """Open a case for a human, once, and tell its number."""
+    """Open a case for a human, once, and return its number."""
     opened = heard.result("open_case")
     if opened is not None:
         number = re.search(r"C-\w+", opened.text)
@@ -215,7 +215,7 @@ _ABOUT = (
 
 
 def _asked_of_self(heard: Heard) -> str | None:
-    """Return which preference of his own a user asks for."""
+    """Return the kind of preference that users ask of themselves, or None."""
     asks = heard.says(r"\b(what|which|do you (know|remember)|remind me|tell me)\b.*\bmy\b") or heard.says(
         r"(私|わたし|僕|俺)の.*(何|なに|どれ|どの|教えて|覚えて)|好きな(ジャンル|作家|作者|漫画家)(は|って).*(何|なに|どれ|覚えて)"
     )
@@ -223,7 +223,7 @@ def _asked_of_self(heard: Heard) -> str | None:
 
 
 def _known_one(heard: Heard, key: str) -> str:
-    """Answer from what is remembered, in this session or an earlier one; what was said last counts."""
+    """Answer from memories of this session or an earlier one. The latest statement counts."""
     found = re.findall(rf"^- (?:\[[^\]]*\] )?(?:favorite )?{key}: ?(.+)$", heard.told, re.MULTILINE)
     if not found:
         return _say(heard, f"You have not told me your {key} yet. What is it?", "まだ伺っていません。教えていただけますか？")
@@ -264,7 +264,7 @@ def _use(tool: str, **arguments: Any) -> list[dict[str, Any]]:
 
 
 def _named(text: str) -> catalogue.Manga | None:
-    """Return the series that a text names."""
+    """Return the series that a text names, or None."""
     text = text.lower()
     for manga in catalogue.CATALOGUE:
         if manga.title_ja in text or manga.title_en.lower().removeprefix("the ") in text or manga.asin.lower() in text:
@@ -273,14 +273,14 @@ def _named(text: str) -> catalogue.Manga | None:
 
 
 def _manga(heard: Heard) -> catalogue.Manga | None:
-    """Return the series that the user names, or else the last one of the conversation."""
+    """Return the series that the user names, otherwise the last one of the conversation."""
     named = next(filter(None, map(_named, (heard.text, *heard.earlier))), None)
     asin = heard.is_told(r"\basin (B07X\d{4})")
     return named or (catalogue.find(asin) if asin else None)
 
 
 def _volume(heard: Heard) -> int | None:
-    """Return the volume that the user names, or else the last one of the same series."""
+    """Return the volume that the user names, otherwise the last one of the same series."""
     for text in (heard.text, *heard.earlier):
         if found := _VOLUME.search(text):
             return int(found[1] or found[2])

@@ -1,4 +1,4 @@
-"""Servers: the shop's three MCP servers as child processes, each tool behind a breaker."""
+"""Three MCP servers of the shop as child processes, with a circuit breaker for each tool."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[1]
 SHOWN = ("server", "server_state", "state", "health", "failures_in_a_row", "calls", "rejected", "stale", "retry_after_s")
-"""What of a tool's status users may see: nothing that was said in a call."""
+"""Fields of a tool's status that users may see. None contains data of a call."""
 
 _LOOK_UP = BreakerPolicy(timeout=5.0, tool_errors="ignore")  # "no such order" is a finding, not a failure
 _STOCK = BreakerPolicy(failures=3, reset_after=5.0, timeout=1.0, users=1)
@@ -33,7 +33,7 @@ _STALE_TTL = 600.0
 
 
 class Servers:
-    """Catalogue, orders and stock; the last one fails on demand."""
+    """Servers for catalogue, orders and stock. The stock server fails on demand."""
 
     def __init__(self, memory: MangaMemory) -> None:
         self._catalogue = _client("catalogue_server.py", "search_manga", "get_manga", "list_volumes")
@@ -46,7 +46,7 @@ class Servers:
         self.fault = "none"
 
     def __enter__(self) -> Servers:
-        """Start all three at once; raise ``MCPClientInitializationError`` if one does not."""
+        """Start all three at once. Raises ``MCPClientInitializationError`` if one does not start."""
         try:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(MCPClient.start, self._clients))
@@ -59,24 +59,24 @@ class Servers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Stop them."""
+        """Stop the servers."""
         for client in self._clients:
             client.stop(None, None, None)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of each tool, by its name."""
+        """Return the status of each tool, keyed by name."""
         known: dict[str, Mapping[str, Any]] = {}
         for guarded in self._guards:
             known.update(guarded.status())
         return {name: {field: status[field] for field in SHOWN} for name, status in known.items()}
 
     def set_fault(self, kind: str) -> bool:
-        """Make the stock server sound (``none``), fail (``error``), ``hang``, or end with its next look-up (``exit``).
+        """Have the stock server work (``none``), fail (``error``), ``hang``, or exit at its next look-up (``exit``).
 
-        ``fault`` says which it is; after an end there is none.
+        ``fault`` has the current value. After an exit it is ``none``.
 
         Returns:
-            False if it is down already: the supervisor brings it back, sound, with the next look-up.
+            False if the server is down already. The supervisor restarts it, without a fault, at the next look-up.
         """
         try:
             result = self._stock.call_tool_sync(f"fault-{uuid.uuid4().hex}", "set_fault", {"kind": kind})

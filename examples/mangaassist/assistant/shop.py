@@ -1,4 +1,4 @@
-"""Shop: the squad of a process. What an application has to write to get the memory layer is in ``Shop._watched``."""
+"""Squad of a process. ``Shop._watched`` has the code that an application needs for the memory layer."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.squad import Handoffs, SessionChatStorage, SessionStrandsAgent
 
 BUDGET = 1_600
-"""Tokens of history of each agent, up to three quarters for what is recalled. Small, so that there is something to see."""
+"""Tokens of history of each agent, up to three quarters for recalled messages. Small, so that the panel shows evictions."""
 
 OnChange = Callable[[ConversationScope, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of an answer: who gives it, and more text, or at the end all of it."""
+    """Piece of an answer: the agent, and more text, or at the end the whole text."""
 
     agent: str
     text: str = ""
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Said:
-    """One turn of a conversation: question, agent, answer, and the time of the question in milliseconds since 1970."""
+    """Turn of a conversation: question, agent, answer, and the time of the question in milliseconds since 1970."""
 
     question: str
     agent: str
@@ -50,17 +50,17 @@ class Said:
 
 
 class Shop:
-    """The squad.
+    """Squad of agents that share a memory.
 
     Args:
         memory: The stores.
         servers: The MCP servers, started.
-        folder: Where cases are kept.
-        model: The model of all agents; None: scripted ones.
-        played_by: What the model is called on the page.
+        folder: Folder of the cases.
+        model: Model of all agents. None: scripted ones.
+        played_by: Name of the model on the page.
         budget: Tokens of history of each agent.
         pace: Seconds between two words of a scripted model.
-        on_change: Called with the view of an agent whenever there is something new to see.
+        on_change: Callback that gets the scope and the view of an agent after each change.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Shop:
         return agent
 
     def _watched(self, scope: ConversationScope) -> tuple[Agent, Watch]:
-        """Return a new agent of a conversation, restored, and who looks at it."""
+        """Return a restored agent of a conversation, and the object that observes it."""
         role = ROLES[scope.agent_id]
         parts = self.memory.agent_kwargs(
             **vars(scope),
@@ -125,7 +125,7 @@ class Shop:
         )
 
     async def ask(self, user: str, session: str, text: str) -> AsyncGenerator[Piece, None]:
-        """Route a message, and yield the answer as it comes; the last piece has all of it."""
+        """Route a message, and yield the pieces of the answer. The last piece has the whole text."""
         response = await self._squad.route_request(text, user, session, stream_response=True)
         agent, output = response.metadata.agent_id, cast("Any", response.output)
         if isinstance(output, ConversationMessage):  # no agent was reached
@@ -142,7 +142,7 @@ class Shop:
                 yield Piece(agent, chunk.text)
 
     async def history(self, user: str, session: str) -> list[Said]:
-        """Return what was said in a session, in order."""
+        """Return the turns of a session, in order."""
         found: list[Said] = []
         for agent in ROLES:
             chat: Any = await self._storage.fetch_chat(user, session, agent)
@@ -154,18 +154,18 @@ class Shop:
         return sorted(found, key=lambda said: said.at)
 
     def fork(self, user: str, session: str, to: str, at: int) -> None:
-        """Begin the session ``to`` with the turns up to a time in milliseconds; blocks."""
+        """Begin the session ``to`` with the turns up to a time in milliseconds. Blocks."""
         for scope, turn in self._turns_until(user, session, at):
             if turn:
                 self.memory.fork(scope, turn, session_id=to)
 
     def rewind(self, user: str, session: str, at: int) -> None:
-        """Delete the turns after a time in milliseconds; blocks."""
+        """Delete the turns after a time in milliseconds. Blocks."""
         for scope, turn in self._turns_until(user, session, at):
             self.memory.rewind(scope, turn)
 
     def _turns_until(self, user: str, session: str, at: int) -> list[tuple[ConversationScope, int]]:
-        """Return each agent's conversation with the number of its last turn up to a time; 0 if it had none."""
+        """Return each agent's conversation with the number of its last turn up to a time, or 0."""
         agents = self.memory.session(ConversationScope(user, session)).agents()
         scopes = [ConversationScope(user, session, agent) for agent in agents]
         records = [self.memory.session(scope).records() for scope in scopes]
@@ -173,17 +173,17 @@ class Shop:
         return list(zip(scopes, turns, strict=True))
 
     def views(self, user: str, session: str) -> dict[str, dict[str, Any]]:
-        """Return the view of each agent that a session has; blocks."""
+        """Return the view of each agent of a session. Blocks."""
         known = self.memory.session(ConversationScope(user, session)).agents()
         scopes = [ConversationScope(user, session, agent) for agent in ROLES if agent in known]
         return {scope.agent_id: self._watched(scope)[1].view() for scope in scopes}
 
     def known(self, user: str) -> str:
-        """Return what is remembered of a user beyond the session; blocks."""
+        """Return a text about the memories of a user from all sessions. Blocks."""
         return self.memory.user(user).build_agent_context()
 
     def memories(self, user: str, session: str) -> list[dict[str, Any]]:
-        """Return the memories of a user, each with its source; blocks."""
+        """Return the memories of a user, each with its source. Blocks."""
         found = self.memory.user(user).recall(limit=20)
         return [
             {
@@ -197,15 +197,15 @@ class Shop:
         ]
 
     def delete_memory(self, user: str, memory_id: str) -> bool:
-        """Delete a memory; tell whether there was one; blocks."""
+        """Delete a memory, and return whether it existed. Blocks."""
         return self.memory.user(user).forget(memory_id)
 
     def finish(self, user: str, session: str) -> None:
-        """End a session: what is worth it becomes a memory of its user; blocks."""
+        """End a session, and store memories of it. Blocks."""
         scope = ConversationScope(user, session)
         with suppress(ValueError):
             self.memory.finalize(scope)
 
     def forget(self, user: str) -> bool:
-        """Delete everything there is of a user; tell whether nothing is left; blocks."""
+        """Delete all data of a user, and return whether nothing is left. Blocks."""
         return self.memory.forget_user(user).complete

@@ -1,4 +1,4 @@
-"""View: what the side panel shows of one agent's memory, as JSON."""
+"""View of one agent's memory for the side panel, as JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MOST_CHARACTERS = 200
 
 
 class Watch:
-    """Looks at one agent while it answers, and tells ``on_change`` that there is something new to see.
+    """Observer of one agent, which calls ``on_change`` after each change while the agent answers.
 
     Args:
         agent: The agent.
         manager: Its conversation manager.
         session: Its session manager.
-        log: What was said so far, from the session's log.
-        on_change: Called on the agent's event loop.
+        log: Messages so far, from the session's log.
+        on_change: Callback on the agent's event loop.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Watch:
     async def _asked(
         self, context: InvokeModelContext, next_fn: MiddlewareNext[InvokeModelContext, TypedEvent]
     ) -> AsyncGenerator[TypedEvent, None]:
-        """See the request as the model gets it."""
+        """Record the request as the model gets it."""
         system = context.system_prompt[1:] if isinstance(context.system_prompt, list) else []  # behind the role's own prompt
         injected = [block for one in context.messages for block in one["content"][: injected_count(one)]]
         self._told = [block["text"] for block in (*system, *injected) if "text" in block]
@@ -67,7 +67,7 @@ class Watch:
             yield event
 
     def view(self) -> dict[str, Any]:
-        """Return what there is to see now."""
+        """Return the current view."""
         usage = self._manager.usage(self._agent)
         coordinator = coordinator_of(self._agent)
         seen = {
@@ -95,7 +95,7 @@ class Watch:
         return seen
 
     def _messages(self) -> list[dict[str, Any]]:
-        """Return the log with what became of each message: as ``explain`` says; what it no longer knows has left earlier."""
+        """Return the log with the outcome of each message. Messages that ``explain`` no longer has were evicted earlier."""
         fates = {fate.tracking_id: fate for fate in self._manager.explain(self._agent)}
         rows = []
         for message in self._log[-MOST_MESSAGES:]:

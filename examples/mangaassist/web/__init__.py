@@ -1,1 +1,1 @@
-"""The web chat: one static page, a few routes, server-sent events. It listens on this machine only."""
+"""Web chat: one static page, a few routes, and server-sent events. It listens only on this machine."""

@@ -1,4 +1,4 @@
-"""Chat: one conversation as its pages see it. Turns go on without them; a page gets all there is, then each change."""
+"""One conversation as its pages see it. Turns continue without pages. A page gets the whole state, then each change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Event = dict[str, Any]
 
 MOST_TURNS, MOST_PAGES = 3, 8
 _MOST_WAITING = 1_000
-"""Events that a page may be behind; one that is further behind is sent away, and comes back for all there is."""
+"""Most events that wait for a page. A page with more is disconnected, and loads the whole state again."""
 
 
 _READ_AGAIN = (0.5, 1.5, 4.0)
@@ -35,11 +35,11 @@ class BusyError(Exception):
 
 
 class Chat:
-    """One conversation. Everything here runs on the server's event loop.
+    """One conversation. All methods run on the server's event loop.
 
     Args:
         shop: The squad.
-        visitor: Whose conversation it is.
+        visitor: Owner of the conversation.
     """
 
     def __init__(self, shop: Shop, visitor: Visitor) -> None:
@@ -58,15 +58,15 @@ class Chat:
         self._used = time.monotonic()
 
     def used(self) -> None:
-        """Note that somebody asks for it."""
+        """Record a use of the chat."""
         self._used = time.monotonic()
 
     def is_idle(self, seconds: float) -> bool:
-        """Tell whether nobody looks, nothing is under way, and nobody has asked for it for so many seconds."""
+        """Return whether no page is open, no turn is under way, and the chat was not used for ``seconds``."""
         return not self._pages and not self._running and time.monotonic() - self._used > seconds
 
     async def opened(self) -> None:
-        """Read what was said before, once; raises what a store raises, and tries again the next time."""
+        """Read the earlier turns, once. An error of a store is raised, and the next call tries again."""
         if self._opened is None or (self._opened.done() and (self._opened.cancelled() or self._opened.exception())):
             self._opened = asyncio.create_task(self._open())
         await asyncio.shield(self._opened)
@@ -88,7 +88,7 @@ class Chat:
         self._memories = await asyncio.to_thread(self._shop.memories, user, session)
 
     async def _refresh_known(self) -> None:
-        """Show the memories again when those of the last message are stored, which happens after the turn."""
+        """Send the memories again once those of the last message are stored, which happens after the turn."""
         before = self._memories
         for seconds in _READ_AGAIN:
             await asyncio.sleep(seconds)
@@ -99,7 +99,7 @@ class Chat:
                 return
 
     async def delete_memory(self, memory_id: str) -> None:
-        """Delete a memory of the visitor, and show the others.
+        """Delete a memory of the visitor, and send the others to the pages.
 
         Raises:
             ValueError: The id is not that of a memory.
@@ -112,7 +112,7 @@ class Chat:
         """Begin a turn.
 
         Raises:
-            BusyError: Too many are under way.
+            BusyError: Too many turns are under way.
         """
         if len(self._running) >= MOST_TURNS:
             raise BusyError("Your earlier messages are still being answered.")
@@ -123,10 +123,10 @@ class Chat:
         task.add_done_callback(self._running.discard)
 
     async def in_the_middle(self, question: str) -> None:
-        """Wait until an answer is on its way and its question is stored; ask something if none is.
+        """Wait until an answer has begun and its question is stored. Ask ``question`` if no answer is under way.
 
         Raises:
-            BusyError: Too many are under way.
+            BusyError: Too many turns are under way.
         """
         if not self._running:
             self.say(question)
@@ -146,7 +146,7 @@ class Chat:
         """Return the time of a turn's question in the logs, in milliseconds since 1970.
 
         Raises:
-            BusyError: An answer is on its way.
+            BusyError: An answer is under way.
             LookupError: There is no such turn, or the logs do not have it.
         """
         if self._running:
@@ -159,7 +159,7 @@ class Chat:
         return said[-1 - later].at
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """Yield all there is, then each change, as JSON, until the page goes away or the conversation is over.
+        """Yield the whole state, then each change, as JSON, until the page or the conversation ends.
 
         Raises:
             BusyError: Too many pages are open.
@@ -191,7 +191,7 @@ class Chat:
         }
 
     def see(self, agent: str, view: dict[str, Any]) -> None:
-        """Take over what there is to see of an agent."""
+        """Take over the view of an agent, and send its changes to the pages."""
         self._views[agent], self._agent = view, agent
         self._publish({"type": "view", "agent": agent, "view": view})
         turn = next((turn for turn in reversed(self._turns) if not turn["done"]), None)
@@ -202,11 +202,11 @@ class Chat:
             self._publish({"type": "quotes", "id": turn["id"], "quotes": quotes})
 
     def tell_tools(self) -> None:
-        """Tell how the tools are."""
+        """Send the status of the tools to the pages."""
         self._publish({"type": "tools", **self._tools()})
 
     def end(self) -> None:
-        """Send all pages away; they come back to the conversation that the visitor is in then."""
+        """Disconnect all pages. They reconnect to the visitor's current conversation."""
         for page in list(self._pages):
             self._send_away(page)
 
@@ -258,7 +258,7 @@ _MEMORIES = {
     "recall of earlier messages": ("<recalled_history>",),
     "state of the task": ("<conversation_state>",),
 }
-"""Tags of the texts in a request, by the memory that they come from."""
+"""Tags of injected texts in a request, keyed by the name of the memory."""
 
 
 def used_in(texts: list[str]) -> list[str]:
@@ -271,11 +271,11 @@ _QUOTES = re.compile(r"<recalled_history>\n(.*?)</recalled_history>", re.DOTALL)
 
 
 def quoted_in(told: list[str]) -> list[str]:
-    """Return what recall quoted of earlier messages in a request, as it stood there, without the note before it."""
+    """Return the messages that recall quoted in a request, without the introduction."""
     found = next(filter(None, map(_QUOTES.search, told)), None)
     return [] if found is None else [line for line in found[1].splitlines() if line.startswith("[")]
 
 
 def _json(event: Event) -> str:
-    """Return an event as JSON; half a character becomes its escape, so that it can be sent."""
+    """Return an event as JSON. Lone surrogates become escapes, so that the event can be sent."""
     return json.dumps(event, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Guard: what a request must be before anything looks at it, and what every response says about itself."""
+"""Middleware that checks requests, and sets the security headers of responses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _HEADERS = {
 
 
 class Guard:
-    """Lets requests pass that this server's own page makes.
+    """Middleware that passes only requests of this server's own page.
 
-    ``Host`` must be this machine, or a foreign name that resolves to it could read everything (DNS rebinding). What changes
-    something must come from this very origin, and be JSON, which no foreign form can send.
+    ``Host`` must be this machine; otherwise a foreign name that resolves to it could read everything (DNS rebinding). A request
+    that changes something must have this origin, and be JSON, which no foreign form can send.
 
     Args:
-        app: What comes behind.
-        port: Where this server listens.
+        app: The guarded application.
+        port: Port of the server.
     """
 
     def __init__(self, app: ASGIApp, *, port: int) -> None:
@@ -33,7 +33,7 @@ class Guard:
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or pass it on."""
+        """Refuse a request, or pass it on."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Keeper: holds the web chat's port, and starts a new worker whenever one was killed. POSIX only."""
+"""Parent process that holds the web chat's port, and starts a new worker after a kill. POSIX only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket that listens on this machine only; port 0 takes a free one.
+    """Return a socket that listens only on this machine. Port 0 selects a free one.
 
     Raises:
         OSError: The port is taken.
@@ -22,9 +22,9 @@ def listen(port: int) -> socket.socket:
 
 
 def keep(command: Sequence[str], listening: socket.socket) -> int:
-    """Run workers on the socket, one after the other, until one ends otherwise than by SIGKILL; return its exit status.
+    """Run one worker after the other on the socket, until one does not end by SIGKILL; return its exit status.
 
-    Connections that come while there is none wait in the socket. A worker that loses its keeper kills itself.
+    Connections wait in the socket while there is no worker. A worker that loses its parent kills itself.
     """
     running: list[subprocess.Popen[bytes]] = []
 
@@ -49,7 +49,7 @@ def keep(command: Sequence[str], listening: socket.socket) -> int:
 
 
 def taken_over(listening: int, alive: int) -> socket.socket:
-    """Return the keeper's socket, in a worker; when the keeper is gone, so is the worker, as suddenly."""
+    """Return the parent's socket in a worker. The worker kills itself when its parent is gone."""
 
     def watch() -> None:
         os.read(alive, 1)

@@ -1,4 +1,4 @@
-"""The web server: routes, and the loop that tells pages how the tools are."""
+"""Web server: routes, and the loop that sends the status of the tools to the pages."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ MOST_CHARACTERS = 2_000
 _MOST_BYTES = 16_384
 _YEAR = 365 * 24 * 3600
 _LOOK_EVERY, _KEPT = 0.5, 60.0
-"""Seconds between two looks at the tools, and that a conversation stays at hand without anybody who looks at it."""
+"""Seconds between two reads of the tools' status, and seconds for which an unused conversation stays loaded."""
 
 _RECONNECT_MS = 500
 _QUESTION = "Recommend me something to read."
-"""What is asked where a worker is to be killed in the middle of an answer, and none is on its way."""
+"""Question for a kill in the middle of an answer, if no answer is under way."""
 
 _UNREADABLE = "Your conversation cannot be read just now. Nothing of it is lost; please try again in a moment."
 _PAGES = {"/page.js": "text/javascript", "/page.css": "text/css"}
@@ -50,12 +50,12 @@ _FOLDER = Path(__file__).parent
 
 
 class Web:
-    """The application.
+    """Web application.
 
     Args:
-        shop: The squad; its ``on_change`` is taken over.
-        visitors: Who is who.
-        port: Where it is served.
+        shop: The squad; its ``on_change`` is replaced.
+        visitors: Users and their sessions.
+        port: Port of the server.
     """
 
     def __init__(self, shop: Shop, visitors: Visitors, *, port: int) -> None:
@@ -93,7 +93,7 @@ class Web:
                     await asyncio.gather(*(chat.finished() for chat in self._chats.values()))
 
     async def _look_at_tools(self) -> None:
-        """Tell pages of changes that no turn of theirs brings: a breaker half-opens, a server is connected anew."""
+        """Send changes that no turn causes: a breaker becomes half-open, or a server reconnects."""
         before: object = None
         while True:
             await asyncio.sleep(_LOOK_EVERY)
@@ -162,7 +162,7 @@ class Web:
         return JSONResponse({})
 
     async def _fork(self, request: Request) -> Response:
-        """Put a visitor into a new session that begins with the turns up to one; the old session stays."""
+        """Move a visitor to a new session that begins with the turns up to one. The old session stays."""
         visitor, at = await self._turn(request)
         session = new_session_id()
         await asyncio.to_thread(self._shop.fork, visitor.user_id, visitor.session_id, session, at)
@@ -215,7 +215,7 @@ class Web:
         return JSONResponse({})
 
     async def _leave(self, visitor: Visitor, end: Callable[[str, str], object]) -> None:
-        """Put a visitor into a new session, and end the one he was in."""
+        """Move a visitor to a new session, and end the old one."""
         await asyncio.to_thread(self._visitors.begin_session, visitor.user_id)
         chat = self._chat(visitor)
         await chat.finished()
@@ -234,7 +234,7 @@ class Web:
         return JSONResponse({})
 
     async def _kill(self, request: Request) -> Response:
-        """Kill this process in the middle of an answer of the visitor's; its keeper starts the next one."""
+        """Kill this process in the middle of an answer to the visitor. Its parent starts the next one."""
         chat = self._chat(await self._visitor(request))
         try:
             await chat.opened()
@@ -278,7 +278,7 @@ async def _json(request: Request) -> dict[str, Any]:
 
 
 def serve(shop: Shop, visitors: Visitors, listening: socket.socket, *, ready: Callable[[str], object]) -> None:
-    """Serve until SIGINT or SIGTERM; ``ready`` is told the address."""
+    """Serve until SIGINT or SIGTERM. ``ready`` gets the address."""
     port = listening.getsockname()[1]
     config = uvicorn.Config(
         Web(shop, visitors, port=port).app, log_level="warning", server_header=False, timeout_graceful_shutdown=5

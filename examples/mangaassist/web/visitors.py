@@ -1,4 +1,4 @@
-"""Visitors: who a browser is. A random token in its cookie, known here by its hash, says which user; the page cannot choose."""
+"""Users of the web chat. A random token in a browser's cookie, stored here as a hash, identifies the user."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Visitor:
-    """A user of this shop and the chat session he is in."""
+    """User of this shop, and the user's current chat session."""
 
     user_id: str
     session_id: str
 
 
 class Visitors:
-    """The visitors of a shop, in a SQLite file, so that they are still known after a restart. Blocks; thread-safe."""
+    """Visitors of a shop, in a SQLite file that survives restarts. Methods block and are thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -30,28 +30,28 @@ class Visitors:
         )
 
     def welcome(self) -> tuple[str, Visitor]:
-        """Make a new user; return the token for his browser, too."""
+        """Create a user, and return the token for the browser and the user."""
         token = secrets.token_urlsafe(32)
         visitor = Visitor(f"reader-{secrets.token_hex(4)}", new_session_id())
         self._run("INSERT INTO visitors VALUES (?, ?, ?)", _hash(token), visitor.user_id, visitor.session_id)
         return token, visitor
 
     def at_terminal(self, user_id: str) -> Visitor:
-        """Return a user who needs no token, because he sits at this machine, in the session he was in last."""
+        """Return a user of this machine, who needs no token, with the user's last session."""
         visitor = Visitor(user_id, new_session_id())
         unknown = _hash(secrets.token_urlsafe(32))
         self._run("INSERT INTO visitors VALUES (?, ?, ?) ON CONFLICT DO NOTHING", unknown, user_id, visitor.session_id)
         return Visitor(*self._run("SELECT user_id, session_id FROM visitors WHERE user_id = ?", user_id)[0])
 
     def find(self, token: str | None) -> Visitor | None:
-        """Return whose token it is, or None."""
+        """Return the visitor of a token, or None."""
         if not token:
             return None
         found = self._run("SELECT user_id, session_id FROM visitors WHERE token = ?", _hash(token))
         return Visitor(*found[0]) if found else None
 
     def begin_session(self, user_id: str, session_id: str | None = None) -> Visitor:
-        """Put a user into a new session, or into one that was begun for him."""
+        """Move a user to a new session, or to an existing one."""
         visitor = Visitor(user_id, session_id or new_session_id())
         self._run("UPDATE visitors SET session_id = ? WHERE user_id = ?", visitor.session_id, user_id)
         return visitor
@@ -67,7 +67,7 @@ class Visitors:
 
 
 def new_session_id() -> str:
-    """Return an id that nobody can guess."""
+    """Return an id that cannot be guessed."""
     return secrets.token_hex(8)
 
 
