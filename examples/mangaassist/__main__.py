@@ -5,7 +5,7 @@
     uv run examples/mangaassist --demo --json   # two users, a failing server, a restart; checks what they got
     uv run examples/mangaassist --model local   # a small model in this process; or --model bedrock[:ID]
 
-Everything is kept in SQLite files of one folder, so a restart goes on where the last run ended.
+All data is in SQLite files of one folder, so a restart continues where the last run ended.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Worker process: it owns the agent, and answers turns over its standard input and output, one JSON object a line.
+"""Worker process that owns the agent, and answers turns over its standard input and output, one JSON object per line.
 
-``quickstart.py`` starts it, kills it with SIGKILL, and starts another one that must know everything the first one knew.
+``quickstart.py`` starts it, kills it with SIGKILL, and starts another one, which must restore the whole conversation.
 With ``--memory strands`` the agent has Strands' own sliding window and file session, for comparison.
 """
 

@@ -52,7 +52,7 @@ _Opened = TypeVar("_Opened")
 
 
 class MangaMemory:
-    """Stores of a process, and builder of the agents that use these stores.
+    """Entry point of the package: opens the stores of a process, and builds agents on them.
 
     ``with MangaMemory.open() as memory`` and ``async with`` close the stores at the end.
 
@@ -60,7 +60,7 @@ class MangaMemory:
         hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``: the memory of this process.
         durable: URL or table of the durable tier, the database. Default: a SQLite file below the working directory.
         memories: URL or table of users' long-term memory. True: a table in the file or service of the durable tier. Default
-            None: no memory. False: like None, and an erasure does not look for the memory table of another process.
+            None: no memory. False: no memory, and an erasure ignores a memory table that other processes may use.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
         sink: Destination of extracted preferences. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
@@ -108,7 +108,7 @@ class MangaMemory:
         self.durable: Table = stores["durable"]
         self.memories: Table | None = stores["memories"]
         self._names = store_names(stores, hot, durable, memories)
-        # Refuses a value that no session could take.
+        # Raises an error for a setting that no session accepts.
         Tiers.of(self.hot, self.durable, **{"clock": time.time, **self._session_settings})
         self._environment = environment and with_method("environment", environment, "load(scope)")
         self._embed = embed and function("embed", embed, "a function from texts to vectors")
@@ -225,9 +225,9 @@ class MangaMemory:
             summary_schedule: When summaries are written, and how long a model call waits for them. Default: in the background;
                 a model call waits, up to 30 s, only while the history exceeds its hard limit.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
-                the agent's ``aux_model``, in the background, in the user's words. ``nothing``. Default ``rules``.
+                the agent's ``aux_model``, in the background, in the user's words. ``nothing``: not at all. Default ``rules``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
-                keyword arguments, such as ``intents``. ``changes(...)`` publishes outside changes to it. Default False.
+                keyword arguments, such as ``intents``. ``changes(...)`` publishes changes from outside. Default False.
             instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
                 working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
             cache_monitor: Monitor of the share of cached prompt tokens; agents may share one. Default None.
@@ -303,7 +303,7 @@ class MangaMemory:
         given = {**self._session_settings, **settings}
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
             given["codec"] = ObservedCodec(settings["codec"])
-        if "ttl" not in settings:  # a policy that is given for this agent keeps its tier
+        if "ttl" not in settings:  # an explicit policy of this agent keeps its own tier
             given["ttl"] = tier.policy(given.get("ttl") or TtlPolicy())
         manager = TieredSessionManager(scope, **self._tiers(), **given)
         self._managers.add(manager)
@@ -328,8 +328,8 @@ class MangaMemory:
         )
 
     def _profile_cache(self, user_id: str, tenant: str | None) -> memory.ProfileCache:
-        # With a hot tier of this process alone, a local table has other processes' changes at each model call.
-        # A table over the network is not read on the way to a model.
+        # Without a shared hot tier, changes of other processes are read from a local table at each model call.
+        # A table over the network is too slow for that.
         reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
         options = {**self._memory_options, "log": self.user(user_id, tenant=tenant).preference_log}
         return memory.ProfileCache(self._stores["hot"], user_id=user_id, tenant=tenant, reads_revision=reads, **options)
@@ -342,7 +342,7 @@ class MangaMemory:
     def storage(self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0) -> TieredStorage:
         """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager`` or ``Agent(storage=)``.
 
-        The durable tier has all values. Large values also stay in the hot tier for ``hot_ttl`` seconds.
+        The durable tier has all values. The hot tier also has large values for ``hot_ttl`` seconds.
 
         Raises:
             ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
@@ -351,7 +351,7 @@ class MangaMemory:
         return TieredStorage(user_id=user_id, tenant=tenant, codec=codec, hot_ttl=hot_ttl, **self._tiers(), **self._clock)
 
     def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> state.EnvironmentChanges:
-        """Return a publisher that sends outside changes, such as ``publish(cart=[...])``, to the live agents of a session.
+        """Return a publisher that sends changes from outside, such as ``publish(cart=[...])``, to the live agents of a session.
 
         Raises:
             ValueError: An id is not allowed.
@@ -398,7 +398,7 @@ class MangaMemory:
         return user_data.list_sessions(self._stores["durable"], owner, self.session, limit=limit, after=after)
 
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
-        """Return a page of the users who have sessions. The expiry index of all sessions is read.
+        """Return a page of the users who have sessions. Each call reads the expiry index of all sessions.
 
         Args:
             limit: Most users on the page. Default 100.
@@ -429,7 +429,7 @@ class MangaMemory:
         return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
-        """Copy the first turns of a conversation to a new session. Returns its scope. See ``TieredSessionManager.fork``."""
+        """Copy the first turns of a conversation to a new session, and return that scope. See ``TieredSessionManager.fork``."""
         self.session(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
@@ -462,7 +462,7 @@ class MangaMemory:
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
     ) -> memory.MemoryRecord | None:
-        """Close a session, store its memories, and return its summary. Returns None if the session has no messages.
+        """Close a session, store its memories, and return its summary, or None if the session has no messages.
 
         Raises:
             ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
@@ -475,7 +475,7 @@ class MangaMemory:
         return self.finalizer(model).run(scope)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Start the grace period in which a disconnected user can resume the conversation. It lasts one time to live.
+        """Start the grace period, of one time to live, in which a disconnected user can resume the conversation.
 
         Returns:
             Whether the conversation is in the hot tier. ``sweeper()`` finalizes such a conversation after the grace period.

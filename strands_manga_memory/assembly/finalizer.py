@@ -124,19 +124,19 @@ class SessionFinalizer:
             StoreUnavailableError: A store does not answer.
         """
         place = Place.of(scope.storage_session_id, "A", scope.agent_id)
-        self._tiers.writer.drain(_SETTLED_SECONDS)  # what this process has still to save of it
+        self._tiers.writer.drain(_SETTLED_SECONDS)  # pending saves of this process
         claim = _Claim()
         for pause in _PAUSES:
             try:
                 return self._run(place, claim)
-            except ConflictError:  # somebody else's save was under way; it is over in a moment
+            except ConflictError:  # another save is under way, and ends soon
                 time.sleep(pause)
         return self._run(place, claim)
 
     def _run(self, place: Place, claim: _Claim) -> MemoryRecord | None:
         claimed = None
         if self._tiers.hot is not None:
-            # A claim of an earlier try is this one's to take again; anybody else's is left alone until it is old.
+            # A claim of an earlier attempt of this call is taken again, any other claim only after its lease.
             lease = 0.0 if claim.is_ours else _CLAIM_SECONDS
             claimed = self._tiers.hot.claim(place.conversation, lease=lease, expired_only=False)
             claim.is_ours = claim.is_ours or claimed is not None

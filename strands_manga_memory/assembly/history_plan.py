@@ -43,7 +43,7 @@ class HistoryPlan:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` if ``schedule`` is not a ``SummarySchedule``."""
         if self.schedule is not None:
-            from strands_manga_memory import conversation  # with summaries alone
+            from strands_manga_memory import conversation  # imported only for summaries
 
             of_kind("summary_schedule", self.schedule, conversation.SummarySchedule)
 
@@ -62,8 +62,8 @@ class HistoryPlan:
         asked = self.settings
         log = None if session is None else session.history
         beside: dict[str, Any] = {"includes_recall": asked.recall, "log": log, "max_turns": asked.max_turns}
-        if asked.history == "compact":  # the window bounds this one
-            from strands_manga_memory.conversation.compaction import default_stages  # loaded with it alone
+        if asked.history == "compact":  # bounded by the model's context window, not by max_tokens
+            from strands_manga_memory.conversation.compaction import default_stages  # imported only here
 
             trimmer = conversation.ImportanceWeightedConversationManager(**beside)
             return conversation.TieredCompactionConversationManager(

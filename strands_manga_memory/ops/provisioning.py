@@ -13,7 +13,7 @@ from strands_manga_memory.stores.table import TableSchema
 
 SESSION_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 MEMORY_ACTIONS = ("BatchGetItem", "BatchWriteItem", "ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query")
-"""DynamoDB actions that workers and sweepers need: on the sessions table (first tuple) and on the memory table."""
+"""DynamoDB actions that workers and sweepers need on the sessions table (``SESSION_ACTIONS``) and on the memory table."""
 
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")
 """DynamoDB actions that ``create_if_missing`` and ``init-table`` need."""

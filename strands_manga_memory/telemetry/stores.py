@@ -71,7 +71,7 @@ class ObservedStore:
         return self._each(operation, args, found, time.perf_counter() - start)
 
     def _each(self, operation: str, args: tuple[Any, ...], found: Iterator[_T], seconds: float) -> Iterator[_T]:
-        error = ""  # its type alone: an error holds this frame, which must not hold the error
+        error = ""  # only the type: an error refers to this frame, which must not refer to the error
         try:
             while True:
                 start = time.perf_counter()

@@ -11,7 +11,7 @@ DAYS_A_MONTH = 30.0
 _COMPRESSED_FROM = 2_048  # bytes of a turn, as in the record format of sessions
 _ITEM_BYTES = 300  # bytes of a turn's item in addition to the turn: keys and readable attributes
 _UNIT_BYTES = 1_024  # bytes of a write unit
-_WAITING_TURNS = 5  # turns that wait for a flush, or for the next save to say that they were flushed
+_WAITING_TURNS = 5  # turns that wait for a flush, or for the save that records the flush
 _SECONDS_A_DAY = 86_400.0
 
 

@@ -114,7 +114,6 @@ def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stor
 
 
 def _conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Convert an exported conversation to a conversation that can be stored."""
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
         (checked_message(decode_bytes_values(record["message"]), record=name), float(record["at"]))
