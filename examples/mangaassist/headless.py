@@ -77,7 +77,7 @@ class Application:
         self._gone()
 
     def stop(self) -> int:
-        """Ask the application to end if it runs, and return its exit status."""
+        """Ask the application to end, and return its exit status."""
         self._process.terminate()
         return self._gone()
 

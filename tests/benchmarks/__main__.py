@@ -51,7 +51,7 @@ _BUDGET = re.compile(r"(<=|<|==|>=|>) *(-?[\d.]+)")
 class Row:
     """Measured value with its budget. A row without a budget is always ok.
 
-    Budgets in microseconds, which measure only Python instructions, grow with ``slowness``, that of the machine during the run.
+    Values in microseconds measure only Python instructions, so their budgets grow with ``slowness`` of the machine.
     """
 
     name: str

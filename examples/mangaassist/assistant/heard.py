@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _INJECTED = ("<context>", "<conversation_state>", "<memory>", "<handoff ")
-"""Beginnings of texts that were added after the user's own words."""
+"""Beginnings of texts that were added to the user's own words."""
 
 _JAPANESE = re.compile(r"[ぁ-んァ-ヶ一-龠]")
 

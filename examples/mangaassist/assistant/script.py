@@ -79,7 +79,7 @@ def products(heard: Heard) -> Answer:
 
 
 def orders(heard: Heard) -> Answer:
-    """Answer questions about orders, and hand complaints over to a human."""
+    """Answer questions about orders, and hand complaints over to the escalation agent."""
     if heard.result("hand_over"):
         return _say(
             heard,
@@ -215,7 +215,7 @@ _ABOUT = (
 
 
 def _asked_of_self(heard: Heard) -> str | None:
-    """Return the kind of preference that users ask of themselves, or None."""
+    """Return the kind of preference that a user asks about, as in "What is my favorite genre?", or None."""
     asks = heard.says(r"\b(what|which|do you (know|remember)|remind me|tell me)\b.*\bmy\b") or heard.says(
         r"(私|わたし|僕|俺)の.*(何|なに|どれ|どの|教えて|覚えて)|好きな(ジャンル|作家|作者|漫画家)(は|って).*(何|なに|どれ|覚えて)"
     )

@@ -123,7 +123,7 @@ class Chat:
         task.add_done_callback(self._running.discard)
 
     async def in_the_middle(self, question: str) -> None:
-        """Wait until an answer has begun and its question is stored. Ask ``question`` if no answer is under way.
+        """Wait up to 5 seconds for a begun answer whose question is stored. Asks ``question`` if no answer is under way.
 
         Raises:
             BusyError: Too many turns are under way.
