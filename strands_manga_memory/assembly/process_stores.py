@@ -80,6 +80,6 @@ def open_outbox(
 
 
 def drain_outbox(hot: HotStore, memories: Table) -> None:
-    """Wait for pending writes of this process: of preferences to the hot tier first, then to the memory table."""
+    """Run pending writes of preferences, to the hot tier first, then to the memory table, for up to 5 seconds each."""
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     shared_writer(None, memories).drain(_DRAIN_SECONDS)

@@ -47,7 +47,7 @@ def export(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Write all data of a user as JSON: sessions with their logs, memories, unsent signals, environment overrides.
+    """Write all data of a user as JSON: sessions with their logs, memories, stored values, environments, unsent preferences.
 
     Exits with 1 if a store was not checked or a record is unreadable; ``not_looked_at`` and ``unreadable`` list them.
     """
