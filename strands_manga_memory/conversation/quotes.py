@@ -190,14 +190,14 @@ class LatestPassages:
             for key in _keys(text):
                 self._latest[key] = max(number, self._latest.get(key, 0))
 
-    def replace(self, hit: RecallHit, passage: str) -> bool:
+    def outdates(self, hit: RecallHit, passage: str) -> bool:
         """Return whether a later passage makes this passage of a hit outdated."""
         return hit.message.speaker != "user" and self._latest.get(_without_numbers(passage), 0) > hit.number
 
 
 def _is_omitted(hit: RecallHit, known: str, latest: LatestPassages, passage: str) -> bool:
     plain = passage.strip()
-    return (_is_long(plain) and plain in known) or latest.replace(hit, passage)
+    return (_is_long(plain) and plain in known) or latest.outdates(hit, passage)
 
 
 def _is_long(passage: str) -> bool:

@@ -261,13 +261,11 @@ def render_transcript(messages: Sequence[Message], *, most: int | None = RESULT_
 
 def _lines(message: Message, most: int | None) -> Iterator[str]:
     speaker = _SPEAKERS[message["role"]]
-    names = {}
     for block in message["content"]:
         if (text := spoken_text(block)) is not None:
             yield f"{speaker}: {text}"
         elif "toolUse" in block:
             use = block["toolUse"]
-            names[use["toolUseId"]] = use["name"]
             yield f"Tool call: {use['name']}({as_json(use['input'])})"
         elif "toolResult" in block:
             text = result_text(block["toolResult"])
