@@ -1,7 +1,4 @@
-"""Long-term memory of a user across sessions.
-
-The memory holds facts, preferences, summaries of ended sessions, and weekly and monthly summaries.
-"""
+"""Long-term memory of a user across sessions: facts, preferences, and summaries of sessions, weeks and months."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ _NAMES = {
     "records": "RETENTION MemoryRecord MemoryType Retention",
     "store": "UserMemoryStore",
 }
-"""Public names of each module. A module is imported at the first use of a name, so an agent without memories starts faster."""
+"""Public names of each module. A module is imported at the first use of one of its names, so that imports stay fast."""
 
 __all__ = [
     "RETENTION",

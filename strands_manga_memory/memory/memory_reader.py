@@ -1,4 +1,4 @@
-"""Reads a user's memories for searches and for the context of an agent."""
+"""Reader of a user's memories, for searches and for the context of an agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOLD_SECONDS = 30.0
 """Seconds from a recall until the access counts of the memories are updated."""
 
 _PATIENCE = 5.0
-"""Most seconds that a search waits for the recent memories."""
+"""Most seconds that a search waits for the background read of recent memories."""
 
 _SEARCHED = MemoryQuery(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
 _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
@@ -37,25 +37,22 @@ _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 @dataclass(frozen=True)
 class Ranking:
-    """Settings of the ranking of memories.
-
-    Without ``embed``, memories and queries are compared by their words.
-    """
+    """Settings of the ranking of memories. Without ``embed``, memories and queries are compared by their words."""
 
     retention: Mapping[MemoryType, Retention]
     embed: Embed | None
 
     def of(self, loaded: PartitionContent) -> Snapshot:
-        """Create a snapshot of memories that uses these settings."""
+        """Create a snapshot of memories that is ranked by these settings."""
         return Snapshot(loaded, retention=self.retention, embed=self.embed)
 
 
 class MemoryReader:
-    """Reads the memories of a user, searches them, and records recalls.
+    """Reader of a user's memories that also searches them and records recalls.
 
-    A session start reads the memories for the agent's context into a snapshot. Recent memories for searches are then read in
-    the background. Both reads are limited, so their cost does not grow with the number of memories. All memories are read only
-    by ``recalled`` and by a search that the snapshot does not answer. Recalls are recorded in the background.
+    A session start reads the memories for the agent's context into a snapshot. The recent memories, which only searches need,
+    are then read in the background. Both reads are limited, so their cost does not grow with the number of memories. All
+    memories are read only by ``recalled`` and by a search that the snapshot does not answer.
     """
 
     def __init__(
@@ -87,10 +84,7 @@ class MemoryReader:
     # Methods that use the snapshot
 
     def start(self) -> None:
-        """Read the memories at a session start.
-
-        If rendering the context has just read them, only the recent memories are read.
-        """
+        """Read the memories at a session start, except those that rendering the context has just read."""
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
@@ -101,31 +95,22 @@ class MemoryReader:
         self._take(self._partition.load_start(), lambda older: None)
 
     def drop_snapshot(self) -> None:
-        """Discard the snapshot after another process changed the memories.
-
-        The next search or context reads the memories again.
-        """
+        """Discard the snapshot after another process changed the memories. Its next use reads the memories again."""
         with self._lock:
             self._snapshot = None
 
     def shown(self, memory_id: str, record: MemoryRecord | None) -> None:
-        """Put a changed memory into the snapshot.
-
-        If ``record`` is None, the memory is removed from the snapshot.
-        """
+        """Put a changed memory into the snapshot, or remove the memory if ``record`` is None."""
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories in the snapshot.
-
-        These are the memories read at session start and the memories added since.
-        """
+        """Return the memories in the snapshot: those read at session start and those added since."""
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
     def found(self, query: str, limit: int | None) -> list[Hit]:
-        """Return the memories and passages that are most similar to ``query``.
+        """Return the memories and passages of messages that are most similar to ``query``.
 
         Text in the query that this package added to a request is ignored.
         """
@@ -160,10 +145,7 @@ class MemoryReader:
         query: str | None,
         **filters: Any,
     ) -> list[MemoryRecord]:
-        """Read memories from the table and return the best matches first.
-
-        ``filters`` are fields of ``MemoryQuery``.
-        """
+        """Read memories from the table, the best matches first. ``filters`` are fields of ``MemoryQuery``."""
         type_ = None if type is None else checked_type(type)
         wanted = MemoryQuery(types=None if type_ is None else frozenset({type_}), **filters)
         if limit is not None and limit < 1:
@@ -181,10 +163,7 @@ class MemoryReader:
         return next(self._each([memory_id]))
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the summaries from which a weekly or monthly summary was made.
-
-        The result maps the id of each summary to the summary, or to ``"expired"`` if the summary no longer exists.
-        """
+        """Return the session summaries in a weekly or monthly summary, keyed by id. A deleted summary is ``"expired"``."""
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else list(rollup.covers)
         return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}
@@ -197,10 +176,7 @@ class MemoryReader:
         return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
 
     def _read(self) -> None:
-        """Read the memories from the hot tier, or else from the table.
-
-        Memories read from the table are stored in the hot tier later.
-        """
+        """Read the memories from the hot tier, or else from the table, and cache them in the hot tier later."""
         hot = self._cached
         cached, seen = (None, None) if hot is None else hot.look()
         if cached is not None:
@@ -218,12 +194,11 @@ class MemoryReader:
         self._take(loaded, keep)
 
     def _take(self, loaded: PartitionContent, then: Callable[[PartitionContent], None] | None) -> None:
-        """Replace the snapshot by other memories and read the user's profile.
+        """Replace the snapshot and read the user's profile.
 
         Args:
-            loaded: Memories that were read.
-            then: Function that is called with the recent memories after they were read. None means that ``loaded`` contains the
-                recent memories already.
+            loaded: Memories for the snapshot.
+            then: Function to call with the recent memories after they were read. None means that ``loaded`` contains them.
         """
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
@@ -241,7 +216,7 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the snapshot, or all memories if no recent memory answers the query.
+        """Search the snapshot, or all memories if the snapshot does not answer the query.
 
         A recent memory that shares one word with the query must not hide an older memory that has all its words.
         """
@@ -256,20 +231,14 @@ class MemoryReader:
         return hits[:limit]
 
     def _with_recent(self) -> Future[None] | None:
-        """Start to read the recent memories in the background, if they are not read yet.
-
-        Return the future of the read, or None if no read is needed.
-        """
+        """Return the future of the background read of recent memories, started if needed. None means that no read is needed."""
         with self._lock:
             if self._read_recent is not None and self._recent is None:
                 self._recent = self._writer.submit(self._partition.owner, self._read_recent)
             return self._recent
 
     def _complete(self) -> Snapshot:
-        """Return the snapshot after the recent memories were added.
-
-        If the table is unavailable or slow, the recent memories are missing.
-        """
+        """Return the snapshot with the recent memories, or without them if the table is unavailable or slow."""
         snapshot, recent = self._current(), self._with_recent()
         try:
             if recent is not None:
@@ -311,10 +280,9 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Add the recorded recalls to the memories at the time ``due``.
+        """Add the recorded recalls to the memories at the time ``due``, in monotonic seconds.
 
-        ``due`` is in monotonic seconds. If the process exits earlier or the table is unavailable, a later recall causes the
-        recalls to be added.
+        If the process exits earlier or the table is unavailable, a later recall causes the recalls to be added.
         """
 
         def fold() -> None:

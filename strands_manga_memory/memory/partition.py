@@ -1,6 +1,6 @@
-"""Reads and writes the memories of one user in the memory table.
+"""Memories of one user in the memory table, read in ranges and changed by compare-and-set.
 
-Records are changed by compare-and-set. A write can be made to fail if the user's data was erased meanwhile.
+Erasing a user deletes all their data and leaves a marker. Writes can be made to fail if the marker changed meanwhile.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ USUAL_SLOTS = frozenset(
 class UserSalt:
     """Random salt from which the ids of a user's preferences are derived.
 
-    The salt is stored encrypted in the memory table. Only a holder of the encryption key can derive the id of a preference from
-    its subject. Without an encrypting codec, the ids contain the subjects in clear text. An erasure of the user deletes the
-    salt.
+    The salt is stored encrypted in the memory table, so that only a holder of the key can derive the id of a preference from
+    its subject. Subjects in ``USUAL_SLOTS``, and all subjects without an encrypting codec, stay in clear text. An erasure of
+    the user deletes the salt.
     """
 
     def __init__(self, table: Table, owner: Owner, codec: Codec | None) -> None:
@@ -68,7 +68,7 @@ class UserSalt:
         self._salt: bytes | None = None
 
     def preference_id(self, key: str) -> str:
-        """Return the id of the preference with this key.
+        """Return the id of the preference ``key``.
 
         Raises:
             ConflictError: The user's memories are being erased.
@@ -84,20 +84,14 @@ class UserSalt:
         return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
 
     def statement_id(self, statement: str) -> str:
-        """Return the id of a preference that has no subject such as ``genre``.
-
-        The call raises the same errors as ``preference_id``.
-        """
+        """Return the id of a preference that has no subject such as ``genre``. Raises the errors of ``preference_id``."""
         plain = canonical_value(statement)
         if self._codec is None or not self._codec.encrypts:
             return content_id(MemoryType.PREFERENCE, plain)
         return self.preference_id(f"~{plain}")
 
     def _made(self, codec: Codec) -> bytes:
-        """Create the salt and return it.
-
-        If two writers create the salt at the same time, both get the first salt.
-        """
+        """Create and return the salt. Of two concurrent writers, both get the salt that was stored first."""
         sealed = codec.encode(os.urandom(32), self._place)
         self._table.put({"user_id": self._owner.partition, "memory_id": SALT, "salt": sealed}, when=ABSENT)
         there = self._read(codec)
@@ -121,9 +115,9 @@ logger = logging.getLogger(__name__)
 _TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
 _SUMMARY_NAME = f"{INTERNAL}summary#"
-"""Prefix of the ids of items that hold the id of a named summary."""
+"""Prefix of the ids of items that map the name of a summary to its id."""
 _MOST_COUNTED = 40
-"""Most memories of one recorded recall, and most records that one request reads to update access counts."""
+"""Most memories of one recorded recall, and most records of one read to update access counts."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
 
 
@@ -136,7 +130,7 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id.
-        uses: Number and last time of recent recalls of each memory, keyed by id.
+        uses: Number and last time of recorded recalls that ``records`` do not include yet, keyed by memory id.
         unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
@@ -153,10 +147,7 @@ class PartitionContent:
 
 @dataclass(frozen=True)
 class _Range:
-    """Range of sort keys to query.
-
-    With a limit, the highest keys and only the attributes that are needed for display and search are read.
-    """
+    """Range of sort keys to query. With a limit, only the highest keys and the attributes for display and search are read."""
 
     first: str | None = None
     last: str | None = None
@@ -180,23 +171,24 @@ _START = (
     _Range(*type_range(MemoryType.PREFERENCE), 40),
     _Range(f"{MemoryType.QUESTION}#", LATEST, 17),
 )
-"""Ranges of sort keys that a session start reads. At most 4 monthly and 7 weekly summaries exist, so the limits leave
-enough room for session summaries and open questions. The last range ends with the list of the latest facts."""
+"""Ranges of sort keys that a session start reads. At most 4 monthly and 7 weekly summaries exist, so the limits leave enough
+room for session summaries and open questions. The last range ends with the list of the latest facts.
+"""
 
 _MOST_LATEST = 64
-"""Most facts and feedback that are read for searches. Their ids do not sort by time, so the latest are listed in an item."""
+"""Most facts and feedback that searches read. Their ids do not sort by time, so an item lists the latest."""
 
 _RECENT = (
     _Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24),
     _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST),
 )
-"""Ranges of sort keys that are read for searches. If the list of the latest is full, the listed items replace the second."""
+"""Ranges of sort keys that searches read. If the list of the latest is full, the listed items replace the second range."""
 
 
 class UserPartition:
     """Memories of one user in the memory table.
 
-    Without a codec, content and metadata are stored in clear text. The messages of a session are always encoded, because this
+    Without a codec, content and metadata are stored in clear text. The messages of a session are always encoded, which
     compresses them.
     """
 
@@ -215,49 +207,30 @@ class UserPartition:
         self.salt = UserSalt(table, owner, codec)
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
-        """Read the memories of the user, or only the memories of one type.
+        """Read all memories of the user, or those of one type.
 
-        Without a type, the access counts are read, too. With a type, they are read only if ``uses`` is true, by a second query.
+        Recorded recalls are read with all memories. For one type, they are read only if ``uses`` is true, by a second query.
 
         Raises:
-            CorruptRecordError: None of the encrypted records can be decrypted. They probably have another key.
+            CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.
         """
         if type_ is None:
             return self._load([_Range()])
         return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
 
     def load_context(self) -> PartitionContent:
-        """Read the memories that are needed to finalize a session.
-
-        These are summaries of sessions, weeks and months, preferences, open questions and access counts. Facts and messages of
-        sessions are left out.
-
-        Raises:
-            CorruptRecordError: As in ``load``.
-        """
+        """Read summaries, preferences, open questions and recorded recalls for finalizing. Raises the errors of ``load``."""
         return self._load([_Range(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
 
     def load_start(self) -> PartitionContent:
-        """Read the memories that an agent needs at session start.
-
-        At most 66 records are read, in three queries. The source ids of weekly and monthly summaries are left out.
-
-        Raises:
-            CorruptRecordError: As in ``load``.
-        """
+        """Read the memories for a session start: at most 66 records, in three queries. Raises the errors of ``load``."""
         return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read the further memories that searches use.
+        """Read more memories for searches: the latest messages of sessions, behavioral patterns, facts and feedback.
 
-        These are the latest messages of sessions, behavioral patterns, facts and feedback. At most 88 records are read, in two
-        requests.
-
-        Args:
-            latest: Ids of the latest facts and feedback.
-
-        Raises:
-            CorruptRecordError: As in ``load``.
+        At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts and feedback. Raises the
+        errors of ``load``.
         """
         is_full = len(latest) >= _MOST_LATEST
         return self._load(_RECENT[:1], latest) if is_full else self._load(_RECENT)
@@ -295,10 +268,7 @@ class UserPartition:
 
     @contextmanager
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Skip an unreadable record and add its id to ``unreadable``.
-
-        If only the encryption key is missing, the error is raised.
-        """
+        """Skip an unreadable record and add its id to ``unreadable``. A missing encryption key is still raised."""
         name = place_of(self.owner, str(item["memory_id"]))
         with skip_unreadable():
             try:
@@ -309,35 +279,26 @@ class UserPartition:
                 raise
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory.
-
-        The result is None if the memory does not exist or has expired.
-        """
+        """Return a memory, or None if it does not exist or has expired."""
         item = self.table.get(self.owner.partition, memory_id)
         record = None if item is None else record_of(item, self.owner, self.codec)
         return None if record is None or record.expired(self.clock()) else record
 
     def put(self, record: MemoryRecord) -> None:
-        """Write a memory without any condition.
-
-        The last write wins.
-        """
+        """Write a memory unconditionally. The last write wins."""
         self.table.put(self.item_of(record))
 
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
     ) -> MemoryRecord | None:
-        """Change a memory by compare-and-set and return the stored memory.
-
-        The result is None if there is no memory afterwards.
+        """Change a memory by compare-and-set and return the stored memory, or None if there is none afterwards.
 
         Args:
             memory_id: Id of the memory.
-            change: Function that gets the current memory and returns the new memory. The current memory is None if it does not
-                exist or has expired. To change nothing, the function returns None or the same object. It is called again after
-                a conflict. ``update`` sets the version.
-            guard: Marker of the user's last erasure when the work began, or None if there was none. If the user was erased
-                since, nothing is written and the result is None. By default, erasures are not checked.
+            change: Function from the current memory (None if missing or expired) to the new memory, called again after a
+                conflict. None or the same object means no change. ``update`` sets the version.
+            guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
+                nothing is written and the result is None. By default, erasures are not checked.
 
         Raises:
             ConflictError: Other writers keep changing the memory.
@@ -368,10 +329,7 @@ class UserPartition:
         return self.table.transact([Write(item=item, when=when), not_erased_since(self.owner.partition, guard)])
 
     def erased(self) -> Item | None:
-        """Return the marker of the user's last erasure.
-
-        The result is None if the user was never erased.
-        """
+        """Return the marker of the user's last erasure, or None if there was none."""
         return self.table.get(self.owner.partition, ERASED)
 
     def delete(self, memory_id: str) -> bool:
@@ -385,18 +343,15 @@ class UserPartition:
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
     def ids(self, type_: str) -> list[str]:
-        """Return the ids of all memories of one type.
-
-        Expired memories are included.
-        """
+        """Return the ids of all memories of one type, including expired ones."""
         first, last = type_range(type_)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of the summary with this name.
+        """Return the id of the summary ``name``.
 
-        The first call makes an id from the current time and stores the id until ``expires_at``. Later calls return this id.
+        The first call makes an id from the current time. Each call stores the id until ``expires_at``.
         """
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
@@ -420,19 +375,13 @@ class UserPartition:
         repeat_until_written(attempt, record=place_of(self.owner, LATEST))
 
     def episode_ids(self, summary_id: str) -> list[str]:
-        """Return the ids of the records that hold a session's messages, in order.
-
-        ``summary_id`` is the id of the session's summary.
-        """
+        """Return the ordered ids of the records with a session's messages, given the id of the session's summary."""
         first = episode_id(summary_id, 0).rsplit("#", 1)[0]
         rows = self.table.query(self.owner.partition, first=f"{first}#", last=f"{first}$", attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def opened(self, item: Item, place: str) -> Any:
-        """Return the decoded attributes of a stored item.
-
-        ``place`` is the storage key of the item.
-        """
+        """Return the decoded attributes of a stored item with the storage key ``place``."""
         return opened_body(item, self.codec, place)
 
     def item_of(self, record: MemoryRecord) -> Item:
@@ -445,14 +394,12 @@ class UserPartition:
     # Each recall is first stored as one entry of a ledger. ``fold`` adds the entries to the access counts of the records.
 
     def note_uses(self, ids: Iterable[str], *, at: float | None = None) -> None:
-        """Record a recall of memories in one write.
-
-        Recalls of a session's messages are not recorded.
+        """Record a recall of memories in one write. Recalls of a session's messages are not recorded.
 
         Args:
-            ids: Ids of the memories, best first. The first 40 are recorded.
+            ids: Ids of the memories, best first. Only the first 40 are recorded.
             at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or later. None
-                means that the caller knows that the user was not erased.
+                skips this check.
         """
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")][:_MOST_COUNTED]
         if not used:
@@ -472,17 +419,14 @@ class UserPartition:
         self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
     def uses(self) -> dict[str, tuple[int, float]]:
-        """Return the recent recalls that the memories do not include yet.
-
-        The result maps the id of each memory to its number of recalls and the time of the last recall.
-        """
+        """Return number and last time of the recorded recalls that the memories do not include yet, keyed by memory id."""
         return self._ledger()[1].counts
 
     def fold(self) -> int:
-        """Add the recorded recalls to the access counts of the memories.
+        """Add the recorded recalls to the access counts of the memories and return the number of added recalls.
 
-        Return the number of recalls that were added. Each recall is deleted before it is counted, and only one process succeeds
-        in deleting it. So no recall is counted twice. If a process stops after a deletion, that recall is lost.
+        Each recall is deleted before it is counted, and only one process succeeds in deleting it. So no recall is counted
+        twice, but a recall is lost if the process stops after the deletion.
         """
         rows, _ = self._ledger()
         used, folded = Uses(), 0
@@ -507,10 +451,7 @@ class UserPartition:
         return rows, used
 
     def _count(self, item: Item, used: Uses) -> None:
-        """Add recalls to the access count of a stored record.
-
-        A record that is deleted meanwhile stays deleted.
-        """
+        """Add recalls to the access count of a stored record, unless the record is deleted meanwhile."""
         found: Item | None = item
 
         def attempt() -> bool | None:
@@ -529,9 +470,7 @@ class UserPartition:
 
 
 def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:
-    """Repeat a compare-and-set until it succeeds.
-
-    The pauses between the attempts grow and have a random part.
+    """Repeat a compare-and-set until it succeeds, with growing random pauses.
 
     Args:
         attempt: Function that reads the record and writes it if it has not changed. It returns None after a conflict.
@@ -548,10 +487,7 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a transaction condition that fails if the user was erased meanwhile.
-
-    ``erased`` is the erasure marker that the caller read before, or None if there was none.
-    """
+    """Return a transaction condition that fails if the user's erasure marker is no longer ``erased`` (None: no marker)."""
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
 

@@ -1,7 +1,4 @@
-"""Plugin that gives an agent the memories of its user.
-
-The plugin also extracts preferences from the user's messages.
-"""
+"""Plugin that shows an agent the memories of its user and extracts preferences from the user's messages."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ _LATEST = 253_402_300_799.0
 _FAILING = ModelErrorLog()
 
 Learn = Literal["rules", "model", "nothing"]
-"""Ways to extract preferences from messages. ``model`` uses rules and a model, and ``nothing`` disables extraction."""
+"""Extraction of preferences from messages: by rules, by rules and a model (``model``), or none (``nothing``)."""
 
 _INSTRUCTIONS = """\
 List what the numbered messages between the tags say of lasting preferences and facts of their writer: tastes, languages, \
@@ -92,9 +89,10 @@ class _ExtractedPreferences(BaseModel):
 
 
 class Learner:
-    """Extracts preferences from messages with a model, in the background.
+    """Background extraction of preferences from messages by a model.
 
-    One request runs at a time. Messages that arrive during a request wait for the next request.
+    One request runs at a time. Messages that arrive meanwhile share the next request. ``hear`` gets the id, the preferences and
+    the time of each message, and runs in the queue ``lane`` of the writer.
     """
 
     def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference], float | None], None]) -> None:
@@ -107,13 +105,7 @@ class Learner:
         self._retracted: Counter[str] = Counter()
 
     def ask(self, model: Model, texts_by_id: Mapping[str, Sequence[str]], times: Mapping[str, float]) -> None:
-        """Extract preferences from messages in the background.
-
-        Args:
-            model: Model that finds the preferences.
-            texts_by_id: Texts of each message, keyed by message id.
-            times: Time of each message in seconds since 1970, keyed by message id.
-        """
+        """Extract preferences from messages in the background. Texts and times (seconds since 1970) are keyed by message id."""
         with self._lock:
             first = not self._waiting
             self._waiting.update(texts_by_id)
@@ -122,10 +114,7 @@ class Learner:
             self._writer.submit(("learn", id(self)), lambda: self._asked(model), slow=True)
 
     def retract(self, message_id: str) -> None:
-        """Discard the preferences of an edited or redacted message.
-
-        This affects waiting and running requests. Preferences that were already stored are not affected.
-        """
+        """Discard the preferences that waiting and running requests find in an edited or redacted message."""
         with self._lock:
             self._waiting.pop(message_id, None)
             self._retracted[message_id] += 1
@@ -158,8 +147,8 @@ class Learner:
 def learned(model: Model, texts_by_id: Mapping[str, Sequence[str]], *, timeout: float) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out if the message does not contain the words of its value. The call waits at most ``timeout`` seconds
-    for the model and raises the model's errors.
+    A preference is left out if its message lacks the words of the value. The call waits at most ``timeout`` seconds for the
+    model and raises the model's errors.
     """
     lines = [(id_, head_and_tail(text)) for id_, texts in texts_by_id.items() for text in texts if text.strip()]
     if not lines:
@@ -181,21 +170,22 @@ async def _asked(model: Model, texts: Sequence[str]) -> _ExtractedPreferences:
 
 
 class UserContext(Plugin):
-    """Adds the user's memories to every model call.
+    """Plugin that adds the user's memories to every model call.
 
-    The preferences known at session start are a block of the system prompt. The block does not change within the session. The
-    history of earlier sessions and later preferences are put before the user's text, in the message that opened the turn. Later
-    preferences override earlier ones. All these texts are part of requests only, never of the stored history.
+    The preferences known at session start are a block of the system prompt that stays the same during the session. The history
+    of earlier sessions and the preferences stated later come before the user's text, in the message that opened the turn (the
+    user's message and all requests until the answer). Later preferences override earlier ones. The stored history contains none
+    of these texts.
 
     Args:
         store: Store of the user's memories.
         cache: Cache of the user's context in the hot tier.
         session_id: Id of the session. It is stored with the extracted preferences.
-        learn: Way to extract preferences from the user's messages after each turn. ``rules`` is the default and uses rules
-            for English and Japanese. ``model`` also asks the agent's ``aux_model`` in the background. A value whose words
-            the message does not contain is then left out. ``nothing`` disables the extraction.
-        max_tokens: Most tokens of memories in a request. At most three quarters are used for the context read at session
-            start. The rest is used for later preferences and search results. Default 800.
+        learn: Extraction of preferences from the user's messages after each turn. ``rules`` (default) knows English and
+            Japanese. ``model`` also asks the agent's ``aux_model`` in the background, and leaves out values whose words the
+            message does not contain. ``nothing`` disables the extraction.
+        max_tokens: Most tokens of memories in a request, of which the context read at session start gets at most three
+            quarters. Default 800.
         deadline: Seconds that a model call waits for changes from the hot tier. Default 0.25.
 
     Raises:
@@ -235,9 +225,7 @@ class UserContext(Plugin):
         self._learner = Learner(cache.writer, cache.lane, self._hear)
 
     def init_agent(self, agent: Agent) -> None:
-        """Read the user's context and register hooks and middleware with the agent.
-
-        The context comes from the hot tier, or from the table if the hot tier does not have it.
+        """Read the user's context from the hot tier, or else from the table, and register hooks and middleware with the agent.
 
         Raises:
             KeyMissingError: The context is encrypted, and its key is missing or destroyed.
@@ -280,10 +268,7 @@ class UserContext(Plugin):
         self._look(event.agent, pending)
 
     def _look(self, agent: Agent, added: Sequence[tuple[Message, float]]) -> None:
-        """Process new and edited messages in the background.
-
-        Preferences of new messages are extracted. Preferences of edited messages are retracted.
-        """
+        """Extract preferences from new messages and retract those of edited messages, in the background."""
         texts = _texts_of(agent)
         gone = [id_ for id_, read in texts.items() if self._read.get(id_, read) != read and not _is_shortened(read)]
         texts_by_id = {id_: texts[id_] for id_ in gone}
@@ -332,10 +317,9 @@ class UserContext(Plugin):
         self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}, None))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
-        """Delete the preferences of a message from all stores and sinks.
+        """Delete the preferences of a message, and the memories of its session, from all stores and sinks.
 
-        The memories of the message's session are deleted, too. The call waits for the stores. It is not needed for edits of
-        messages in the agent's history, because the plugin detects such edits at the next turn.
+        The call waits for the stores. Edits in the agent's history need no call: the plugin detects them at the next turn.
 
         Args:
             message_id: ``tracking_id`` of the message.
@@ -350,28 +334,19 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def remove(self, message_id: str) -> None:
-        """Stop showing the preferences of a message to the agent.
-
-        The change takes effect at the next model call. The memory table does not change.
-        """
+        """Stop showing the preferences of a message from the next model call on. The memory table does not change."""
         self._learner.retract(message_id)
         self._cache.remove(Removal(self._clock(), message=message_digest(message_id)))
         self._memories_changed(is_removal=True)
 
     @property
     def agent(self) -> Agent | None:
-        """Agent of the plugin.
-
-        The value is None before the agent is built and after the agent was garbage collected.
-        """
+        """Agent of the plugin. None before the agent is built and after it was garbage collected."""
         return None if self._agent is None else self._agent()
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences that were stated since session start and are shown to the agent.
-
-        The keys are subjects such as ``genre``.
-        """
+        """Preferences that were stated since session start and are shown to the agent, keyed by subject such as ``genre``."""
         shown = self._cached_overrides()
         return {slot: slot_state for slot, slot_state in self._cache.stated.items() if slot in shown}
 
@@ -383,10 +358,7 @@ class UserContext(Plugin):
         return "\n".join(map(str, [*self._other_texts(), *lines]))
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories that the agent has in its process.
-
-        These are the memories read at session start and the memories added since.
-        """
+        """Return the memories that this process has read at session start or added since."""
         return self._store.known_records()
 
     def _refreshed(self) -> None:
@@ -401,10 +373,7 @@ class UserContext(Plugin):
             self._found_in_turn = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Load the changes that other devices and processes made.
-
-        The model call waits for the changes at most until the deadline.
-        """
+        """Load the changes of other devices and processes, within the deadline."""
         # In the queue after this turn's own extractions, so that the turn's model calls include them.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
         done, _ = await asyncio.wait([refreshed], timeout=self._deadline)
@@ -420,7 +389,7 @@ class UserContext(Plugin):
     def _found_for(self, context: InvokeModelContext) -> list[str]:
         """Return the search results of the current turn.
 
-        The search runs before the first request of a turn. All requests of the turn get the same results.
+        The search runs before the turn's first request. Its later requests get the same results.
         """
         found, self._found = self._found, []
         turn = opening_id(context.agent.messages)
@@ -429,7 +398,7 @@ class UserContext(Plugin):
         return self._found_in_turn[1] if self._found_in_turn[0] == turn else []
 
     def collect_found(self, context: InjectionFormatContext, **_: Any) -> str:
-        """Take over the search results of a ``MemoryManager`` and return an empty text.
+        """Store the search results of a ``MemoryManager`` for later requests, and return an empty text.
 
         Pass this method as ``MemoryManager(injection={"format": ...})``. A manager appends search results to the user's text,
         in the first request of a turn only. This plugin puts the results before the user's text, in each request of the turn.
@@ -438,19 +407,18 @@ class UserContext(Plugin):
         return ""
 
     def query(self, context: InjectionQueryContext, **_: Any) -> str | None:
-        """Return the user's text of the current turn as a search query.
+        """Return the user's text of the current turn as a search query, or None if it is only small talk.
 
-        Pass this method as ``MemoryManager(injection={"query": ...})``. Text that plugins added to the request is left out. The
-        result is None if the user wrote only small talk.
+        Pass this method as ``MemoryManager(injection={"query": ...})``. Text that plugins added to the request is left out.
         """
         agent = self._agent() if self._agent is not None else None
         return user_query(context.messages if agent is None else agent.messages)
 
     def found(self, context: InjectionFormatContext) -> list[str]:
-        """Return the search results to add to a request, one line for each.
+        """Return a title and one line for each search result to add to a request, or an empty list.
 
-        A result is left out if the request already contains it. Results beyond the token budget are left out, too. Each line
-        begins with the date of the session, if the date is known.
+        Results that the request already contains and results beyond the token budget are left out. A line begins with the date
+        of the memory's session, if known.
         """
         shown = "\n".join(self._other_texts())
         left = self._max_tokens - sum(estimate_tokens(text) for text in self._other_texts()) - estimate_tokens(_FOUND) - 20
@@ -480,10 +448,7 @@ class UserContext(Plugin):
         return with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
 
     def _history(self) -> list[str]:
-        """Return the lines about earlier sessions and recent preferences.
-
-        Recent preferences are those stated since session start.
-        """
+        """Return the lines about earlier sessions and about preferences stated since session start."""
         cached = self._cache.cached.context
         left = self._max_tokens - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED
@@ -492,13 +457,11 @@ class UserContext(Plugin):
 
 
 def _with_earlier_values(overrides: Mapping[str, str], shown: Sequence[str]) -> dict[str, str]:
-    """Return new preferences, with earlier likes and dislikes appended.
-
-    New likes and dislikes do not replace earlier ones.
+    """Return new preferences with earlier likes and dislikes appended, because new ones do not replace them.
 
     Args:
-        overrides: New preferences. The keys are subjects such as ``genre``.
-        shown: Lines of the system prompt that contain the earlier preferences.
+        overrides: New preferences, keyed by subject such as ``genre``.
+        shown: Lines of the system prompt with the earlier preferences.
     """
     merged = dict(overrides)
     for slot in (DISLIKES, LIKES):
@@ -511,10 +474,7 @@ def _with_earlier_values(overrides: Mapping[str, str], shown: Sequence[str]) -> 
 
 
 def _day_of(entry: MemoryEntry) -> str:
-    """Return the date of a memory's session as text.
-
-    The date explains words such as "tomorrow" in the memory. The result is empty if the date is unknown.
-    """
+    """Return the date of a memory's session, as the start of a line, or an empty text if it is unknown."""
     at = (entry.metadata or {}).get("ended_at")
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}: " if isinstance(at, int | float) and 0 < at < _LATEST else ""
 

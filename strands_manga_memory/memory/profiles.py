@@ -1,7 +1,4 @@
-"""Reads user profiles from another service.
-
-A profile is read at session start, within a deadline. Profiles are never written.
-"""
+"""User profiles from another service, read at session start within a deadline and never written."""
 
 from __future__ import annotations
 
@@ -23,9 +20,7 @@ from strands_manga_memory.stores.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Profile of a user in another service.
-
-    A missing value is None or empty.
+    """Profile of a user in another service. A missing value is None or empty.
 
     Attributes:
         favorite_genres: Favorite genres, the most favorite first.
@@ -43,10 +38,7 @@ class Profile:
 
     @property
     def preferences(self) -> dict[str, str]:
-        """Values of the profile that an agent sees.
-
-        The keys are subjects such as ``genre``.
-        """
+        """Values of the profile that an agent sees, keyed by subject such as ``genre``."""
         values = {
             "genre": ", ".join(self.favorite_genres),
             "language": self.language or "",
@@ -57,10 +49,7 @@ class Profile:
 
 
 def profile_of(answer: object) -> tuple[Profile, list[str]]:
-    """Convert an object or a mapping to a profile.
-
-    Fields with a value of a wrong type are left out. Their names are returned, too.
-    """
+    """Convert an object or a mapping to a profile. Return it with the names of fields dropped because of their type."""
     names = [field.name for field in fields(Profile)]
     found = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
     given = {name: value for name, value in found.items() if value is not None}
@@ -111,23 +100,21 @@ _ATTRIBUTES: Mapping[str, str] = {
     "escalations": "escalation_history",
     "last_updated": "last_updated",
 }
-"""Mapping from the fields of ``Profile`` to the default attribute names in a table."""
+"""Default attribute names in a table, keyed by field of ``Profile``."""
 
 
 class TableProfileSource:
-    """Reads profiles from a table of another service.
+    """Source that reads profiles from a table of another service.
 
     The default attributes of the table are ``favorite_genres``, ``language_pref``, ``purchase_history_summary``,
-    ``escalation_history`` and ``last_updated``. The purchase summary may be a text or a map. The escalation history may be a
-    list or a number.
+    ``escalation_history`` and ``last_updated``. The purchase summary may be a text or a map, the escalation history a list or a
+    number.
 
     Args:
         table: Table of the profiles. The table may have no sort key.
         sort: Sort key of a profile record. Default ``profile``.
-        attributes: Mapping from fields of ``Profile`` to attribute names that differ from the defaults, such as
-            ``{"language": "lang"}``.
-        partition: Function that returns the partition key of a user and tenant. By default, the key is the same as in
-            ``UserMemoryStore``.
+        attributes: Attribute names that differ from the defaults, keyed by field of ``Profile``: ``{"language": "lang"}``.
+        partition: Function from user id and tenant to the partition key. By default, the key is that of ``UserMemoryStore``.
 
     Raises:
         ValueError: ``attributes`` contains a name that is not a field of ``Profile``.
@@ -151,9 +138,9 @@ class TableProfileSource:
         self._partition = partition
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user, or None if the table has none.
+        """Return the profile of a user, or None if the table has none, in one request.
 
-        The call needs one request. Fields with a value of a wrong type are left out.
+        Fields with a value of a wrong type are left out.
 
         Raises:
             StoreUnavailableError: The table is unavailable.
@@ -167,10 +154,7 @@ class TableProfileSource:
 
 
 def _summary_text(value: object) -> object:
-    """Convert a mapping to one text, such as ``total orders: 12, last title: Uzumaki``.
-
-    Any other value is returned unchanged.
-    """
+    """Convert a mapping to one text, such as ``total orders: 12, last title: Uzumaki``. Return any other value unchanged."""
     if not isinstance(value, Mapping):
         return value
     pairs = ((str(name).replace("_", " "), each) for name, each in value.items())
@@ -195,10 +179,10 @@ _MOST_LATE = 1_000
 
 
 class ProfileReader:
-    """Reads profiles from a source without delaying or failing the caller.
+    """Reader that gets profiles from a source within a deadline and logs the errors of the source.
 
-    Errors of the source are logged. A read waits at most until its deadline. Fields with a value of a wrong type are left out.
-    If the source answers too late, the answer is kept for the next read of the same user.
+    An answer after the deadline is kept for the next read of the same user that fails. Fields with a value of a wrong type are
+    left out.
 
     Args:
         source: Source of the profiles.
@@ -220,26 +204,17 @@ class ProfileReader:
 
     @classmethod
     def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
-        """Return a reader for a source.
-
-        A reader is returned unchanged. Without a source, the result is None.
-        """
+        """Return a reader for a source. A reader and None are returned unchanged."""
         return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
 
     def renew_after_fork(self) -> None:
-        """Reset pending reads and late answers after a fork.
-
-        The threads of the pending reads exist only in the parent process.
-        """
+        """Reset pending reads and late answers after a fork, because the reading threads exist only in the parent process."""
         self._lock = threading.Lock()
         self._asked: dict[Owner, Future[Profile | None]] = {}
         self._late: dict[Owner, Profile | None] = {}
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user, or None.
-
-        If the source fails or is too late, the late answer of an earlier read is returned.
-        """
+        """Return the profile of a user. If the source fails or is too late, return an earlier late answer, or None."""
         owner = Owner(user_id, tenant)
         try:
             asked = self._ask(owner)

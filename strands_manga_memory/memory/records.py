@@ -1,6 +1,6 @@
-"""Defines the records of a user's memory.
+"""Records of a user's memory: types, retention times, ids, and the conversion to and from stored items.
 
-A memory has a type, a retention time and an access count. This module also converts memories to and from their stored form.
+Finalizing a session means to create memories from its messages after its end.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class MemoryType(StrEnum):
     """Type of a memory."""
 
     PREFERENCE = "preference"
-    """Preference of the user. Sources are ``UserMemoryStore.prefer`` and the user's messages."""
+    """Preference of the user, from ``UserMemoryStore.prefer`` or from a message."""
     SUMMARY = "interaction_summary"
-    """Summary of a session, made when the session is finalized or by ``UserMemoryStore.store_session_summary``."""
+    """Summary of one session, from finalizing or from ``UserMemoryStore.store_session_summary``."""
     FEEDBACK = "feedback"
-    """Feedback of the user, stored by ``UserMemoryStore.record_feedback``."""
+    """Feedback of the user, from ``UserMemoryStore.record_feedback``."""
     PATTERN = "behavioral_pattern"
-    """Repeated behavior of the user, found when a session is finalized."""
+    """Topic of several sessions, found when a session is finalized."""
     FACT = "fact"
-    """Fact, stored by ``UserMemoryStore.remember`` or by Strands' memory extraction and its ``add_memory`` tool."""
+    """Fact from ``UserMemoryStore.remember``, from Strands' memory extraction or from its ``add_memory`` tool."""
     EPISODE = "episode"
-    """Messages of a session without tool results. They are stored when the session is finalized."""
+    """Messages of a session without tool results, stored when the session is finalized."""
     WEEK = "weekly_rollup"
-    """Summary of the sessions of a week, made when a session is finalized."""
+    """Summary of the sessions of one week, made when a session is finalized."""
     MONTH = "monthly_rollup"
-    """Summary of the sessions of a month, made when a session is finalized."""
+    """Summary of the sessions of one month, made when a session is finalized."""
     QUESTION = "question"
     """Open questions of a session, copied from its summary so that they can be read without the summary."""
 
 
 DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
-"""Types of memories derived from sessions. ``recall`` returns such memories only if their type is requested."""
+"""Types of memories derived from sessions. ``recall`` returns them only if their type is requested."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Retention:
     """Retention time and ranking values of one type of memory.
 
     Args:
-        seconds: Seconds that a memory is stored after it was last learned or after its session ended. None means no limit.
+        seconds: Storage time in seconds after the memory was last learned or its session ended. None means no limit.
         importance: Importance of a new memory, from 0 to 1.
-        half_life: Seconds in which the recency factor of a memory's rank halves. None means that recency never decreases.
+        half_life: Seconds in which the recency factor of a memory's rank halves. None means that age does not matter.
 
     Raises:
         ValueError: A value is out of range.
@@ -78,10 +78,7 @@ class Retention:
             raise ValueError(f"importance must be from 0 to 1, got {self.importance!r:.80}")
 
     def expires_at(self, learned_at: float) -> int | None:
-        """Return the expiry time of a memory learned at ``learned_at``.
-
-        Times are in seconds since 1970. The result is None if the memory never expires.
-        """
+        """Return the expiry time of a memory learned at ``learned_at``, in seconds since 1970. None means never."""
         return None if self.seconds is None else int(learned_at + self.seconds)
 
 
@@ -102,41 +99,41 @@ RETENTION: Mapping[MemoryType, Retention] = MappingProxyType(
 
 
 SCHEMA = 1
-"""Schema version of stored records. Records with a newer version are rejected."""
+"""Schema version of stored records. A record with a higher version is rejected."""
 
 INTERNAL = "~"
-"""Prefix of the ids of items that are not memories, such as recorded recalls and pending signals."""
+"""Prefix of the ids of items that are not memories, such as recorded recalls."""
 
 LEDGER = "~ledger#"
 ERASED = "~erased"
 LATEST = "~by_age"
-"""Id of the item that lists the latest facts and feedback. It sorts before all other items that are not memories."""
+"""Id of the item that lists the latest facts and feedback. It sorts before all other items with the prefix ``INTERNAL``."""
 CHANGES = "~changes"
-"""Id of the item that holds a user's preference log. See ``PreferenceLog``."""
+"""Id of the item with a user's ``PreferenceLog``."""
 RETRACTED = "~retracted#"
-"""Prefix of the ids of items that record the retraction of a message."""
+"""Prefix of the ids of items that record the deletion of a message's preferences."""
 FORGOTTEN = "~forgotten#"
 """Prefix of the ids of items that record the deletion of a memory derived from sessions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRecord:
-    """One memory of a user.
+    """One memory of a user. Times are in seconds since 1970.
 
     Attributes:
         memory_id: Id of the memory, unique for the user. It begins with the type.
-        type: Type of the memory, a value of ``MemoryType``.
+        type: Value of ``MemoryType``.
         content: Text of the memory.
-        importance: Importance of the memory, from 0 to 1.
+        importance: Importance from 0 to 1.
         metadata: Additional data.
-        created_at: Time when the memory was first learned, in seconds since 1970.
-        updated_at: Time when the memory was last learned, in seconds since 1970.
-        accessed_at: Time of the last recall, in seconds since 1970. It is 0 if there was none. Recent recalls may be missing.
+        created_at: Time when the memory was first learned.
+        updated_at: Time when the memory was last learned.
+        accessed_at: Time of the last recall, or 0. Recent recalls may be missing.
         access_count: Number of recalls. Recent recalls may be missing.
-        expires_at: Time when the memory expires, in seconds since 1970. None means never.
-        version: Version number. Each change increments it, except a change of the access count or access time.
-        covers: Version of each summary from which a weekly or monthly summary was made, keyed by id. Empty for a memory
-            that was read at a session start.
+        expires_at: Expiry time. None means never.
+        version: Number that each change increments, except a change of the access count or access time.
+        covers: Versions of the session summaries in a weekly or monthly summary, keyed by id. Empty for a memory that was read
+            at a session start.
         unknown: Attributes written by a later version of this package. They are preserved on writes.
     """
 
@@ -155,28 +152,22 @@ class MemoryRecord:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def expired(self, now: float) -> bool:
-        """Return whether the memory has expired at the time ``now``.
-
-        An expired memory may still be in the store, because the store deletes expired items later.
-        """
+        """Return whether the memory has expired at the time ``now``. Stores delete expired memories later."""
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return a list from the metadata.
-
-        The result is an empty list if the metadata has no list under ``name``.
-        """
+        """Return the list ``name`` of the metadata, or an empty list if there is none."""
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
     def changed(self, **fields: Any) -> MemoryRecord:
-        """Return the next version of the record with some fields changed."""
+        """Return a copy of the record with some fields changed and the next version number."""
         return replace(self, version=self.version + 1, **fields)
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Owner of a set of memories: a user of a tenant.
+    """User of a tenant, to whom a set of memories belongs.
 
     Args:
         user_id: User id, unique within the tenant.
@@ -206,35 +197,23 @@ class Owner:
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """User id and tenant as the application passed them.
-
-        Every record stores these ids. A read compares them with the ids of the user.
-        """
+        """User id and tenant as the application passed them. Every record stores them, and every read compares them."""
         return {"user": self.user_id, "tenant": self.tenant}
 
 
 def content_key(content: str) -> str:
-    """Return a digest of a text.
-
-    Texts that differ only in case, character width or white space have the same digest.
-    """
+    """Return a digest that is the same for texts that differ only in case, character width or white space."""
     plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the id of a session's summary.
-
-    ``at`` is the time of the session in seconds since 1970. The ids of later sessions sort after the ids of earlier sessions.
-    """
+    """Return the id of the session summary ``name``. Ids sort by ``at``, the session's time in seconds since 1970."""
     return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
 
 
 def question_id(summary_id: str) -> str:
-    """Return the id of the record that holds a session's open questions.
-
-    ``summary_id`` is the id of the session's summary.
-    """
+    """Return the id of the record with the open questions of a session, given the id of the session's summary."""
     return f"{MemoryType.QUESTION}#{summary_id.partition('#')[2]}"
 
 
@@ -258,18 +237,12 @@ def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
 
 
 def content_id(type_: str, content: str) -> str:
-    """Return the id of a memory, derived from its content.
-
-    The same content always has the same id, so it is stored once.
-    """
+    """Return the id of a memory, derived from its content so that the same content is stored once."""
     return f"{type_}#~{content_key(content)}"
 
 
 def preference_id(key: str) -> str:
-    """Return the id of the preference with this key.
-
-    Keys that differ only in case or white space have the same id.
-    """
+    """Return the id of the preference ``key``. Case and white space of the key make no difference."""
     return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
 
 
@@ -299,14 +272,13 @@ _KNOWN = {
 
 
 SHOWN_ATTRIBUTES = ("latest", *sorted(_KNOWN - {"covers", "created_at", "owner", "version"}))
-"""Attributes that are read for display and search. ``latest`` belongs to the item ``LATEST``."""
+"""Attributes that are read for display and search. ``latest`` is an attribute of the item ``LATEST``."""
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     """Convert a record to the item that is stored in the table.
 
-    With a codec, content and metadata are encoded. Without a codec, they are encoded only if the table cannot store them as
-    they are.
+    Without a codec, content and metadata are encoded only if some tables cannot store their values.
     """
     item: Item = {
         **record.unknown,
@@ -331,10 +303,9 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Encode the attributes of an item, if encoding is needed.
+    """Return attributes in their stored form: unchanged, or encoded together as the attribute ``sealed``.
 
-    Without a codec, attributes that every table can store are returned unchanged. Otherwise the result has one attribute with
-    the encoded values.
+    Without a codec, attributes are encoded only if some tables cannot store their values.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -342,10 +313,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Return the decoded attributes of a stored item.
-
-    The attributes are those that ``sealed_unless_plain`` stored.
-    """
+    """Return the decoded attributes of an item that ``sealed_unless_plain`` encoded."""
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
     if codec is not None:
@@ -417,24 +385,18 @@ def _number(value: Any, what: str) -> Any:
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
-    """Return the storage key of a record.
-
-    The encoded content of a record can be decoded only under this key.
-    """
+    """Return the storage key of a record. Its encoded content can be decoded only under this key."""
     return f"{owner.partition}/{memory_id}"
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the id of one part of a session's stored messages.
-
-    ``summary_id`` is the id of the session's summary. ``part`` is the index of the part.
-    """
+    """Return the id of part number ``part`` of a session's stored messages, given the id of the session's summary."""
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
 @dataclass
 class Uses:
-    """Recent recalls of memories.
+    """Recorded recalls that are not yet included in the memories.
 
     ``counts`` maps the id of each memory to its number of recalls and the time of the last recall.
     """
@@ -442,7 +404,7 @@ class Uses:
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def add(self, entry: Item) -> None:
-        """Add the recall that a stored entry describes.
+        """Add a recorded recall.
 
         Raises:
             ValueError: The entry is invalid.
@@ -456,10 +418,7 @@ class Uses:
 
 
 def counted(record: MemoryRecord, uses: Mapping[str, tuple[int, float]]) -> MemoryRecord:
-    """Return a copy of a memory that includes recent recalls.
-
-    The recalls in ``uses`` are added to the access count. The last access time becomes the later of both times.
-    """
+    """Return a copy of a memory with the recalls in ``uses`` added to its access count and access time."""
     count, at = uses.get(record.memory_id, (0, 0.0))
     return replace(record, access_count=record.access_count + count, accessed_at=max(record.accessed_at, at))
 
@@ -469,10 +428,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def skip_unreadable() -> Iterator[None]:
-    """Skip a record that cannot be read.
-
-    The record stays in the store. If only its encryption key is missing, ``KeyMissingError`` is raised.
-    """
+    """Log an unreadable record instead of raising. A missing encryption key still raises ``KeyMissingError``."""
     try:
         yield
     except KeyMissingError:
