@@ -1,6 +1,6 @@
-"""Creates memories from ended conversations.
+"""Finalizing of ended conversations: their summary, preferences and messages become memories of the user.
 
-Finalizing a conversation stores its summary, preferences and messages. Sessions of past weeks and months are then summarized.
+Sessions of past weeks and months are then summarized.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from strands_manga_memory.stores.table import Item, Table
 logger = logging.getLogger(__name__)
 
 WEEK_TOKENS, MONTH_TOKENS = MOST_WEEKS // 5, MOST_MONTHS // 4
-"""Most tokens of a weekly and of a monthly summary. With these limits, 5 weeks and 4 months fit into an agent's context."""
+"""Most tokens of a weekly and of a monthly summary, so that 5 weeks and 4 months fit into an agent's context."""
 
 _MOST_TOPICS = 5
 _MOST_COVERED = 400
@@ -80,10 +80,10 @@ def _is_up_to_date(rollup: MemoryRecord | None, versions: Mapping[str, int]) -> 
 
 
 SUMMARY_TOKENS = 60
-"""Most tokens of a session's summary. This is about two sentences."""
+"""Most tokens of a session's summary, enough for about two sentences."""
 
 PATTERN_SESSIONS, PATTERN_DAYS = 3, 30
-"""A topic is a behavioral pattern if this many sessions within this many days have it."""
+"""Number of sessions within this many days that make their common topic a behavioral pattern."""
 
 _PASSAGE_CHARACTERS = 2_000
 _UTTERANCE_CHARACTERS = 20_000
@@ -93,7 +93,7 @@ _OPEN_CHARACTERS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryKeeper:
-    """Stores the memories of ended conversations for all users of a table.
+    """Finalizer of ended conversations, for all users of a memory table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -123,7 +123,7 @@ class MemoryKeeper:
         """Store the memories of a conversation and return its summary.
 
         The result is None if there is no summary, or if the user was erased meanwhile. After an erasure, nothing more is
-        stored. Every step can be repeated. If more messages or a redaction follow, the next call replaces the summary. A
+        stored. Every step can be repeated. After more messages or a redaction, the next call replaces the summary. A
         conversation that is created again after a deletion or expiry has a summary of its own.
         """
         owner = Owner(transcript.user_id, transcript.tenant)
@@ -168,10 +168,11 @@ class MemoryKeeper:
         guard: Item | str | None = "",
         forgotten: Mapping[str, float] | None = None,
     ) -> int:
-        """Create missing weekly and monthly summaries of a user, and update outdated ones.
+        """Create missing weekly and monthly summaries of a user, update outdated ones, and return the number of summaries
+        written.
 
         A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
-        ago. Return the number of summaries that were written. If no session summary was added or changed, it is 0.
+        ago.
 
         Args:
             owner: The user.
@@ -288,10 +289,7 @@ class MemoryKeeper:
         return MemoryRecord(memory_id=id_, type=MemoryType.SUMMARY, created_at=now, version=0, **fields)
 
     def _keep_questions(self, partition: UserPartition, summary: MemoryRecord, erased: Item | None) -> None:
-        """Store the open questions of a new summary.
-
-        They replace the open questions of the session's earlier summary.
-        """
+        """Store the open questions of a new summary in place of those of the session's earlier summary."""
         record = question_record(summary, self.retention[MemoryType.QUESTION])
         if record.metadata["open_questions"]:
             partition.update(record.memory_id, lambda known: record, guard=erased)
@@ -385,8 +383,8 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
     Args:
         transcript: Transcript of the session.
-        by_model: Preferences that a model found. If empty, rules extract the preferences. Each preference is attributed to
-            the latest message of the user that contains its words. If no message does, the preference is left out.
+        by_model: Preferences that a model found. If empty, rules extract the preferences. A preference belongs to the latest
+            message of the user with its words, and is left out if there is no such message.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -403,10 +401,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 
 def _states(text: str, preference: Preference) -> bool:
-    """Return whether a text states a preference.
-
-    The text contains the words of the preference, or states the same value in another language.
-    """
+    """Return whether a text contains the words of a preference, or states the same value in another language."""
     if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {canonical_value(value) for each in extract_preferences([text]) for value in split_values(each.value)}
@@ -414,18 +409,12 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the id of the summary of a transcript.
-
-    The same conversation always has the same id. The ids sort by the start of the session.
-    """
+    """Return the id of the summary of a conversation, always the same. Ids sort by the start of the session."""
     return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return the text of each turn in a transcript.
-
-    The text has the words of the user and the assistant. Turns of small talk are left out.
-    """
+    """Return the words of the user and the assistant in each turn, one text a turn, without turns of small talk."""
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
         parts = list(turn)
@@ -442,10 +431,7 @@ def _is_small_talk(turn: Sequence[Utterance]) -> bool:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return the topics that occurred in at least 3 sessions of the last 30 days.
-
-    The result maps each topic to its sessions. The sessions are a mapping from session id to end time.
-    """
+    """Return the topics of at least 3 sessions in the last 30 days, each with the end times of its sessions by session id."""
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
     for record in records:
@@ -478,10 +464,7 @@ def _without_redacted(transcript: Transcript, retracted: Container[str]) -> Tran
 
 
 def _without_forgotten(transcript: Transcript, removals: Sequence[Removal], *, after: float) -> Transcript:
-    """Return a transcript without the turns that state a deleted preference.
-
-    Messages up to the time ``after`` are removed, too.
-    """
+    """Return a transcript without turns that state a deleted preference and without messages up to the time ``after``."""
     gone = {
         utterance.turn
         for utterance in transcript.utterances

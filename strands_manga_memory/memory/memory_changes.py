@@ -1,4 +1,4 @@
-"""Stores, replaces and deletes memories of a user."""
+"""Storing, replacing and deleting memories of a user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_KEY_CHARACTERS = 200
 
 
 class MemoryChanges:
-    """Changes a user's memories in the table and in the hot tier.
+    """Changes of a user's memories in the table and in the hot tier.
 
     After a change of the table, the copies in the hot tier and the pending preference signals are updated. A live agent sees
     the change before its next model call. A removal is stored with its time, so that older messages do not restore the memory.
@@ -38,8 +38,7 @@ class MemoryChanges:
         retention: Retention of each type of memory.
         cleaning: Filter that removes personal data and truncates texts.
         clock: Function that returns seconds since 1970.
-        shown: Function that is called with the id of each changed memory and its new record. The record is None if the
-            memory was deleted.
+        shown: Function to call with the id and the new record of each changed memory. The record is None after a deletion.
         log: Log of the user's preferences.
         outbox: Outbox of pending preference signals, or None.
     """
@@ -72,10 +71,7 @@ class MemoryChanges:
         *,
         summary_name: str | None = None,
     ) -> MemoryRecord:
-        """Store a memory, or renew the expiry of a stored memory.
-
-        A memory with the same content is renewed. A summary with the same name is replaced.
-        """
+        """Store a memory. Renew the expiry of a memory with the same content, and replace a summary of the same name."""
         type_ = checked_type(type_)
         filled("content", content)
         rule = self._retention[type_]
@@ -119,10 +115,7 @@ class MemoryChanges:
         self._shown(questions.memory_id, questions if is_open else None)
 
     def prefer(self, key: str, value: str, importance: float | None, metadata: Mapping[str, Any]) -> MemoryRecord:
-        """Store a preference of the user.
-
-        There is one record for each key. The case of the key is ignored. The last write wins.
-        """
+        """Store a preference, one record for each key without regard to case. The last write wins."""
         filled("key", key)
         filled("value", value)
         if len(key) > _MOST_KEY_CHARACTERS:
@@ -142,10 +135,9 @@ class MemoryChanges:
         return self._noted(self._log.set(record))
 
     def forget(self, memory_id: str) -> bool:
-        """Delete a memory and return whether it existed.
+        """Delete a memory and all memories derived from it. Return whether the memory existed.
 
-        For a summary, all memories derived from the summary are deleted, too. Earlier messages do not restore the memory. Later
-        messages may create the memory again.
+        Earlier messages do not restore the memory. Later messages may create it again.
         """
         if not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
@@ -165,10 +157,7 @@ class MemoryChanges:
         return True
 
     def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
-        """Delete the preferences that a message stated.
-
-        The summaries of the message's session are deleted, too. Return the number of changed memories.
-        """
+        """Delete the preferences of a message and the summaries of its session. Return the number of changed memories."""
         at = self._clock() if at is None else at
         is_stored = False
         try:
@@ -197,10 +186,7 @@ class MemoryChanges:
             return None
 
     def _delete_derived(self, memory_id: str) -> None:
-        """Delete the memories that were derived from a summary.
-
-        These are open questions, stored messages, and weekly and monthly summaries.
-        """
+        """Delete the memories derived from a summary: open questions, stored messages, and weekly and monthly summaries."""
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
             gone += [question_id(memory_id), *self._partition.episode_ids(memory_id)]
@@ -223,9 +209,6 @@ class MemoryChanges:
 
 
 def _name_of(key: str) -> str:
-    """Return the subject of a preference key, such as ``genre``.
-
-    A key that is itself the name of a subject keeps its case.
-    """
+    """Return the subject of a preference key, such as ``genre``. A key that is itself a subject keeps its case."""
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -1,7 +1,4 @@
-"""Renders a user's memories as text for an agent.
-
-The text is short, escaped, and within a token budget. The functions are pure.
-"""
+"""Text about a user for an agent: rendered from memories, short, escaped, and within a token budget."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class AgentContext:
     Attributes:
         preferences: Preferences of the user, for the system prompt.
         history: Earlier sessions of the user, for the messages.
-        changed_at: Time of the last change of each preference, in seconds since 1970. The keys are subjects such as ``genre``.
+        changed_at: Time of each preference's last change, in seconds since 1970, keyed by subject such as ``genre``.
         read_at: Time when the memories were read, in seconds since 1970. None if unknown.
     """
 
@@ -52,13 +49,7 @@ class AgentContext:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> AgentContext:
-        """Convert the stored form to a context.
-
-        Raises:
-            TypeError: A value has a wrong type.
-            KeyError: A value is missing.
-            ValueError: A value is invalid.
-        """
+        """Convert the stored form to a context. Damaged data raises KeyError, TypeError or ValueError."""
         if not isinstance(data["preferences"], str) or not isinstance(data["history"], str):
             raise TypeError("preferences and history must be texts")
         changed_at = {str(slot): float(at) for slot, at in dict(data["changed_at"]).items()}
@@ -73,10 +64,7 @@ class AgentContext:
 
     @property
     def text(self) -> str:
-        """Preferences and history in one text.
-
-        Without preferences and history, the text states that there is no history.
-        """
+        """Preferences and history in one text, or a sentence that there is no history."""
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
@@ -91,10 +79,9 @@ def agent_context(
 ) -> AgentContext:
     """Render memories as a text of at most ``max_tokens``.
 
-    The text begins with all preferences and the open questions of the last 7 days. The 10 best preferences are written in full,
-    the others as short ``key=value``. Up to 5 of the latest important sessions follow, then weekly and monthly summaries. A
-    preference in the memories overrides a profile value of the same key. ``ranked`` returns the score of a preference. By
-    default, importance and time decide.
+    The text begins with all preferences: the 10 best in full, the others as short ``key=value``. Then come the open questions
+    of the last 7 days, up to 5 of the latest important sessions, and weekly and monthly summaries. A preference in the memories
+    overrides a profile value of the same subject. ``ranked`` returns the score of a preference, by default its importance.
     """
     known = list(records)
     worth = ranked or (lambda record: record.importance)
@@ -173,7 +160,7 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
 def _is_rolled_up(summary: MemoryRecord, ends: Mapping[str, float]) -> bool:
     """Return whether a weekly or monthly summary already includes a session summary.
 
-    ``ends`` maps the id of a weekly or monthly summary to the end time of its last session.
+    ``ends`` maps the id of each weekly or monthly summary to the end of its last session.
     """
     at = ended_at(summary)
     return any(at <= ends.get(f"{type_}#{name_of(at)}", -1.0) for type_, _, name_of in PERIODS)
@@ -189,7 +176,7 @@ def _month(at: float) -> str:
 
 
 PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS, _month))
-"""Types of periodic summaries. Each has the days until a session is included, and a function that names a time's period."""
+"""Types of periodic summaries, with the days until a session is included and a function from a time to its period's name."""
 
 _LATEST = 253_402_300_799.0
 """Latest time that ``datetime`` can represent, in seconds since 1970."""
@@ -207,10 +194,9 @@ def shown_texts(record: MemoryRecord) -> list[str]:
 
 
 def ended_at(record: MemoryRecord) -> float:
-    """Return the time when the session of a memory ended.
+    """Return the end of a memory's session, or of the last session of a weekly or monthly summary, in seconds since 1970.
 
-    A weekly or monthly summary has the time of its last session. Without a session, the result is the time when the memory was
-    last learned. Times are in seconds since 1970.
+    Without a session, the result is the time when the memory was last learned.
     """
     at = record.metadata.get("ended_at", record.updated_at)
     return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else min(record.updated_at, _LATEST)
@@ -235,9 +221,9 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> str:
-    """Return the title and the first lines that fit into ``most`` tokens.
+    """Return the title, which is the first line, and the next lines that fit into ``most`` tokens.
 
-    The title is the first line. The result is empty if no other line fits.
+    The last line may be truncated. The result is empty if no other line fits.
     """
     kept = [lines[0]]
     for line in lines[1:]:
@@ -255,10 +241,7 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], most: int, count: Callable[[str], int] = estimate_tokens) -> str:
-    """Return the title and the last lines that fit into ``most`` tokens.
-
-    The result is empty if no line fits.
-    """
+    """Return the title and the last lines that fit into ``most`` tokens, or an empty text if no line fits."""
     kept: list[str] = []
     for line in reversed(lines):
         if count("\n".join([title, line, *kept])) > most:

@@ -1,4 +1,4 @@
-"""Searches and ranks the memories of a user."""
+"""Search and ranking of a user's memories."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line, message_text, strip_own_blocks
 
 _LEAST_SIMILARITY = 0.02
-"""Similarity of memories that share nothing with the query."""
+"""Similarity given to memories that share nothing with the query."""
 
 
 def score(
@@ -40,10 +40,7 @@ def score(
     used_at: float = 0.0,
     similarity: float | None = None,
 ) -> float:
-    """Return the score by which a memory is ranked at the time ``now``.
-
-    The score is the product of the similarity and of the importance, the recency and the use, the last three dampened by
-    roots.
+    """Return the score of a memory: the similarity times roots of the importance, of the recency and of the use.
 
     Args:
         record: Memory to rank.
@@ -67,10 +64,9 @@ class MemoryQuery:
     Attributes:
         types: Types of the memories. None means all types except those in ``DERIVED``.
         min_importance: Least importance of a memory.
-        metadata: Required metadata values, keyed by name. If the memory has a list, one element must be equal. Case is
-            ignored.
-        since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was
-            last learned is used.
+        metadata: Required metadata values, keyed by name, without regard to case. Of a list, one element must be equal.
+        since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was last
+            learned is used.
         until: Exclusive upper bound of the same time.
 
     Raises:
@@ -93,10 +89,7 @@ class MemoryQuery:
                 raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
 
     def has(self, record: MemoryRecord, now: float) -> bool:
-        """Return whether a memory meets the conditions.
-
-        An expired memory never does.
-        """
+        """Return whether a memory meets the conditions and has not expired."""
         if record.expired(now) or record.importance < self.min_importance:
             return False
         if record.type in DERIVED if self.types is None else record.type not in self.types:
@@ -128,9 +121,7 @@ def checked_type(value: MemoryType | str) -> MemoryType:
 
 
 def checked_importance(name: str, value: float) -> float:
-    """Return an importance after checking that it is from 0 to 1.
-
-    ``name`` is the name of the argument in the error message.
+    """Return an importance if it is from 0 to 1. The error message has ``name``, the name of the argument.
 
     Raises:
         ValueError: ``value`` is out of range or not a number.
@@ -145,10 +136,7 @@ _PASSAGE = "\x1f"
 
 @dataclass(frozen=True)
 class Hit:
-    """Search result with its score.
-
-    The result is a memory, or a passage from the messages of a session.
-    """
+    """Search result with its score: a memory, or a passage from the messages of a session."""
 
     record: MemoryRecord
     content: str
@@ -156,10 +144,7 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Metadata of the result that a model sees.
-
-        It is the metadata of a Strands ``MemoryEntry``.
-        """
+        """Metadata of the result for a Strands ``MemoryEntry``, which a model sees."""
         named = ("preference_key", "topics", "sentiment", "session_id", "ended_at")
         extra = {name: _escaped(self.record.metadata[name]) for name in named if name in self.record.metadata}
         first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
@@ -167,10 +152,7 @@ class Hit:
 
 
 def entries_of(hits: Sequence[Hit], count_tokens: Callable[[str], int]) -> list[MemoryEntry]:
-    """Convert search results to Strands memory entries for a model.
-
-    Each entry is one line without markup. The entries have at most 800 tokens in total.
-    """
+    """Convert search results to Strands memory entries of one line without markup, at most 800 tokens in total."""
     entries = [MemoryEntry(content=escape_line(hit.content, ENTRY_CHARACTERS), metadata=hit.described) for hit in hits]
     tokens = itertools.accumulate(count_tokens(entry.content) for entry in entries)
     return [entry for entry, total in zip(entries, tokens, strict=True) if total <= MOST_TOKENS]
@@ -194,10 +176,7 @@ class _Text:
 
 
 class Snapshot:
-    """Memories of a user that were read into the process, with a search index.
-
-    The index is built at the first search.
-    """
+    """Memories of a user that were read into the process, with a search index that is built at the first search."""
 
     def __init__(
         self,
@@ -227,10 +206,7 @@ class Snapshot:
                 self._enter([record])
 
     def add_older(self, loaded: PartitionContent, *, is_partial: bool) -> None:
-        """Add memories that may be older than those in the snapshot.
-
-        A memory is skipped if the snapshot already has it, or if it was removed from the snapshot.
-        """
+        """Add memories, except those that the snapshot already has or that were removed from it."""
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
             self.records |= new
@@ -294,7 +270,7 @@ class Snapshot:
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
         """Return whether one of the hits has the words that the query asks for: all of them, or at least three.
 
-        If vectors are used, any hit is enough. A query without such words finds nothing in any memory.
+        If vectors are used, any hit is enough. A query without such words is always answered.
         """
         if self._embed is not None:
             return bool(hits)
@@ -309,10 +285,7 @@ class Snapshot:
         return score(record, now=now, half_life=half_life, uses=uses, used_at=used_at, similarity=similarity)
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
-        """Return whether a text shares a word with the query.
-
-        If vectors are used, the result is always true.
-        """
+        """Return whether a text shares a word with the query. If vectors are used, the result is always true."""
         text = self._texts[name]
         is_passage = text.record.type == MemoryType.EPISODE
         return asked is None or not asked.isdisjoint(evidence_terms(text.own if is_passage else f"{text.own} {text.near}"))
@@ -354,10 +327,10 @@ def _texts_of(record: MemoryRecord) -> dict[str, _Text]:
 
 
 def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
-    """Return the user's text in the current turn as a search query.
+    """Return the user's text in the current turn as a search query, without the blocks that this package adds to a request.
 
-    Blocks of text that this package adds to a request are left out. Pass this function to a ``MemoryManager`` that you build
-    yourself. Strands' default query is the whole last message, including texts that plugins added.
+    Pass this function to a ``MemoryManager`` that you build yourself. Strands' default query is the whole last message,
+    including texts that plugins added.
 
     Args:
         context: Messages of the request, as Strands passes them.
@@ -372,10 +345,7 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 
 
 def user_query(messages: Sequence[Message]) -> str | None:
-    """Return the user's text in the message that opened the last turn.
-
-    The result is None if the text is empty or small talk.
-    """
+    """Return the user's text in the message that opened the last turn, or None if it is empty or small talk."""
     opening = next(filter(is_turn_start, reversed(messages)), None)
     words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
     return words if words and dialogue_act(words, "user") not in SMALL_TALK_ACTS else None

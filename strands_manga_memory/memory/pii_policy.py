@@ -1,7 +1,4 @@
-"""Removes personal data from texts before they are stored.
-
-This module also limits the length of stored texts.
-"""
+"""Removal of personal data from texts before they are stored, and limits of their length."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ class PiiPolicy:
         return f"PiiPolicy(actions={ {rule.name: rule.action for rule in self._rules} })"
 
     def applied(self, text: str, *, place: str = "") -> str:
-        """Return a text with its personal data replaced.
+        """Return a text with its personal data replaced or encrypted.
 
         Args:
             text: Text to store.
@@ -74,10 +71,7 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Return a value with personal data replaced in all its texts.
-
-        Keys of dicts are texts, too.
-        """
+        """Return a value with personal data replaced in all its texts, keys of dicts included."""
         if isinstance(value, str):
             return self.applied(value, place=place)
         if isinstance(value, Mapping):
@@ -87,10 +81,7 @@ class PiiPolicy:
         return value
 
     def opened(self, text: str, *, place: str = "") -> str:
-        """Return a text with its encrypted parts decrypted.
-
-        A part that cannot be decrypted is replaced by the name of its rule in square brackets.
-        """
+        """Decrypt the encrypted parts of a text. A part that cannot be decrypted becomes its rule's name in square brackets."""
         if "[pii:" not in text:
             return text
 
@@ -110,17 +101,14 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 @dataclass(frozen=True)
 class PiiFilter:
-    """Prepares texts and metadata of one user for storage.
-
-    Texts are truncated, and the policy for personal data is applied. ``place`` is the storage key of the user.
-    """
+    """Filter of one user's texts and metadata before storage. ``place`` is the storage key of the user."""
 
     pii: PiiPolicy
     place: str
     most_characters: int
 
     def text(self, text: str) -> str:
-        """Return a text in the form in which it is stored.
+        """Truncate a text and apply the policy for personal data.
 
         Raises:
             PersonalDataError: The policy refuses the text.
@@ -132,7 +120,7 @@ class PiiFilter:
         return text.encode("utf-8", "replace").decode()
 
     def metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return metadata in the form in which it is stored.
+        """Apply the policy for personal data to metadata and return them as JSON values.
 
         Raises:
             ValueError: The metadata is nested over 100 levels deep, or has over 16,384 bytes as JSON.

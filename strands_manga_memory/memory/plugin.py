@@ -317,7 +317,8 @@ class UserContext(Plugin):
         self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}, None))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
-        """Delete the preferences of a message, and the memories of its session, from all stores and sinks.
+        """Delete the preferences of a message, and the memories of its session, from all stores and from the receiver of
+        signals.
 
         The call waits for the stores. Edits in the agent's history need no call: the plugin detects them at the next turn.
 

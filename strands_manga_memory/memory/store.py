@@ -47,9 +47,9 @@ class UserMemoryStore(MemoryStore):
     Pass the store to Strands' ``MemoryManager(stores=[...])``. The manager searches the store, adds memories, offers tools, and
     adds search results to requests. A store belongs to one user, because ``search`` has no argument for the user.
 
-    The manager calls ``initialize`` when the agent is built. The call reads the memories once, from the hot tier if possible.
-    ``search`` uses the memories in the process, so that model calls do not wait for the table. Only the first search for words
-    that no recent memory has reads all memories. ``recall`` always reads the table.
+    When an agent is built, the memories are read once into the process, from the hot tier if possible. ``search`` uses these
+    memories, so that model calls do not wait for the table. Only the first search for words that no recent memory has reads all
+    memories. ``recall`` always reads the table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
@@ -66,8 +66,7 @@ class UserMemoryStore(MemoryStore):
         pii: Policy for personal data. Default ``PiiPolicy()``.
         codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are stored in clear text.
         hot: Hot tier that caches the memories of active users, so that the start of an agent reads no table.
-        profile: Source of the user's profile in another service. The profile is read at session start, within 0.25
-            seconds, and never written.
+        profile: Source of the user's profile in another service, read at session start within 0.25 seconds.
         outbox: Outbox of preference signals. ``forget`` and ``retract`` remove pending signals of the deleted preferences.
         max_characters: Most characters of a memory. Default 4,000.
         count_tokens: Function that counts the tokens of a text. The default ``estimate_tokens`` usually returns too many.
@@ -146,9 +145,7 @@ class UserMemoryStore(MemoryStore):
     # Strands' memory store interface
 
     async def initialize(self) -> None:
-        """Read the user's memories once.
-
-        If the table is unavailable, the agent starts without memories.
+        """Read the user's memories once. If the table is unavailable, the agent starts without memories.
 
         Raises:
             KeyMissingError: The memories are encrypted, and their key is missing or destroyed.
@@ -163,18 +160,15 @@ class UserMemoryStore(MemoryStore):
             )
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
-        """Return the memories that are most similar to ``query``.
-
-        Each memory is one line without markup. The results have at most 800 tokens in total.
-        """
+        """Return the memories that are most similar to ``query``: one line each without markup, at most 800 tokens in total."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
         return entries_of(await asyncio.to_thread(self.found, query, limit=limit), self._count_tokens)
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Store a memory from an extractor or a model.
+        """Store a memory from an extractor or a model. Adding the same content again renews its expiry.
 
         ``metadata`` may contain ``memory_type`` and ``importance``. By default, a text that states a preference is stored as a
-        preference, and any other text as a fact. Adding the same content again renews its expiry.
+        preference, and any other text as a fact.
         """
         given = dict(metadata or {})
         is_preference = dialogue_act(content, "user") is DialogueAct.PREFERENCE
@@ -193,9 +187,7 @@ class UserMemoryStore(MemoryStore):
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
-        """Store a memory.
-
-        Storing the same content with the same type again renews the expiry of the memory.
+        """Store a memory, or renew the expiry of a stored memory with the same content and type.
 
         Args:
             content: Text of the memory. It is truncated to ``max_characters``, and the policy for personal data is applied.
@@ -213,9 +205,7 @@ class UserMemoryStore(MemoryStore):
     def prefer(
         self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store a preference of the user.
-
-        There is one record for each key. The case of the key is ignored. The last write wins.
+        """Store a preference of the user, one for each key without regard to case. The last write wins.
 
         Args:
             key: Subject of the preference, such as ``genre``. The key ``favorite genres`` has the same meaning.
@@ -233,10 +223,7 @@ class UserMemoryStore(MemoryStore):
     def record_feedback(
         self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store feedback of the user on an answer or a purchase.
-
-        ``rating`` may be any number. The call raises the same errors as ``remember``.
-        """
+        """Store feedback on an answer or a purchase, with any number as ``rating``. Raises the errors of ``remember``."""
         extra = {**(metadata or {}), **({} if rating is None else {"rating": rating})}
         return self.remember(content, type=MemoryType.FEEDBACK, metadata=extra)
 
@@ -250,9 +237,7 @@ class UserMemoryStore(MemoryStore):
         turn_count: int = 0,
         open_questions: Sequence[str] = (),
     ) -> MemoryRecord:
-        """Store the summary of a session that was saved elsewhere.
-
-        A later call for the same session replaces the summary.
+        """Store the summary of a session that was saved elsewhere, or replace the stored summary of the session.
 
         Args:
             session_id: The session.
@@ -290,16 +275,16 @@ class UserMemoryStore(MemoryStore):
         since: float | None = None,
         until: float | None = None,
     ) -> list[MemoryRecord]:
-        """Read memories from the table and return the best matches first.
+        """Read memories that have not expired from the table, the best matches first.
 
-        Expired memories are left out. ``limit`` applies after the filters. The table needs one query for each megabyte of
-        memories. The recall is recorded in the background. The returned ``access_count`` and ``accessed_at`` do not include it.
+        The table needs one query for each megabyte of memories. The recall is recorded in the background. The returned
+        ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
             type: Type of the memories. By default, memories of all types except those in ``DERIVED`` are returned.
             min_importance: Least importance of a memory.
-            limit: Most results. None means no limit.
-            query: Text for the ranking. Memories that are similar to the text come first.
+            limit: Most results after the filters. None means no limit.
+            query: Text to which the first results are most similar.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or ``{"session_id": "s1"}``.
             since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was
                 last learned is used.
@@ -315,17 +300,14 @@ class UserMemoryStore(MemoryStore):
         return self._reader.recalled(type, limit=limit, query=query, **filters)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return the memory with this id, or None.
-
-        The call needs one read and one query for the access count.
-        """
+        """Return the memory with this id, or None. The call needs one read and one query for the access count."""
         return self._reader.get(memory_id)
 
     def forget(self, memory_id: str) -> bool:
-        """Delete a memory and return whether it existed.
+        """Delete a memory and all memories derived from it. Return whether the memory existed.
 
-        For a summary, the memories derived from the summary are deleted, too. Live agents stop using the memory before their
-        next model call. Earlier messages do not restore the memory. Later messages may create it again.
+        Live agents stop using the memory before their next model call. Earlier messages do not restore it. Later messages may
+        create it again.
 
         Raises:
             ValueError: ``memory_id`` is not the id of a memory.
@@ -333,38 +315,32 @@ class UserMemoryStore(MemoryStore):
         return self._changes.forget(memory_id)
 
     def retract(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
-        """Delete the preferences that a message stated, for example after a redaction.
+        """Delete the preferences that a message stated, for example after a redaction. Return the number of changed memories.
 
-        Return the number of changed memories. Live agents stop using the preferences before their next model call. The receiver
-        of preference signals gets a retraction.
+        Live agents stop using the preferences before their next model call. The receiver of preference signals gets a
+        retraction.
 
         Args:
             message_id: ``tracking_id`` of the message. Later finalizing of the session ignores the message.
-            session_id: Session of the message. The summary and messages of the session are deleted from the memories, and
-                finalizing creates them again.
-            at: Time of the removal, in seconds since 1970. Later texts of the same message are kept. By default, it is now.
+            session_id: Session of the message. Memories of its summary and messages are deleted until finalizing creates new
+                ones.
+            at: Time of the removal, in seconds since 1970. Later texts of the same message are kept. Default: now.
         """
         return self._changes.retract(message_id, session_id, at)
 
     def drop_snapshot(self) -> None:
-        """Discard the memories in this process after another process changed the table.
-
-        The next search reads the memories again.
-        """
+        """Discard the memories in this process after another process changed the table. The next search reads them again."""
         self._reader.drop_snapshot()
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the summaries from which a weekly or monthly summary was made.
-
-        The result maps the id of each summary to the summary, or to ``"expired"`` if the summary no longer exists.
-        """
+        """Return the session summaries in a weekly or monthly summary, keyed by id. A deleted summary is ``"expired"``."""
         return self._reader.sources(memory_id)
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
-        """Return a text about the user for an agent.
+        """Return a short, escaped text about the user for an agent.
 
-        The text is short and escaped. Without memories, the text is ``No prior interaction history.``. The table is read only
-        if the memories have not been read yet.
+        Without memories, the text is ``No prior interaction history.``. The table is read only if the memories have not been
+        read yet.
 
         Args:
             max_tokens: Most tokens. Default 800.
@@ -375,16 +351,13 @@ class UserMemoryStore(MemoryStore):
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
-        """Return a text about the user in two parts.
-
-        The preferences are for the system prompt. The history is for the messages.
-        """
+        """Return a text about the user in two parts: preferences for the system prompt, and history for the messages."""
         if not max_tokens > 0:
             raise ValueError(f"max_tokens must be above 0, got {max_tokens!r:.80}")
         return self._reader.context(max_tokens, self._count_tokens)
 
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
-        """Return the memories and passages that are most similar to ``query``.
+        """Return the memories and passages of messages that are most similar to ``query``.
 
         The search covers the memories in this process. If none of them has the words of the query, all memories are read from
         the table, once, and searched.
@@ -396,8 +369,5 @@ class UserMemoryStore(MemoryStore):
         return self._reader.known_records()
 
     def refresh(self) -> None:
-        """Read the user's memories and profile again.
-
-        If the source of the profile fails, the memories are still read.
-        """
+        """Read the user's memories and profile again. An error of the profile source does not affect the memories."""
         self._reader.refresh()

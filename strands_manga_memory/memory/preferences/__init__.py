@@ -1,1 +1,1 @@
-"""Stores the preferences that users state, caches them, and sends them to other services."""
+"""Storage, cache and delivery of the preferences that users state."""

@@ -1,6 +1,6 @@
-"""Record of a user in the hot tier, and the text about the user that an agent takes from it.
+"""Record of a user in the hot tier, and the cache through which an agent uses it.
 
-The record has cached memories, the context for agents, recent statements of preferences, and recent removals.
+The record has cached memories, the context (text about the user), recent statements of preferences, and recent removals.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TTL = 1800.0
-"""Seconds that the record exists after its last use. Cached memories and a cached context are used at most as long."""
+"""Seconds that the record exists after its last use, and the longest use of cached memories and of a cached context."""
 MEMORIES = "memories"
 """Name of the field with the cached memories."""
 MOST_BYTES = 524_288
@@ -86,9 +86,7 @@ class ProfileState:
 
 
 class HotProfile:
-    """Reads and changes the record of a user in the hot tier.
-
-    Changes use compare-and-set. Each change of a memory drops the cached memories.
+    """Record of a user in the hot tier, changed by compare-and-set. Each change of a memory drops the cached memories.
 
     Args:
         hot: Hot tier of the record.
@@ -105,9 +103,7 @@ class HotProfile:
         self.name = cache_name(owner)
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
-        """Return the stored record, or None, in one round trip.
-
-        ``touch`` renews the expiry of the record.
+        """Return the stored record, or None, in one round trip. ``touch`` renews its expiry.
 
         Raises:
             StoreError: The hot tier is unavailable.
@@ -118,8 +114,8 @@ class HotProfile:
         """Change the record by compare-and-set and return its new state.
 
         Args:
-            change: Function that gets the current state and returns the next state. None means that nothing changes. The result
-                is then an empty state.
+            change: Function from the current state to the next state. If it returns None, nothing changes and the result is an
+                empty state.
             drops: Whether to drop the cached memories, too.
 
         Raises:
@@ -151,9 +147,9 @@ class HotProfile:
         is_removal: bool = False,
         drops_context: bool = False,
     ) -> None:
-        """Publish a change of the table to new sessions and live agents.
+        """Publish a change of the table to new sessions and live agents, and drop the cached memories.
 
-        Cached memories are dropped. If the hot tier is unavailable, the change is published later, in the background.
+        If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
             statements: New statements. Live agents add them to their context.
@@ -180,13 +176,13 @@ class HotProfile:
         self._publish(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
 
     def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the record by a tombstone for ``ttl`` seconds, and return the epoch of the tombstone."""
+        """Replace the record by a tombstone for ``ttl`` seconds and return the tombstone's epoch."""
         return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
 
     # Cached memories
 
     def look(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
-        """Return the cached memories, and the epoch and version of the record. Both may be None. Needs one round trip."""
+        """Return the cached memories, or None, and the record's epoch and version, or None, in one round trip."""
         try:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
             if record is not None and record.state == ACTIVE and record.expires_in > 0:
@@ -196,10 +192,7 @@ class HotProfile:
         return None, None
 
     def keep(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories and return whether they were stored.
-
-        They are stored only if the record has not changed since ``look`` returned ``seen``.
-        """
+        """Cache memories if the record has not changed since ``look`` returned ``seen``. Return whether they were stored."""
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
         content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "read_at": time.time()}
@@ -213,7 +206,7 @@ class HotProfile:
             return False
 
     def rules_out_erasure(self) -> bool:
-        """Return whether the hot tier proves that the user was not erased recently. Needs one round trip."""
+        """Return whether the hot tier proves, in one round trip, that the user was not erased recently."""
         if not self._hot.survives_process:
             return False
         try:
@@ -309,8 +302,8 @@ class CachedContext:
 
     Attributes:
         context: Text about the user at session start.
-        overrides: Preferences that were stated later and replace those in ``context``. The keys are subjects such as
-            ``genre``. The latest preference comes last.
+        overrides: Preferences that were stated later and replace those in ``context``, keyed by subject such as ``genre``. The
+            latest preference comes last.
     """
 
     context: AgentContext = field(default_factory=AgentContext)
@@ -335,8 +328,8 @@ class ProfileCache:
         codec: Codec of the data in the hot tier.
         clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
         log: Log of the user's statements in the memory table. None means that there is no log.
-        reads_revision: Whether each refresh checks if the table changed. This is needed if processes with another hot
-            tier change the table. Default False.
+        reads_revision: Whether each refresh checks if the table changed. This is needed if processes with another hot tier
+            change the table. Default False.
 
     Attributes:
         writer: Writer that runs the background work of the cache.
@@ -382,27 +375,19 @@ class ProfileCache:
 
     @property
     def cached(self) -> CachedContext:
-        """Context and overrides that this process knows.
-
-        Statements that are not yet written to the hot tier are included. The property does no I/O.
-        """
+        """Context and overrides in this process, without I/O. Statements that are not yet in the hot tier are included."""
         with self._lock:
             return self._cached
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences that were stated since session start, with their latest statements.
-
-        The keys are subjects such as ``genre``.
-        """
+        """Preferences stated since session start, with their latest statements, keyed by subject such as ``genre``."""
         with self._lock:
             rows = recent([*self._state.statements, *self._unsaved], self._state.removals)
             return fold(each for each in rows if each.at > self._context.changed_at.get(each.slot, -math.inf))
 
     def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> CachedContext:
-        """Return the user's context from the hot tier.
-
-        If the context is missing or too old, ``read`` is called and the result is stored in the hot tier.
+        """Return the user's context from the hot tier, or else from ``read``, and store it in the hot tier.
 
         Args:
             read: Function that reads the user's context from the memories. It is called again after removals.
@@ -421,10 +406,9 @@ class ProfileCache:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store the preferences of a message in this cache and the hot tier.
+        """Store the preferences of a message in this cache and the hot tier, and pass them to the outbox.
 
-        The preferences are then passed to the outbox. A preference is left out if the policy for personal data refuses it, or
-        if it is from before an erasure.
+        A preference is left out if the policy for personal data refuses it, or if it is from before an erasure.
 
         Args:
             preferences: The preferences.
@@ -452,17 +436,16 @@ class ProfileCache:
             self._outbox.emit(self._owner, stated, message_id=message_id, session_id=session_id, at=at)
 
     def remove(self, removal: Removal) -> None:
-        """Stop showing removed preferences. ``refresh`` then reads a new context."""
+        """Stop showing removed preferences. The next ``refresh`` reads a new context."""
         with self._lock:
             self._unsaved = list(valid(self._unsaved, [removal]))
             statements = valid(self._state.statements, [removal])
             self._take(replace(self._state, statements=statements, removed=""), AgentContext())
 
     def refresh(self) -> bool:
-        """Load the changes that other devices and processes made.
+        """Load the changes of other devices and processes. Return whether the overrides or the context changed.
 
-        Return whether the overrides or the context changed. The call needs one round trip. After a removal, it also reads the
-        memories.
+        The call needs one round trip. After a removal, it also reads the memories.
         """
         before = self.cached
         if self._unsaved:
@@ -498,10 +481,7 @@ class ProfileCache:
         return None if state is None else self._health.tried(lambda: self._followed(state))
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Return the user's record with changes that are only in the table.
-
-        Processes with another hot tier made these changes.
-        """
+        """Return the user's record with changes that processes with another hot tier made in the table."""
         log = self._log if self._reads_revision and state.exists else None
         if log is None or (revision := log.revision()) == state.revision:
             return state
@@ -517,10 +497,7 @@ class ProfileCache:
         return self._profile.update(changed, drops=True)
 
     def _reload(self, state: ProfileState) -> None:
-        """Discard the context and read a new one.
-
-        After an erasure, earlier statements are discarded, too.
-        """
+        """Discard the context and read a new one. After an erasure, discard earlier statements, too."""
         is_erased = self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
         self._take(replace(state, removed=""), AgentContext())
         if is_erased:
@@ -529,10 +506,7 @@ class ProfileCache:
         self._adopt(state)
 
     def _adopt(self, state: ProfileState | None) -> None:
-        """Use the context in the user's record, or read one from the table and store it in the record.
-
-        The context is not stored if the record changed meanwhile.
-        """
+        """Use the context in the user's record, or read one and store it if the record has not changed meanwhile."""
         state, is_up = state or ProfileState(), state is not None
         context = state.context
         # The limit matters if a removal could not be published.

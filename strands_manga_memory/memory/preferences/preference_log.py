@@ -1,7 +1,4 @@
-"""Stores a user's statements of preferences in the memory table.
-
-The statements form a log. Preference records are derived from the log.
-"""
+"""Log of a user's statements of preferences in the memory table. Preference records are derived from the log."""
 
 from __future__ import annotations
 
@@ -55,9 +52,7 @@ _SOURCES, _SET = "sources", "set"
 
 @dataclass(frozen=True)
 class StoredRemovals:
-    """Stored deletions of a user's memories.
-
-    Messages from before a deletion must not restore the deleted memory.
+    """Stored deletions of a user's memories. Messages from before a deletion must not restore the deleted memory.
 
     Attributes:
         preferences: Deleted preferences.
@@ -78,10 +73,7 @@ class StoredRemovals:
 
 @dataclass(frozen=True)
 class _StoredPreferences:
-    """Preference records that were read from the table.
-
-    Records and their stored versions are keyed by id. ``unreadable`` has the ids of unreadable records.
-    """
+    """Preference records in the table and their stored versions, keyed by id, and the ids of unreadable records."""
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
@@ -90,10 +82,7 @@ class _StoredPreferences:
 
 @dataclass(frozen=True)
 class _State:
-    """Stored values that were read before a change.
-
-    ``item`` is the stored log, and ``logged`` is its decoded content. ``erased`` is the marker of the user's last erasure.
-    """
+    """Values read before a change: the log (``item``, decoded ``logged``), the erasure marker and the voided times."""
 
     item: Item | None
     logged: LoggedChanges
@@ -102,7 +91,7 @@ class _State:
 
 
 class PreferenceLog:
-    """Stores the preferences of a user, with one transaction for each change.
+    """Log of a user's preferences, changed by one transaction for each change.
 
     The log contains all statements of the user. The record of a subject such as ``genre`` has the value that results from all
     its statements in the order of their times. The order of writes makes no difference. A value set by ``prefer`` is stored in
@@ -126,17 +115,11 @@ class PreferenceLog:
         return self._partition.clock
 
     def erased_at(self) -> float:
-        """Return the time of the user's last erasure, in seconds since 1970.
-
-        The result is minus infinity if the user was never erased.
-        """
+        """Return the time of the user's last erasure in seconds since 1970, or minus infinity if there was none."""
         return erased_at(self._partition.erased())
 
     def revision(self) -> str:
-        """Return a token that changes whenever the user's memories change.
-
-        The token is empty before the first change.
-        """
+        """Return a token that changes whenever the user's memories change. It is empty before the first change."""
         item, erased = self._marks()
         return _revision("" if item is None else str(item.get("revision") or ""), erased)
 
@@ -154,9 +137,7 @@ class PreferenceLog:
         return StoredRemovals(deleted, retracted, forgotten)
 
     def learn(self, statements: Sequence[Statement], *, guard: Item | str | None = "") -> None:
-        """Store the preferences that messages state.
-
-        Statements that were deleted or retracted are left out. Statements from before an erasure are left out, too.
+        """Store the preferences that messages state, except those that were deleted, retracted or erased.
 
         Args:
             statements: Statements to store.
@@ -166,18 +147,12 @@ class PreferenceLog:
             self._commit(PreferenceChange(statements=statements[first : first + _MOST_AT_ONCE]), guard=guard)
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
-        """Return the statements that may be stored, and the marker of the last erasure.
-
-        Statements that were deleted or retracted are left out. Statements from before an erasure are left out, too.
-        """
+        """Return the statements that were not deleted, retracted or erased, and the marker of the last erasure."""
         state = self._state(statements)
         return state.logged.admit(statements, state.voided), state.erased
 
     def set(self, record: MemoryRecord) -> MemoryRecord:
-        """Set a preference to the value of ``record`` and return the stored record.
-
-        The value overrides earlier statements.
-        """
+        """Set a preference to the value of ``record``, which overrides earlier statements. Return the stored record."""
         given = {"value": record.metadata["value"], "at": record.updated_at}
         record = replace(record, metadata={**record.metadata, _SET: given})
         changed, revision = self._commit(PreferenceChange(record=record))
@@ -204,10 +179,9 @@ class PreferenceLog:
         return changed
 
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
-        """Replace and publish the revision after a change of another memory.
+        """Replace and publish the revision after a change of another memory. The statements do not change.
 
-        The statements do not change. The call works on an encrypted log without its key. The arguments are those of
-        ``HotProfile.publish``.
+        The call works on an encrypted log without its key. The arguments are those of ``HotProfile.publish``.
         """
         revision = uuid.uuid4().hex
 
@@ -220,10 +194,7 @@ class PreferenceLog:
         self._publish(revision=written, is_removal=is_removal, drops_context=drops_context)
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
-        """Record that a memory was deleted at the time ``at``.
-
-        Finalizing an earlier session then does not create the memory again.
-        """
+        """Record that a memory was deleted at ``at``, so that finalizing an earlier session does not create it again."""
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             self._partition.table.put(self._note(forgotten_id(memory_id), at))
 
@@ -275,10 +246,7 @@ class PreferenceLog:
     def _changed_records(
         self, stored: _StoredPreferences, statements: Sequence[Statement], change: PreferenceChange
     ) -> dict[str, MemoryRecord | None]:
-        """Return the preference records that must be written to agree with the log.
-
-        The records are keyed by id. None means that the record must be deleted.
-        """
+        """Return the preference records to write, keyed by id, so that they agree with the log. None means a deletion."""
         records = {id_: record for id_, record in stored.records.items() if id_ != change.dropped}
         if (new := change.record) is not None:
             records[new.memory_id] = _replaced(records.get(new.memory_id), new)
@@ -305,10 +273,7 @@ class PreferenceLog:
     def _record(
         self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
     ) -> MemoryRecord:
-        """Return the preference record for the value of a subject.
-
-        ``known`` is returned if it already has the value. Otherwise, the result is a new or changed record.
-        """
+        """Return the record for the value of a subject: ``known`` if it has the value, or a new or changed record."""
         has_slot = not slot.startswith("~")
         if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
             return known
@@ -333,10 +298,7 @@ class PreferenceLog:
         return known.changed(content=content, metadata={**known.metadata, **metadata}, updated_at=state.by.at)
 
     def _base(self, record: MemoryRecord) -> Statement | None:
-        """Return the value that ``prefer`` set in a record, as a statement.
-
-        The result is None if the values of the record come from messages only.
-        """
+        """Return the value that ``prefer`` set in a record as a statement, or None if all values come from messages."""
         slot, value = _slot_and_value(record)
         given = record.metadata.get(_SET)
         if isinstance(given, dict):
@@ -369,10 +331,7 @@ class PreferenceLog:
         return replace(stored, unreadable=frozenset(unreadable))
 
     def _logged(self, item: Item | None) -> LoggedChanges:
-        """Decode the stored log.
-
-        The result is empty if the log is missing or damaged.
-        """
+        """Decode the stored log. The result is empty if the log is missing or damaged."""
         if item is None:
             return LoggedChanges()
         place = place_of(self._partition.owner, CHANGES)
@@ -400,10 +359,7 @@ def _revision(logged: str, erased: Item | None) -> str:
 
 
 def erased_at(marker: Item | None) -> float:
-    """Return the time of an erasure, in seconds since 1970.
-
-    The result is minus infinity without an erasure marker.
-    """
+    """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure marker."""
     return -math.inf if marker is None else float(marker.get("at") or 0.0)
 
 
@@ -418,10 +374,7 @@ def forgotten_id(memory_id: str) -> str:
 
 
 def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    """Return the record of a preference after ``prefer`` set its value.
-
-    A known record gets the new value. Without a known record, ``new`` is returned.
-    """
+    """Return the known record of a preference with the value that ``prefer`` set, or ``new`` if there is no known record."""
     if known is None:
         return new
     metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
@@ -441,10 +394,7 @@ def _slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Return a mapping from each value to the message that last stated it.
-
-    ``value`` is a text that may list several values. Messages are given by their ids.
-    """
+    """Map each value in the text ``value``, which may list several, to the id of the message that last stated it."""
     ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
     return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}
 

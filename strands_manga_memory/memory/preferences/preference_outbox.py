@@ -1,4 +1,4 @@
-"""Sends the preferences that users state to another service.
+"""Delivery of the preferences that users state to another service.
 
 A signal is the notification of one preference. A sink receives signals. The outbox stores signals until a sink has accepted
 them.
@@ -74,10 +74,7 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Signal as a statement of a preference.
-
-        If the message id is unknown, the id of the signal is used.
-        """
+        """Signal as a statement of a preference. The id of the signal replaces an unknown message id."""
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
@@ -87,23 +84,14 @@ _OF_ENTRY = ("number", "user_id", "tenant")
 
 
 class PreferenceSink(Protocol):
-    """Protocol of a receiver of preference signals.
-
-    The outbox sends the signals of a user in order. Each signal is sent at least once.
-    """
+    """Protocol of a receiver of preference signals. It gets the signals of a user in order, each at least once."""
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Accept a signal.
-
-        If the method raises an exception, the outbox sends the signal again later.
-        """
+        """Accept a signal. If the method raises an exception, the outbox sends the signal again later."""
 
 
 class CallablePreferenceSink:
-    """Sink that calls a function with each signal.
-
-    If the function raises an exception, the signal is sent again later.
-    """
+    """Sink that calls a function with each signal. If the function raises an exception, the signal is sent again later."""
 
     def __init__(self, function: Callable[[PreferenceSignal], object]) -> None:
         self._function = function
@@ -114,9 +102,9 @@ class CallablePreferenceSink:
 
 
 class TablePreferenceSink:
-    """Sink that stores signals as preferences of the user.
+    """Sink that stores signals as preferences of the user, one record for each subject such as ``genre``.
 
-    There is one record for each subject such as ``genre``. An older message never overrides a newer message.
+    An older message never overrides a newer message.
 
     Args:
         table: Table of the schema ``USER_MEMORY``. In the table of a ``UserMemoryStore``, signals become its preferences.
@@ -132,15 +120,12 @@ class TablePreferenceSink:
     def send(self, signal: PreferenceSignal) -> None:
         """Store the preference of a signal, or delete the preferences of a retracted message.
 
-        The latest message wins. The order in which signals arrive makes no difference.
+        The latest message wins, independent of the order in which signals arrive.
         """
         self.send_together([signal])
 
     def send_together(self, signals: Sequence[PreferenceSignal]) -> None:
-        """Store several signals of one message.
-
-        The call needs three requests. A retraction needs more.
-        """
+        """Store several signals of one message in three requests. A retraction needs more requests."""
         at = signals[0].at if self._clock is None else self._clock()
         log = PreferenceLog(UserPartition(self.table, signals[0].owner, codec=self._codec, clock=lambda: at))
         for signal in signals:
@@ -150,10 +135,9 @@ class TablePreferenceSink:
 
 
 class KinesisPreferenceSink:
-    """Sink that writes signals to an Amazon Kinesis data stream.
+    """Sink that writes signals to an Amazon Kinesis data stream, as JSON with the user as partition key.
 
-    Signals are written as JSON, with the user as partition key. Each signal is one request, because a batch that fails in part
-    would change the order.
+    Each signal is one request, because a batch that fails in part would change the order.
 
     Args:
         client: Client ``boto3.client("kinesis")`` without retries, because the outbox retries.
@@ -204,12 +188,11 @@ _LONGEST_WAIT = 60.0
 
 
 class PreferenceOutbox:
-    """Stores each user's preference signals until the sink has accepted them.
+    """Outbox that stores each user's preference signals until the sink has accepted them.
 
-    A signal is stored in the memory table before it is sent, and deleted afterwards. So each signal is sent at least once. If
-    the sink fails, the signal stays stored. The table numbers the signals of a user, and the sink gets them in this order. A
-    lease lets only one worker at a time send the signals of a user. A ``TablePreferenceSink`` of the same table needs no
-    pending signals, so its preferences are stored at once.
+    A signal is stored in the memory table before it is sent, and deleted afterwards. So each signal is sent at least once. The
+    table numbers the signals of a user, and the sink gets them in this order. A lease lets only one worker at a time send the
+    signals of a user. A ``TablePreferenceSink`` of the same table gets its signals at once, without storing them before.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -217,8 +200,8 @@ class PreferenceOutbox:
         pii: Policy for personal data in signals. Default ``PiiPolicy()``.
         codec: Codec of pending signals.
         clock: Function that returns seconds since 1970.
-        drained: Function that is called after signals of a user were sent. The arguments are the user and whether a
-            retraction was sent. It is called once per run, even if the sink failed after some signals.
+        drained: Function that is called after signals of a user were sent, with the user and whether a retraction was sent. It
+            is called once per run, even if the sink failed after some signals.
     """
 
     def __init__(
@@ -244,10 +227,7 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Reset the state at the start and in a forked child.
-
-        Signals that are not stored yet belong to the parent process.
-        """
+        """Reset the state at the start and in a forked child. Signals not yet stored belong to the parent process."""
         self._unstored: dict[Owner, deque[Sequence[PreferenceSignal]]] = {}
         self._waits: dict[tuple[Owner, str], float] = {}
         self._put_off: set[tuple[Owner, str]] = set()
@@ -261,9 +241,7 @@ class PreferenceOutbox:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store and send the preferences of a message, in the background.
-
-        Messages are processed in the order of the calls.
+        """Store and send the preferences of a message, in the background and in the order of the calls.
 
         Args:
             owner: The user.
@@ -280,9 +258,7 @@ class PreferenceOutbox:
         self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
 
     def retract(self, owner: Owner, message_id: str, *, at: float | None = None, is_stored: bool = False) -> None:
-        """Send a retraction of a message to the sink, in the background.
-
-        The pending signals of the message are deleted.
+        """Send a retraction of a message to the sink and delete its pending signals, in the background.
 
         Args:
             owner: The user.
@@ -310,10 +286,7 @@ class PreferenceOutbox:
             self._is_done(owner, "send", self.drain)
 
     def _is_done(self, owner: Owner, what: str, work: Callable[[Owner], object]) -> bool:
-        """Run ``work`` and return whether it succeeded.
-
-        After a failure, a retry is scheduled. The wait doubles with each failure.
-        """
+        """Run ``work`` and return whether it succeeded. After a failure, schedule a retry after twice the last wait."""
         task = (owner, what)
         if task in self._put_off:
             return False
@@ -348,10 +321,7 @@ class PreferenceOutbox:
         self._unstored.pop(owner, None)
 
     def _accept(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
-        """Store the signals of a message.
-
-        If the sink writes to the same table, they are stored as preferences. Otherwise, they are stored as pending signals.
-        """
+        """Store the signals of a message: as preferences if the sink writes to the same table, or else as pending signals."""
         cleaned = []
         for signal in signals:
             try:
@@ -369,10 +339,7 @@ class PreferenceOutbox:
         return replace(signal, key=key, value=value)
 
     def _store(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
-        """Store the signals of a message in one transaction.
-
-        Preferences that were deleted or retracted meanwhile are left out. Preferences from before an erasure are left out, too.
-        """
+        """Store the signals of a message in one transaction, except those that were deleted, retracted or erased meanwhile."""
         log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
         valid, erased = log.admitted([signal.statement for signal in signals if not signal.retracted])
         kept = [each for each in signals if (each.at > erased_at(erased) if each.retracted else each.statement in valid)]
@@ -432,9 +399,7 @@ class PreferenceOutbox:
             yield from signals
 
     def drain(self, owner: Owner) -> int:
-        """Send a user's pending signals in order.
-
-        Return the number of signals that the sink accepted.
+        """Send a user's pending signals in order and return the number of signals that the sink accepted.
 
         Raises:
             StoreUnavailableError: Another worker sends the user's signals.
@@ -476,10 +441,7 @@ class PreferenceOutbox:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
     def drain_all(self) -> int:
-        """Send the pending signals of all users.
-
-        Users without a running agent are included. Return the number of signals that the sink accepted.
-        """
+        """Send the pending signals of all users, with or without a running agent. Return the number of accepted signals."""
         sent = 0
         for bucket in range(BUCKETS):
             for item in list(self._table.query(f"spool/{bucket:02d}")):

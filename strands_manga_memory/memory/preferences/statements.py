@@ -1,6 +1,7 @@
 """Values and pure functions for the preferences that a user states.
 
-A statement is a preference from a message. A removal makes earlier statements void, so that they no longer count.
+A statement is a preference from a message. A removal deletes a preference or retracts a message: it makes earlier statements
+void, so that they no longer count. A slot is the subject of a preference, such as ``genre``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from strands_manga_memory.memory.records import MemoryRecord, content_key
 MOST_RECENT = 30
 """Number of the latest statements that the hot tier stores."""
 MOST_SLOTS = 100
-"""Most subjects, such as ``genre``, with statements of one user. The oldest are dropped. ``prefer`` has no such limit."""
+"""Most subjects with statements of one user. The oldest are dropped. Values set by ``prefer`` have no such limit."""
 _MOST_OF_A_SLOT = 8
 _MOST_REMOVALS = 200
 
@@ -35,7 +36,6 @@ class Statement:
     """Preference that a user stated in a message.
 
     Attributes:
-        preference: Preference that was stated.
         at: Time of the message, in seconds since 1970.
         message_id: ``tracking_id`` of the message. None if the id is unknown or ``prefer`` set the value.
         session_id: Session of the message, or None.
@@ -50,10 +50,7 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Subject of the statement, such as ``genre``.
-
-        Without a subject, the value is a key derived from the text.
-        """
+        """Subject of the statement, such as ``genre``. Without a subject, it is a key derived from the text."""
         if self.preference.liked is False:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
@@ -75,12 +72,7 @@ class Statement:
 
     @classmethod
     def of(cls, row: Any) -> Statement:
-        """Convert a stored list to a statement.
-
-        Raises:
-            TypeError: A value has a wrong type.
-            ValueError: A value is invalid.
-        """
+        """Create a statement from a stored ``row``. Damaged data raises TypeError or ValueError."""
         slot, value, liked, adds, message_id, at, session_id, is_set = row
         preference = Preference(text_of(slot), text_of(value), liked, bool(adds))
         return cls(preference, float(at), _optional(message_id), _optional(session_id), bool(is_set))
@@ -99,9 +91,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletion of a preference, or retraction of a message.
-
-    A removal makes statements void up to its time. Void statements no longer count.
+    """Deletion of a preference or retraction of a message, which makes statements up to its time void.
 
     Attributes:
         at: Time of the removal, in seconds since 1970.
@@ -117,29 +107,18 @@ class Removal:
 
     @property
     def row(self) -> list[Any]:
-        """Removal as a list that can be stored.
-
-        The list does not contain the removed content.
-        """
+        """Removal as a list that can be stored, without the removed content."""
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
     def of(cls, row: Any) -> Removal:
-        """Convert a stored list to a removal.
-
-        Raises:
-            TypeError: A value has a wrong type.
-            ValueError: A value is invalid.
-        """
+        """Create a removal from a stored ``row``. Damaged data raises TypeError or ValueError."""
         at, slot, values, message = row
         return cls(float(at), text_of(slot), tuple(map(text_of, values)), text_of(message))
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create a removal that deletes a preference.
-
-        If ``slot`` is empty, ``value`` is the text of the whole statement.
-        """
+        """Create a removal that deletes a preference. If ``slot`` is empty, ``value`` is the text of the whole statement."""
         values = split_values(value) if slot else [value]
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
@@ -160,29 +139,22 @@ class Removal:
 
 
 def message_digest(message_id: str) -> str:
-    """Return a digest of a message id.
-
-    All digests have the same length.
-    """
+    """Return a digest of a message id, always of the same length."""
     return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Current value of a subject such as ``genre``, with its latest statement.
-
-    The latest statement is the last that changed or repeated the value.
-    """
+    """Current value of a subject such as ``genre``, with the last statement that changed or repeated the value."""
 
     value: str
     by: Statement
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Return the current value of each subject after all statements.
+    """Return the current value of each subject after all statements, applied in the order of their times.
 
-    The statements are applied in the order of their times. The keys of the result are subjects such as ``genre``. The subject
-    of the latest statement is the last key.
+    The keys are subjects such as ``genre``. The subject of the latest statement is the last key.
     """
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=lambda each: (each.at, each.is_set)):
@@ -219,17 +191,14 @@ def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple
 
 
 def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
-    """Return the latest 30 statements that no removal makes void.
-
-    The statements are in the order of their times.
-    """
+    """Return the latest 30 statements that no removal makes void, in the order of their times."""
     return tuple(sorted(valid(statements, removals), key=lambda each: each.at)[-MOST_RECENT:])
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Merge new statements into known statements, without repetitions.
+    """Merge new statements into known statements, without repetitions, in the order of their times.
 
-    The result has the latest 8 statements of each of the latest 100 subjects. The statements are in the order of their times.
+    The result has the latest 8 statements of each of the latest 100 subjects.
     """
     rows = list(known)
     for each in new:
@@ -266,9 +235,7 @@ class PreferenceChange:
 
 @dataclass(frozen=True)
 class VoidedTimes:
-    """Times up to which a user's statements no longer count.
-
-    Times are in seconds since 1970.
+    """Times up to which a user's statements no longer count, in seconds since 1970.
 
     Attributes:
         erased_at: Time of the user's last erasure. It is minus infinity if there was none.
@@ -279,10 +246,7 @@ class VoidedTimes:
     retracted_at: Mapping[str, float] = field(default_factory=dict)
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether a statement no longer counts.
-
-        The statement is from before the user's erasure, or from before the retraction of its message.
-        """
+        """Return whether a statement is from before the user's erasure or from before the retraction of its message."""
         return statement.at <= max(self.erased_at, self.retracted_at.get(statement.message_id or "", -math.inf))
 
 
@@ -290,7 +254,7 @@ class VoidedTimes:
 class LoggedChanges:
     """Stored statements and deletions of a user.
 
-    Only the times of messages matter. The order in which changes arrive makes no difference.
+    The times of messages decide their effect, not the order in which changes arrive.
 
     Attributes:
         statements: Statements of messages, in the order of their times.
@@ -303,17 +267,11 @@ class LoggedChanges:
     revision: str = ""
 
     def admit(self, statements: Iterable[Statement], voided: VoidedTimes) -> tuple[Statement, ...]:
-        """Return the statements that may be stored.
-
-        Statements that were deleted or retracted are left out. Statements from before an erasure are left out, too.
-        """
+        """Return the statements that may be stored: those that no deletion, retraction or erasure makes void."""
         return tuple(each for each in valid(statements, self.removals) if not voided.voids(each))
 
     def after(self, change: PreferenceChange, voided: VoidedTimes) -> LoggedChanges | None:
-        """Return the stored statements and deletions after a change.
-
-        The result is None if the change has no effect.
-        """
+        """Return the stored statements and deletions after a change, or None if the change has no effect."""
         removals = [each for each in change.removals if each.at > voided.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements, voided))
         is_changed = statements != self.statements
@@ -331,11 +289,7 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 
 
 def text_of(value: object) -> str:
-    """Return a value after checking that it is a text.
-
-    Raises:
-        TypeError: The value is no text.
-    """
+    """Return a value if it is a text, or else raise TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.80} is no text")
     return value
