@@ -168,8 +168,7 @@ class MemoryKeeper:
         guard: Item | str | None = "",
         forgotten: Mapping[str, float] | None = None,
     ) -> int:
-        """Create missing weekly and monthly summaries of a user, update outdated ones, and return the number of summaries
-        written.
+        """Create missing weekly and monthly summaries of a user, and update outdated ones. Return the number of writes.
 
         A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
         ago.

@@ -317,10 +317,10 @@ class UserContext(Plugin):
         self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}, None))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
-        """Delete the preferences of a message, and the memories of its session, from all stores and from the receiver of
-        signals.
+        """Delete the preferences of a message, and the memories of its session, from all stores.
 
-        The call waits for the stores. Edits in the agent's history need no call: the plugin detects them at the next turn.
+        The receiver of preference signals gets a retraction. The call waits for the stores. Edits in the agent's history need
+        no call: the plugin detects them at the next turn.
 
         Args:
             message_id: ``tracking_id`` of the message.
