@@ -1,8 +1,6 @@
-"""Memory for Strands agents.
+"""Memory for Strands agents: durable sessions, limited histories, user memory and task state.
 
-The package provides durable sessions, limited histories, user memory and task state.
-
-Each name is imported at its first use. Importing the package therefore imports no database driver.
+Each name is imported at its first use, so that importing the package imports no database driver.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Checks of arguments.
-
-A check returns the valid argument. For an invalid argument, a check raises an error that names the argument.
-"""
+"""Checks of arguments. A check returns a valid argument, and raises an error that names an invalid one."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ _T = TypeVar("_T")
 
 
 def positive(name: str, value: object) -> int:
-    """Check that an argument is a positive whole number, and return the number.
+    """Check that the argument ``name`` is a positive whole number, and return the number.
 
     Raises:
         ValueError: ``value`` is not a positive whole number.
@@ -21,7 +18,7 @@ def positive(name: str, value: object) -> int:
 
 
 def whole(name: str, value: object, *, least: int) -> int:
-    """Check that an argument is a whole number of at least ``least``, and return the number.
+    """Check that the argument ``name`` is a whole number of at least ``least``, and return the number.
 
     Raises:
         ValueError: ``value`` is not a whole number, or is below ``least``.
@@ -33,7 +30,7 @@ def whole(name: str, value: object, *, least: int) -> int:
 
 
 def filled(name: str, value: object) -> None:
-    """Check that an argument is a string that is not blank.
+    """Check that the argument ``name`` is a string that is not blank.
 
     Raises:
         ValueError: ``value`` is not a string, or is blank.
@@ -43,7 +40,7 @@ def filled(name: str, value: object) -> None:
 
 
 def seconds(name: str, value: object) -> float:
-    """Check that an argument is a number of seconds above 0, and return the number.
+    """Check that the argument ``name`` is a number of seconds above 0, and return the number.
 
     Raises:
         ValueError: ``value`` is not a number above 0.
@@ -54,13 +51,9 @@ def seconds(name: str, value: object) -> float:
 
 
 def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
-    """Check that an argument is an instance of a type, and return the argument.
+    """Check that the argument ``name`` is an instance of ``kind``, and return the argument.
 
-    Args:
-        name: Name of the argument.
-        value: Object to check.
-        kind: Expected type.
-        words: Description of the type in the error. Default: the name of ``kind``.
+    The error describes the type by ``words``, or else by its name.
 
     Raises:
         ValueError: ``value`` has another type.
@@ -71,12 +64,7 @@ def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
 
 
 def function(name: str, value: _T, words: str = "a function") -> _T:
-    """Check that an argument is callable, and return the argument.
-
-    Args:
-        name: Name of the argument.
-        value: Object to check.
-        words: Description of the callable in the error.
+    """Check that the argument ``name`` is callable, and return it. The error describes the callable by ``words``.
 
     Raises:
         ValueError: ``value`` is not callable.
@@ -87,7 +75,7 @@ def function(name: str, value: _T, words: str = "a function") -> _T:
 
 
 def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
-    """Check that an argument has a method, and return the argument.
+    """Check that the argument ``name`` has a method, and return the argument.
 
     Args:
         name: Name of the argument.

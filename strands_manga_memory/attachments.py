@@ -1,4 +1,4 @@
-"""Objects of this package that belong to another object, such as an agent of Strands."""
+"""Objects that this package attaches to other objects, such as Strands' agents."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from typing import Any
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return the objects that this package has attached to an object, keyed by name.
-
-    They live as long as ``owner``.
-    """
+    """Return the objects that this package has attached to ``owner``, keyed by name. They live as long as ``owner``."""
     found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
     return found

@@ -1,7 +1,4 @@
-"""Invocation state of one tool call, and a check of a tool's read-only hint.
-
-Tools that run at the same time share the invocation state of Strands. This module gives each call its own agent.
-"""
+"""Invocation state of one tool call, and a check of a tool's read-only hint."""
 
 from __future__ import annotations
 
@@ -22,11 +19,7 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict whose methods use the item access of a subclass.
-
-        Methods such as ``get`` call ``__getitem__``, ``__setitem__`` or ``__delitem__``. A subclass only needs to
-        replace these.
-        """
+        """Dict whose methods, such as ``get``, use the item access that a subclass defines."""
 
         def __or__(self, other):
             return dict(self) | other
@@ -39,11 +32,9 @@ else:
 class CallState(_Dict):
     """Invocation state of one tool call.
 
-    Parallel nodes of a Graph share one invocation state. Strands writes the agent to the shared state just before each
-    tool call. A tool that waits would afterwards read the agent of another node.
-
-    This object keeps the agent of its call, with the agent's model, messages, system prompt and tool configuration. All
-    other keys are read from and written to the shared state.
+    Parallel nodes of a Graph share one invocation state. Strands writes the agent to the shared state just before each tool
+    call, so a tool that waits may then read the agent of another node. This object keeps the agent of its call, with the
+    agent's model, messages, system prompt and tool configuration. All other keys are read from and written to the shared state.
 
     Args:
         shared: Shared invocation state.
@@ -85,10 +76,7 @@ class CallState(_Dict):
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context with a separate invocation state.
-
-    The invocation state of the copy is a ``CallState``. The copy therefore keeps the agent of the call.
-    """
+    """Return a copy of a tool call's context with a ``CallState``, which keeps the agent of the call."""
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 
@@ -104,9 +92,6 @@ def _of(agent: LocalAgent) -> dict[str, Any]:
 
 
 def declares_read_only(spec: Mapping[str, Any]) -> bool:
-    """Return whether a tool's annotations declare the tool read-only.
-
-    A tool that is also declared destructive does not count as read-only.
-    """
+    """Return whether a tool's annotations declare the tool read-only and not destructive."""
     hints = spec.get("annotations")
     return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True

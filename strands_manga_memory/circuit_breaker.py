@@ -1,6 +1,6 @@
 """Circuit breaker, which stops calls to a tool, a storage tier or a summarizer that keeps failing.
 
-This module performs no I/O and does not await.
+After a wait, single probe calls find out whether calls succeed again. This module performs no I/O and does not await.
 """
 
 from __future__ import annotations
@@ -24,19 +24,16 @@ class State(StrEnum):
     OPEN = "open"
     """Calls are rejected."""
     HALF_OPEN = "half_open"
-    """One call at a time is made, as a probe; other calls are rejected."""
+    """One call at a time is made as a probe. Other calls are rejected."""
 
 
 class Health(StrEnum):
-    """Health of a guarded tool.
-
-    The health is derived from the state of the tool's circuit breaker.
-    """
+    """Health of the object that a circuit breaker guards, derived from the breaker's state."""
 
     HEALTHY = "healthy"
     """The breaker is closed, with fewer than half of the failures that open it."""
     DEGRADED = "degraded"
-    """The breaker is closed, with at least half of the failures that open it (3 of 5); or it is half-open."""
+    """The breaker is half-open, or is closed with at least half of the failures that open it (3 of 5)."""
     UNAVAILABLE = "unavailable"
     """The breaker is open."""
 
@@ -46,7 +43,7 @@ _CLOSED, _OPEN, _HALF_OPEN = State  # a member of an enum takes long to read, an
 
 @dataclass(frozen=True)
 class BreakerEvent:
-    """A change of a circuit breaker's state.
+    """Change of a circuit breaker's state.
 
     Args:
         name: The breaker's name.
@@ -86,20 +83,17 @@ class Permit:
         self._breaker._settle(self, False)  # noqa: FBT003, SLF001
 
     def ignore(self) -> None:
-        """Report that the outcome proves nothing about the guarded tool.
-
-        Examples are a call that was cancelled, and a call with wrong arguments.
-        """
+        """Report that the outcome proves nothing, for example because the call was cancelled or had wrong arguments."""
         self._breaker._settle(self, None)  # noqa: SLF001
 
 
 class CircuitBreaker:
-    """Stops calls after several failures in a row, and tries again later.
+    """Breaker that stops calls after several failures in a row, and tries again later.
 
-    After a waiting time, the breaker admits one probe call at a time until a probe succeeds. The breaker is half-open
-    during this time. The outcome of a call is dropped if the state has changed since the call's permit was issued. An
-    ignored outcome neither resets the count of failures nor closes a half-open breaker. A half-open breaker admits the
-    next probe when the last probe was ignored, or when the lease of the last probe is over.
+    After a waiting time, the breaker is half-open: it admits one probe call at a time until a probe succeeds or fails. It
+    admits the next probe when the last probe was ignored, or when the lease of the last probe is over. The outcome of a call is
+    dropped if the state has changed since the call's permit was issued. An ignored outcome changes neither state nor count of
+    failures.
 
     The breaker is thread-safe. No lock is held during a call.
 
@@ -107,8 +101,8 @@ class CircuitBreaker:
         failures: Number of failures in a row after which the breaker opens.
         reset_after: Seconds between opening and the first probe.
         max_reset_after: Longest wait in seconds. Each failed probe doubles the wait. Default: all waits are ``reset_after``.
-        lease: Seconds after which the next probe is admitted even if the last probe has reported no outcome. Default: the
-            wait that a failed probe causes.
+        lease: Seconds after which the next probe is admitted even if the last probe has reported no outcome. Default: the wait
+            that a failed probe causes.
         name: Name in events and logs.
         clock: Monotonic seconds. If the clock is set back, a running wait begins again at its full length.
         on_event: Called with a ``BreakerEvent`` after each change, by the thread that caused it, outside the lock.
@@ -146,10 +140,7 @@ class CircuitBreaker:
     # Calls
 
     def try_acquire(self) -> Permit | None:
-        """Return a permit for a call.
-
-        Returns None if the breaker rejects the call.
-        """
+        """Return a permit for a call, or None if the breaker rejects the call."""
         event = None
         with self._lock:
             if self._state is _CLOSED:
@@ -210,9 +201,7 @@ class CircuitBreaker:
     # Manual changes
 
     def open(self, seconds: float = math.inf, *, reason: str = "manual") -> None:
-        """Open the breaker for ``seconds``.
-
-        Without ``seconds``, the breaker stays open until ``close`` or ``reset`` is called.
+        """Open the breaker for ``seconds``, or until ``close`` or ``reset`` is called.
 
         Raises:
             ValueError: ``seconds`` is not over 0.
@@ -225,10 +214,9 @@ class CircuitBreaker:
         self._notify(event)
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Restore the breaker of an earlier process.
+        """Restore the breaker of an earlier process from its count of failures and the rest of its waiting time.
 
-        The breaker takes over the earlier count of failures. If ``seconds`` is above 0, the breaker opens for that
-        time. This is the rest of the earlier waiting time.
+        If ``seconds`` is above 0, the breaker opens for that time.
         """
         with self._lock:
             if seconds > 0:
@@ -253,10 +241,7 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """Current state of the breaker.
-
-        The state is half-open as soon as the breaker would admit a probe.
-        """
+        """Current state of the breaker, half-open as soon as the breaker would admit a probe."""
         with self._lock:
             if self._state is _OPEN and self._remaining(self._clock()) <= 0:
                 return _HALF_OPEN
@@ -272,26 +257,17 @@ class CircuitBreaker:
 
     @property
     def failures(self) -> int:
-        """Number of failures in a row.
-
-        The number is kept while the breaker is open or half-open.
-        """
+        """Number of failures in a row, kept while the breaker is open or half-open."""
         return self._failures
 
     @property
     def reason(self) -> str:
-        """Reason of the last opening, as in ``BreakerEvent``.
-
-        The reason is empty while the breaker is closed.
-        """
+        """Reason of the last opening, as in ``BreakerEvent``, or an empty text while the breaker is closed."""
         return self._opened_by
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted.
-
-        The value is 0 if a call is admitted now. The value is infinite if the breaker was opened without a time limit.
-        """
+        """Seconds until a call may be admitted: 0 for now, infinite if the breaker was opened without a time limit."""
         with self._lock:
             now = self._clock()
             if self._state is _OPEN:

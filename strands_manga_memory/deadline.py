@@ -1,7 +1,4 @@
-"""Deadlines for streams of events, and blocking calls in threads.
-
-A stream with a deadline runs in a task of its own.
-"""
+"""Deadlines for streams of events, and blocking calls in threads."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ class DeadlineError(TimeoutError):
 
 
 def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return an asynchronous version of a blocking function.
-
-    The function runs in a thread, so that the event loop is not blocked.
-    """
+    """Return an asynchronous version of a blocking function, which runs in a thread."""
 
     @functools.wraps(call)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -40,28 +34,23 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Replace the default executor of an event loop.
+    """Replace the default executor of an event loop, because a thread of the old executor may be stuck.
 
-    A thread of the old executor may be stuck, and Python cannot stop a thread. The stuck thread would occupy a worker.
-    ``asyncio.run`` would wait for the end of the thread, and therefore ``agent(...)`` would too. Other work in the old
-    executor continues.
-
-    Args:
-        loop: Event loop to change.
+    Python cannot stop a thread. A stuck thread would occupy a worker, and ``asyncio.run`` (and so ``agent(...)``) would wait
+    for its end. Other work in the old executor continues.
     """
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 
 
 class Pump:
-    """Reads the events of a stream until a deadline.
+    """Reader of a stream's events until a deadline.
 
-    The stream runs in its own task. After the deadline, the stream is cancelled. The reader then waits at most
-    ``grace`` seconds, because a tool may ignore the cancellation and a thread cannot be cancelled; see
-    :func:`leave_threads`. The deadline cannot stop a tool that blocks the event loop.
+    The stream runs in its own task. ``close`` cancels the task, and waits at most ``grace`` seconds, because a tool may ignore
+    the cancellation and a thread cannot be cancelled. A tool that blocks the event loop cannot be stopped.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds that the stream may take. The time that the consumer spends on events is not counted.
+        timeout: Seconds that the stream may take, without the time that the consumer spends on events.
         grace: Seconds that ``close`` waits for a cancelled stream to end.
     """
 
@@ -94,12 +83,10 @@ class Pump:
             self._waiter.set_result(None)
 
     async def next(self) -> Any:
-        """Return the next event of the stream.
-
-        Returns ``END`` after the last event.
+        """Return the next event of the stream, or ``END`` after the last event.
 
         Raises:
-            DeadlineError: The deadline passed. The stream is cancelled; ``close`` waits up to ``grace`` for its end.
+            DeadlineError: The deadline passed. The caller then calls ``close``.
             BaseException: Error of the stream.
         """
         now = self._loop.time()
@@ -122,10 +109,7 @@ class Pump:
         return event
 
     async def close(self) -> None:
-        """End the stream.
-
-        A running stream is cancelled. The call waits up to ``grace`` seconds for the end of the stream.
-        """
+        """Cancel a running stream and wait up to ``grace`` seconds for its end."""
         task = self._task
         if task.done():
             return

@@ -58,10 +58,7 @@ NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-me
 
 
 class OvertakenError(StoreUnavailableError):
-    """Other writers keep changing a record.
-
-    The store works, so only the current read or write is postponed.
-    """
+    """Other writers keep changing a record. The store works, so only the current read or write is postponed."""
 
 
 class ConflictError(StoreError):
@@ -69,9 +66,9 @@ class ConflictError(StoreError):
 
 
 class CorruptRecordError(StoreError):
-    """A stored record cannot be read.
+    """A stored record cannot be read: it fails its checksum, is malformed, or has the format of another version.
 
-    The record fails its checksum, is malformed, or has the format of another version. The record is not changed.
+    The record is not changed.
 
     Attributes:
         record: Name of the record.
@@ -83,9 +80,7 @@ class CorruptRecordError(StoreError):
 
 
 class KeyMissingError(CorruptRecordError):
-    """An encrypted record cannot be decrypted.
-
-    The cipher or the key is missing, or the key is destroyed. With the key, the record is readable.
+    """An encrypted record cannot be decrypted, because the cipher or the key is missing, or the key is destroyed.
 
     Attributes:
         record: Name of the record.
@@ -93,10 +88,7 @@ class KeyMissingError(CorruptRecordError):
 
 
 class PersonalDataError(MangaMemoryError):
-    """A policy refuses to store a text with personal data.
-
-    The message names the kind of data, but never contains the data.
-    """
+    """A policy refuses to store a text with personal data. The message names the kind of data, never the data."""
 
 
 class StateError(MangaMemoryError, ValueError):
@@ -107,12 +99,8 @@ class StateError(MangaMemoryError, ValueError):
 def logged_errors(logger: logging.Logger, consequence: str) -> Iterator[None]:
     """Log an error of the ``with`` block, and continue after the block.
 
-    The text of an error may contain personal data. The warning therefore names only the error's class. A debug record
-    has the traceback.
-
-    Args:
-        logger: Logger of the module.
-        consequence: Text for the log: the failed operation, and the consequence.
+    The text of an error may contain personal data. The warning therefore names only the error's class. A debug record has the
+    traceback. ``consequence`` is the text for the log: the failed operation, and its consequence.
     """
     try:
         yield

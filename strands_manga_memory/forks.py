@@ -1,7 +1,4 @@
-"""Replacement of locks, threads and connections in forked processes.
-
-A forked process must not use the locks, threads and connections of its parent.
-"""
+"""Replacement of locks, threads and connections in forked processes, which must not use those of their parent."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from typing import Any, Protocol
 
 
 class Renewable(Protocol):
-    """Object with locks, threads or connections.
+    """Object with locks, threads or connections that the child of a fork must replace.
 
-    The child of a fork must not use these, and replaces them by ``renew_after_fork``. An object may also have the methods
-    ``prepare_fork``, called before each fork, and ``end_fork``, called in the parent after the fork.
+    An object may also have the methods ``prepare_fork``, called before each fork, and ``end_fork``, called in the parent after
+    the fork.
     """
 
     def renew_after_fork(self) -> None:
@@ -29,10 +26,7 @@ _fork_lock = threading.Lock()
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Renew an object in the child process of each fork.
-
-    The child process calls ``renew_after_fork`` of the object, as long as the object is in use.
-    """
+    """Call ``renew_after_fork`` of an object in the child process of each fork, as long as the object is in use."""
     _renewables.add(renewable)
 
 
@@ -68,10 +62,10 @@ def at_fork(
     after_in_parent: Callable[[], object] = _nothing,
     after_in_child: Callable[[], object] = _nothing,
 ) -> None:
-    """Register callbacks for each fork of this process.
+    """Register callbacks for each fork of this process, with the parameters of ``os.register_at_fork``.
 
-    The parameters correspond to those of ``os.register_at_fork``. On systems without fork, such as Windows, the
-    callbacks are never called. Use this function for the state of a module. Objects use ``renew_in_child``.
+    Use this function for the state of a module. Objects use ``renew_in_child``. On systems without fork, such as Windows, the
+    callbacks are never called.
 
     Args:
         before: Called in the parent before the fork, in reverse order of registration.

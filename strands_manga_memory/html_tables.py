@@ -23,10 +23,7 @@ class ReportList(list[Any]):
 
 
 def render_html(value: object) -> str:
-    """Return a value as HTML.
-
-    Mappings, lists and dataclasses become nested tables. All text is escaped.
-    """
+    """Return a value as HTML. Mappings, lists and dataclasses become nested tables, and all text is escaped."""
     rows: Iterable[str] | None = None
     if is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}

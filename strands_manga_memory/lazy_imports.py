@@ -1,4 +1,4 @@
-"""Imports the public names of a package at their first use."""
+"""Import of the public names of a package at their first use."""
 
 from __future__ import annotations
 

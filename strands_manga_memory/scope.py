@@ -11,7 +11,7 @@ MAX_ID_CHARACTERS = 1024
 """Longest id that is accepted, in characters."""
 
 MAX_ENCODED_BYTES = 200
-"""An encoded id longer than this becomes a readable prefix and a SHA-256."""
+"""Most bytes of an encoded id. A longer one becomes a readable prefix and a SHA-256."""
 
 _PREFIX_BYTES = 96
 _IS_STORAGE_ID = "is the id under which stores keep it; pass the ConversationScope itself"
@@ -20,21 +20,15 @@ _OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
 
 
 class StorageId(str):
-    """Id under which data is stored.
-
-    A storage id is derived from the ids of a scope. A storage id is rejected as a user, session or agent id.
-    """
+    """Id under which data is stored, derived from the ids of a scope. It is rejected as a user, session or agent id."""
 
     __slots__ = ()
 
 
 def checked_id(name: str, value: object) -> str:
-    """Check that a value is a valid id, and return the id.
+    """Check that a value is a valid id, and return the id. ``name`` is the name of the id in the error message.
 
-    Args:
-        name: Name of the id in the error message.
-        value: Id to check. A valid id is a string of 1 to 1,024 characters that is not blank, has no lone surrogates, and is
-            no ``StorageId``.
+    A valid id is a string of 1 to 1,024 characters that is not blank, has no lone surrogates, and is no ``StorageId``.
 
     Raises:
         ValueError: The value is invalid. The message names the id, the value and the rule.
@@ -57,7 +51,7 @@ def checked_id(name: str, value: object) -> str:
 def checked_session_id(value: object) -> str:
     """Check the id of a session that belongs to no user, and return the id.
 
-    The rules are those of ``checked_id``. An id in the form of a user's stored session is refused, too.
+    The rules are those of ``checked_id``. An id that looks like the ``storage_session_id`` of a user is refused, too.
     """
     session_id = checked_id("session_id", value)
     if _OF_NO_TENANT.fullmatch(session_id):
@@ -66,11 +60,10 @@ def checked_session_id(value: object) -> str:
 
 
 def encoded_id(value: str) -> str:
-    """Return an id in percent-encoding.
+    """Return an id in percent-encoding, with only letters, digits and ``_.-~%!``.
 
-    The result contains only letters, digits and ``_.-~%``. An encoding of more than 200 bytes is shortened: its first
-    96 bytes, ``!`` and the SHA-256 of the id remain. Two ids have the same encoding only if their SHA-256 collides.
-    Readers detect such a collision, because they compare the original ids.
+    Of an encoding of more than 200 bytes, the first 96 bytes, ``!`` and the SHA-256 of the id remain. Two ids have the same
+    encoding only if their SHA-256 collides. Readers detect such a collision, because they compare the original ids.
     """
     encoded = quote(value, safe="")
     if len(encoded) <= MAX_ENCODED_BYTES:
@@ -79,21 +72,19 @@ def encoded_id(value: str) -> str:
 
 
 def encoded_user(user_id: str, tenant: str | None) -> str:
-    """Return the encoded id of a user.
+    """Return the encoded id of a user, after the encoded tenant and a colon if there is a tenant.
 
-    With a tenant, the result begins with the encoded tenant and a colon. The result is unique for each user and tenant,
-    because encoded ids contain no colon.
+    The result is unique for each user and tenant, because encoded ids contain no colon.
     """
     user = encoded_id(user_id)
     return user if tenant is None else f"{encoded_id(tenant)}:{user}"
 
 
 def tenant_of(place: str) -> str:
-    """Return the encoded tenant in a storage key.
+    """Return the encoded tenant in a storage key, or ``""`` if the key has none, such as that of a session without a user.
 
-    Returns ``""`` if the key has no tenant. Storage keys are ``tenant:user:session/...`` for sessions and
-    ``tenant:user/...`` for memories. Some keys begin with ``environment/`` or ``profile/``. Sessions without a user
-    have no tenant.
+    Storage keys are ``tenant:user:session/...`` for sessions and ``tenant:user/...`` for memories. Some keys begin with
+    ``environment/`` or ``profile/``.
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")
@@ -131,17 +122,11 @@ class ConversationScope:
 
     @property
     def storage_session_id(self) -> str:
-        """Encoded id under which this session is stored.
-
-        The id is unique for each tenant, user and session.
-        """
+        """Encoded id under which this session is stored, unique for each tenant, user and session."""
         tenant = "" if self.tenant is None else encoded_id(self.tenant)
         return StorageId(f"{tenant}:{encoded_id(self.user_id)}:{encoded_id(self.session_id)}")
 
     @property
     def storage_user_id(self) -> str:
-        """Encoded id under which this user's memories are stored.
-
-        The id is unique for each tenant and user.
-        """
+        """Encoded id under which this user's memories are stored, unique for each tenant and user."""
         return StorageId(encoded_user(self.user_id, self.tenant))

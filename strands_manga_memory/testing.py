@@ -1,7 +1,4 @@
-"""Helpers for your own tests.
-
-The module contains a model that follows a script, a manual clock, and stores that fail on request.
-"""
+"""Helpers for your own tests: a model that follows a script, a manual clock, and stores that fail on request."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ _Output = TypeVar("_Output", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Request:
-    """Request that a scripted model received.
-
-    The contents are deep copies from the time of the call.
-    """
+    """Request that a scripted model received, as deep copies from the time of the call."""
 
     messages: Messages
     tool_specs: list[ToolSpec] | None
@@ -160,10 +154,7 @@ def _block_events(block: dict[str, Any], index: int) -> Iterator[StreamEvent]:
 
 
 class FakeClock:
-    """Clock for tests.
-
-    Only ``advance`` changes the time. Calling the clock returns the time.
-    """
+    """Clock for tests. Calling the clock returns the time, which only ``advance`` changes."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -178,10 +169,7 @@ class FakeClock:
 
 
 class _Faults:
-    """Wrapper that makes calls of a store fail on request.
-
-    All other calls go to the store.
-    """
+    """Wrapper that makes calls of a store fail on request. All other calls go to the store."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -227,14 +215,8 @@ class _Faults:
 
 
 class FaultyHotStore(_Faults):
-    """Hot store that fails on request.
-
-    ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
-    """
+    """Hot store that fails on request: the next calls after ``fail_next``, and all calls while ``down`` is True."""
 
 
 class FaultyTable(_Faults):
-    """Table that fails on request.
-
-    ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
-    """
+    """Table that fails on request: the next calls after ``fail_next``, and all calls while ``down`` is True."""

@@ -1,4 +1,4 @@
-"""Wraps tools so that their failures never make the agent fail. Use the function ``guard_tool`` to wrap a tool."""
+"""Wrappers of tools whose failures never make the agent fail. Use the function ``guard_tool`` to wrap a tool."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 
 
 class ToolOwner(Protocol):
-    """Receives notifications about the calls of guarded tools."""
+    """Receiver of notifications about the calls of guarded tools."""
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
         """Handle the start of a call."""
@@ -38,12 +38,11 @@ class ToolOwner(Protocol):
 
 
 class GuardedTool(AgentTool):
-    """Tool with a circuit breaker and a deadline.
+    """Tool with a circuit breaker and a deadline, created by ``guard_tool`` or ``GuardedMCPTools``.
 
-    While the tool is unavailable, the model gets a substitute result. ``guard_tool`` and ``GuardedMCPTools`` create
-    guarded tools. A call ends with a tool result after at most ``timeout`` plus ``grace`` seconds of the tool's policy.
-    If the server has to be connected first, the call may take another ``timeout``. Only a tool that blocks the event
-    loop can delay the result.
+    While the tool is unavailable, the model gets a substitute result. A call ends after at most ``timeout`` plus ``grace``
+    seconds of the tool's policy. If the server has to be connected first, the call may take another ``timeout``. Only a tool
+    that blocks the event loop can delay the result.
 
     Args:
         tool: The wrapped tool.
@@ -77,17 +76,16 @@ class GuardedTool(AgentTool):
             keep_exceptions(tool.mcp_client)
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
-        """Set the fallback tools of this tool.
+        """Set the tools to call with the same arguments, in this order, while this tool is unavailable.
 
-        While this tool is unavailable, the fallback tools are called in this order with the same arguments. Fallbacks
-        of the fallback tools are not used.
+        Fallbacks of the fallback tools are not used.
         """
         self.fallbacks = tuple(tools)
         self.guard.alternatives = tuple(other.tool_name for other in tools)
 
     @property
     def breaker(self) -> CircuitBreaker:
-        """Circuit breaker of the tool. It can also be opened, closed and reset manually."""
+        """Circuit breaker of the tool, which can also be opened, closed and reset manually."""
         return self.guard.breaker
 
     def status(self) -> ToolStatus:
@@ -198,7 +196,7 @@ class GuardedTool(AgentTool):
 
 
 async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> ToolGenerator:
-    """Call an MCP tool as ``MCPAgentTool.stream`` does, with a progress callback."""
+    """Call an MCP tool as ``MCPAgentTool.stream`` does, and record its progress in ``call``."""
     theirs = progress_callback_of(tool.mcp_client)
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -255,23 +253,21 @@ def guard_tool(
     """Guard a tool with its own circuit breaker and a deadline.
 
     Args:
-        tool: Any value that ``Agent(tools=[...])`` accepts: a function decorated with ``@tool``, a module tool, its
-            import path or file, an ``MCPAgentTool``, an agent, a list of them, or a provider of tools. For an
-            ``MCPClient`` prefer ``GuardedMCPTools``: it also reconnects before its tools are known, and follows changes
-            of the tools.
+        tool: Any value that ``Agent(tools=[...])`` accepts: a function decorated with ``@tool``, a module tool, its import path
+            or file, an ``MCPAgentTool``, an agent, a list of them, or a provider of tools. For an ``MCPClient`` prefer
+            ``GuardedMCPTools``: it also reconnects before its tools are known, and follows changes of the tools.
         policy: Policy of the breaker. Default: ``BreakerPolicy()``.
-        fallbacks: Tools to call with the same arguments, in this order, while ``tool`` is unavailable. The fallbacks are
-            guarded, too.
-        stale_ttl: Seconds that a good result of a read-only tool may answer the same call of the same user again, while
-            the tool is unavailable. None: never.
+        fallbacks: Tools to call with the same arguments, in this order, while ``tool`` is unavailable. They are guarded, too.
+        stale_ttl: Seconds that a good result of a read-only tool may answer the same call of the same user again, while the
+            tool is unavailable. None: never.
         user_of: Function that returns the user to whom cached results belong. Default ``user_of_call``.
         redact: Function that removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
 
     Returns:
-        The guarded tool. For a list, a module or a file with several tools, a list; for a provider, a provider.
-            Each tool has its own breaker. ``Agent(tools=[...])`` accepts all of these.
+        The guarded tool. For a list, a module or a file with several tools, a list; for a provider, a provider. Each tool has
+            its own breaker. ``Agent(tools=[...])`` accepts all of these.
 
     Raises:
         ValueError: ``tool`` is not a tool or is guarded already, or ``stale_ttl`` is not over 0.
@@ -296,14 +292,12 @@ def guard_tool(
 
 
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Return ``tool`` with a circuit breaker. A tool that has a breaker already is returned unchanged."""
+    """Return ``tool`` with a circuit breaker, or unchanged if it already has one."""
     return tool if isinstance(tool, GuardedTool) else _guarded(tool, policy, **settings)
 
 
 class GuardedToolProvider(ToolProvider):
-    """Wraps the tools of a provider with circuit breakers.
-
-    Each tool has a breaker of its own. ``guard_tool`` creates this provider.
+    """Provider that gives each tool of another provider a circuit breaker, created by ``guard_tool``.
 
     Args:
         provider: Provider of the tools.
@@ -316,9 +310,7 @@ class GuardedToolProvider(ToolProvider):
         self._tools: dict[str, GuardedTool] = {}
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Load the provider's tools and return them with circuit breakers.
-
-        A tool that was loaded before keeps its breaker.
+        """Load the provider's tools and return them with circuit breakers. A tool that was loaded before keeps its breaker.
 
         Raises:
             ValueError: The provider guards its tools already.

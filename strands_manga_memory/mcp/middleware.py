@@ -1,4 +1,4 @@
-"""Adds circuit breakers to an agent's tools through ``ExecuteToolStage`` middleware."""
+"""Circuit breakers for an agent's tools, added by ``ExecuteToolStage`` middleware."""
 
 from __future__ import annotations
 
@@ -33,15 +33,13 @@ logger = logging.getLogger(__name__)
 class BreakerMiddleware:
     """Middleware that guards every tool of an agent with a circuit breaker.
 
-    Add it with ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``. Use it for tools that cannot be
-    wrapped, such as tools of plugins, dynamic tools, or the tools of a plain ``MCPClient``. Each tool has a breaker of
-    its own. A tool that is guarded already keeps its breaker. Agents may share one ``BreakerMiddleware`` and its
-    breakers.
+    Add it with ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``. Use it for tools that cannot be wrapped, such
+    as tools of plugins, dynamic tools, or the tools of a plain ``MCPClient``. Each tool has a breaker of its own. A tool that
+    is guarded already keeps its breaker. Agents may share one ``BreakerMiddleware`` and its breakers.
 
-    This middleware has limits that ``guard_tool`` and ``GuardedMCPTools`` do not have. It cannot end a call whose tool
-    ignores cancellation. It has no fallbacks and no cached results. It does not keep the progress of an MCP call or
-    follow changes of a server's tools. Middleware cannot be removed from an agent. Middleware that was added earlier,
-    such as an approval, runs inside the deadline.
+    Unlike ``guard_tool`` and ``GuardedMCPTools``, this middleware cannot end a call whose tool ignores cancellation. It has no
+    fallbacks and no cached results, does not keep the progress of an MCP call, and does not follow changes of a server's tools.
+    It cannot be removed from an agent. Middleware that was added earlier, such as an approval, runs inside the deadline.
 
     Args:
         policy: Policy of tools without an override. Default: ``BreakerPolicy()``.
@@ -127,10 +125,7 @@ class Inline:
         self._deadline = self._given_at + timeout
 
     async def next(self) -> Any:
-        """Return the next event, or ``END`` after the last event.
-
-        Raise ``DeadlineError`` once the deadline has passed.
-        """
+        """Return the next event, or ``END`` after the last one. Raise ``DeadlineError`` once the deadline has passed."""
         self._deadline += self._loop.time() - self._given_at  # time in the consumer does not count
         deadline = asyncio.timeout_at(self._deadline)
         try:

@@ -1,4 +1,4 @@
-"""Provides the tools of an MCP server with circuit breakers and automatic reconnection."""
+"""Tools of an MCP server with circuit breakers and automatic reconnection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Fallbacks = AgentTool | str | Sequence[AgentTool | str]
 """A tool, the name of another tool of the same server, or several of them in order."""
 
 _REFRESH_AT_MOST_EVERY = 5.0
-"""Least seconds between two reads of the server's tools because of an unknown tool."""
+"""Least seconds between two reads of the server's tool list that unknown tools cause."""
 
 
 class GuardedMCPTools(ToolProvider, HookProvider):
@@ -41,24 +41,22 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
     A failing tool or server never makes the agent fail. Each tool has a circuit breaker of its own.
 
-    Any number of agents in any threads may share one object. Create one object per client, so that the calls of all
-    agents count together. The client may be started already. If this object starts the client, it also stops the client
-    after the last agent that uses it is gone.
+    Any number of agents in any threads may share one object. Create one object per client, so that the calls of all agents
+    count together. An object that starts its client also stops the client after its last agent is gone.
 
-    When the server's tools change, the tools of the agents are updated. An agent is known from its first call of a
-    tool. To know the agent from the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded],
-    hooks=[guarded])``.
+    When the server's tools change, the tools of the agents are updated. An agent is known from its first call of a tool. To
+    know the agent from the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
 
     Args:
-        client: Client of the MCP server.
-        policy: Policy of tools without an override. Default: 5 consecutive failures open a breaker for 30 s, and calls may
-            take 2 s.
+        client: Client of the MCP server, started or not.
+        policy: Policy of tools without an override. Default: 5 consecutive failures open a breaker for 30 s, and calls may take
+            2 s.
         overrides: Policies of single tools, keyed by the server's tool name or by the name with the client's prefix.
-        fallbacks: Tools to call with the same arguments while a tool is unavailable, by the name of the unavailable tool.
-        stale_ttl: Seconds that the last good result of a read-only tool may answer the same call of the same user while
-            the tool is unavailable, marked as stale. None: never.
-        user_of: Function that takes the invocation state of a call and returns (tenant, user), to whom cached results
-            belong. Default ``user_of_call``.
+        fallbacks: Tools to call with the same arguments while a tool is unavailable, keyed by the name of that tool.
+        stale_ttl: Seconds that the last good result of a read-only tool may answer the same call of the same user while the
+            tool is unavailable, marked as stale. None: never.
+        user_of: Function from the invocation state of a call to the (tenant, user) to whom cached results belong. Default
+            ``user_of_call``.
         redact: Function that removes secrets from error texts.
         clock: Monotonic seconds.
         on_event: Called with each ``BreakerEvent``.
@@ -126,13 +124,11 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- ToolProvider --------------------------------------------------------------------------------------------------
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Connect to the server if necessary, and return the tools.
-
-        This method blocks.
+        """Connect to the server if necessary, and return the tools. This method blocks.
 
         Raises:
-            ToolProviderException: The server cannot be reached. With the client's ``continue_on_error``, an empty list
-                is returned instead.
+            ToolProviderException: The server cannot be reached. With the client's ``continue_on_error``, an empty list is
+                returned instead.
         """
         with self._loading:
             if not self._loaded:
@@ -154,10 +150,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self.client.add_consumer(id(self))
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Remove a consumer of the tools.
-
-        After the last consumer, the client is stopped if this provider started it.
-        """
+        """Remove a consumer of the tools. After the last one, stop the client if this provider started it."""
         with self._lock:
             self._consumers.discard(consumer_id)
             if self._consumers:
@@ -179,9 +172,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         registry.add_callback(BeforeInvocationEvent, lambda event: self._bring_up_to_date(event.agent))
 
     def refresh(self) -> None:
-        """Read the server's tools again and update the tools of the agents.
-
-        This method blocks.
+        """Read the server's tools again and update the tools of the agents. This method blocks.
 
         Raises:
             MCPClientInitializationError: There is no connection.
@@ -252,17 +243,14 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)-------------------------------------------------------------------------------
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Remember an agent that calls a tool, so that its tools can be updated."""
+        """Remember an agent that calls a tool, and update the tools of a new agent."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
             self._bring_up_to_date(agent)
 
     def unknown(self) -> None:
-        """Read the server's tools again in a thread after a call of an unknown tool.
-
-        The tools are read at most once in 5 seconds.
-        """
+        """Read the server's tools again in a thread after a call of an unknown tool, at most once in 5 seconds."""
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()
@@ -295,7 +283,7 @@ def _listed(others: Fallbacks) -> list[AgentTool | str]:
 
 
 def _follow_changes(client: MCPClient, provider: GuardedMCPTools) -> None:
-    """Subscribe a provider to changes of the server's tools. An existing callback of the client is still called."""
+    """Update a provider when the server's tools change. An existing callback of the client is still called."""
     theirs, ours = client.on_tools_changed, weakref.ref(provider)
 
     def changed(before: list[str], tools: list[MCPAgentTool]) -> None:

@@ -1,1 +1,1 @@
-"""Decides from the results of tool calls whether a tool may be called."""
+"""Classification of tool calls, and settings and statistics of the circuit breakers."""

@@ -12,10 +12,9 @@ from strands_manga_memory.mcp.breakers.classify import Classify
 
 @dataclass(frozen=True)
 class BreakerPolicy:
-    """Settings of a circuit breaker.
+    """Settings of a circuit breaker: thresholds, waiting times, and the longest duration of a call.
 
-    They are the thresholds, the waiting times, and the longest duration of a call. Each setting has a default of its
-    own. ``dataclasses.replace`` changes single settings of an existing policy.
+    An open breaker rejects calls. After a wait, it allows one trial call, the probe.
 
     Args:
         failures: Consecutive failures that open the breaker. Default 5.
@@ -23,9 +22,9 @@ class BreakerPolicy:
         timeout: Seconds a call may take. Default 2; give slow tools their own policy.
         grace: Seconds that a cancelled tool has to end before it is abandoned. Default 0.25.
         tool_errors: Meaning of a result with ``isError``; ``"ignore"`` is for tools that report findings as errors.
-        users: Number of users who must get an error from the tool, without a timeout, before such errors open the breaker.
-            An error of an unknown user counts like errors of enough users. Default 2, so that wrong arguments of one user do
-            not make the tool unavailable for others.
+        users: Number of users who must get an error from the tool, without a timeout, before such errors open the breaker. An
+            error of an unknown user counts like errors of enough users. Default 2, so that wrong arguments of one user do not
+            make the tool unavailable for others.
         classify: Function from a ``CallOutcome`` to a ``Verdict``, or to None for the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a call. None: as the tool's
             ``readOnlyHint`` declares.
@@ -65,10 +64,7 @@ class BreakerPolicy:
 
     @property
     def lease(self) -> float:
-        """Seconds after which an unfinished trial call no longer blocks other trial calls.
-
-        This time is longer than any call.
-        """
+        """Seconds, longer than any call, after which an unfinished probe no longer blocks other probes."""
         return self.timeout + self.grace + 1.0
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Classifies ended tool calls as success, failure of the tool, or failure of its server.
+"""Classification of ended tool calls as success, failure of the tool, or failure of its server.
 
 The rules apply in this order:
 
@@ -42,17 +42,14 @@ class Outcome(StrEnum):
     TOOL_FAILURE = "tool_failure"
     """The tool failed. Counts against its breaker."""
     SERVER_FAILURE = "server_failure"
-    """The connection to the server is lost. Counts against no tool; the server must be reconnected."""
+    """The connection to the server is lost. Counts against no tool. The server must be reconnected."""
     IGNORED = "ignored"
     """No effect, for example because the call was cancelled, interrupted or invalid."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Classification of a tool call, with a code for the model and the statistics.
-
-    The code of a successful call is ``ok``.
-    """
+    """Classification of a tool call, with a code for the model and the statistics: ``ok`` after a success."""
 
     outcome: Outcome
     code: str
@@ -60,9 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class CallOutcome:
-    """End of a tool call.
-
-    A call ends with a result, an exception, or a timeout.
+    """End of a tool call: a result, an exception, or a timeout.
 
     Args:
         tool: Name of the tool at its server.
@@ -80,7 +75,7 @@ class CallOutcome:
 
 
 Classify = Callable[[CallOutcome], Verdict | None]
-"""Custom classifier. If it returns None, the built-in rules classify the call."""
+"""Custom classifier. The built-in rules classify a call for which it returns None."""
 
 OK = Verdict(Outcome.SUCCESS, "ok")
 CANCELLED = Verdict(Outcome.IGNORED, "cancelled")
@@ -150,9 +145,7 @@ _FAILED_PREFIX = "Tool execution failed: "
 
 
 def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
-    """Classify an ended tool call by the built-in rules.
-
-    This function never raises an exception.
+    """Classify an ended tool call by the built-in rules, without ever raising an exception.
 
     Args:
         call: The end of the call.
@@ -194,10 +187,7 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def text_of(value: object) -> str:
-    """Convert an object to text, truncated to 10,000 characters.
-
-    If the conversion fails, return the name of the object's type.
-    """
+    """Convert an object to text of at most 10,000 characters, or to its type's name if the conversion fails."""
     try:
         return str(value)[:MOST_CHARACTERS]
     except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code
@@ -205,10 +195,7 @@ def text_of(value: object) -> str:
 
 
 def is_control_flow(exception: BaseException) -> bool:
-    """Return whether an exception only controls the program flow.
-
-    Examples are a cancellation, an interrupt and a program exit. Such an exception is no failure of a tool.
-    """
+    """Return whether an exception only controls the program flow, such as a cancellation, an interrupt or an exit."""
     if isinstance(exception, BaseExceptionGroup):
         return exception.subgroup(_CONTROL_FLOW) is not None
     return isinstance(exception, _CONTROL_FLOW)
@@ -224,10 +211,7 @@ def rpc_code(exception: BaseException | None) -> int | None:
 
 
 def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
-    """Classify a result that the server marked with ``isError``.
-
-    The server answered, so the server and the connection work.
-    """
+    """Classify a result that the server marked with ``isError``. The server answered, so the connection works."""
     text = error_text(result).removeprefix(f"Error executing tool {call.tool}: ")
     if _UNKNOWN_TOOL_TEXT.match(text):
         return UNKNOWN_TOOL

@@ -1,4 +1,4 @@
-"""Counts the calls of a tool and measures their durations."""
+"""Statistics of the calls of a tool: counts, durations and failures."""
 
 from __future__ import annotations
 
@@ -13,16 +13,7 @@ from strands_manga_memory.mcp.breakers.classify import Outcome, Verdict
 
 
 class Latency(TypedDict):
-    """Durations of a tool's last completed calls, in milliseconds.
-
-    All values are None before the first call.
-
-    Attributes:
-        mean: Mean duration.
-        p50: Median.
-        p95: 95th percentile.
-        p99: 99th percentile.
-    """
+    """Mean, median (``p50``) and percentiles of a tool's last call durations, in milliseconds. None before the first call."""
 
     mean: float | None
     p50: float | None
@@ -77,7 +68,7 @@ class ToolStatus(CallFacts):
 
 
 class CallLog:
-    """Counts the calls of one tool and remembers the durations of the last calls.
+    """Counts of the calls of one tool and durations of its last calls.
 
     Args:
         size: Number of remembered durations.
@@ -97,7 +88,7 @@ class CallLog:
         self._in_flight: dict[tuple[str, int], float] = {}
 
     def begin(self, request_id: str) -> tuple[str, int]:
-        """Record the start of a call. Return the key to pass to ``end``."""
+        """Record the start of a call and return the key to pass to ``end``."""
         with self._lock:
             self._calls += 1
             key = (request_id, self._calls)  # a retried request has the same id
@@ -105,10 +96,7 @@ class CallLog:
         return key
 
     def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
-        """Record the end of a call and return the duration of the call in seconds.
-
-        ``text`` is the error text without secrets.
-        """
+        """Record the end of a call and return its duration in seconds. ``text`` is the error text without secrets."""
         now = self._clock()
         with self._lock:
             began = self._in_flight.pop(key, now)
@@ -129,10 +117,7 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Record a call that was answered without the tool.
-
-        ``stale`` is True if an earlier result answered the call, and False if a fallback tool answered.
-        """
+        """Record a call that a fallback tool answered, or an earlier result if ``stale`` is true."""
         with self._lock:
             if stale:
                 self._stale += 1

@@ -1,1 +1,1 @@
-"""Runs single tool calls, from the arguments to the result."""
+"""Single calls of guarded tools, from the arguments to the result."""

@@ -1,6 +1,6 @@
-"""Creates the results that the model gets after a failed tool call.
+"""Results that the model gets after a failed tool call: an error text with advice, or an earlier result of the same call.
 
-Such a result is an error text with advice, or an earlier result of the same call. Secrets are removed from error texts.
+Secrets are removed from error texts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Key = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True)
 class GoodResult:
-    """Content of a cached tool result, and the age of the result in seconds."""
+    """Content of a cached tool result, and its age in seconds."""
 
     content: list[dict[str, Any]]
     age: float
@@ -69,10 +69,9 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store a result in the cache.
+        """Replace the cached result of a key.
 
-        A result that is too large, or has content other than text and JSON, is not stored. The previous result of the
-        key is removed in any case.
+        A result that is too large, or has content other than text and JSON, only removes the cached result.
         """
         try:
             content = self._kept_of(result)
@@ -154,10 +153,9 @@ class ToolFailure:
     alternatives: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data of the failure that help a model to decide the next step.
+        """Return the data that help a model to decide the next step: code, ``retry_after_s``, side effects and alternatives.
 
-        These are the code, ``retry_after_s``, possible side effects, and alternatives. ``retry_after_s`` is None if an
-        operator must act first.
+        ``retry_after_s`` is None if an operator must act first.
         """
         return {
             "code": self.code,
@@ -217,7 +215,7 @@ def error_result(problem: ToolFailure, *, original: Mapping[str, Any] | None = N
 
 
 def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
-    """Return the last good result, marked as stale and with its age in seconds."""
+    """Return an earlier result as the result of a failed call, marked as stale and with its age in seconds."""
     note = (
         f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)} old; it may be out of date. "
         "Say so if it matters."
@@ -227,16 +225,13 @@ def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
 
 
 def fallback_result(result: Mapping[str, Any], problem: ToolFailure, *, used: str) -> dict[str, Any]:
-    """Return the result of a fallback tool for the model. A note in the result says that the fallback tool answered."""
+    """Return the result of a fallback tool with a note for the model that this tool answered."""
     note = f"Note: {problem.reason} {used} answered instead."
     return _with_details(result, problem, [{"text": note}, *content_of(result)], fallback=used)
 
 
 def _with_details(result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any) -> dict[str, Any]:
-    """Add the data of a failure to a tool result.
-
-    The model gets a short JSON text. The metadata contains all data, and models never get the metadata.
-    """
+    """Add the data of a failure to a tool result: a short JSON text for the model, and all data in the metadata."""
     given = result.get("metadata")
     metadata = {**(given if isinstance(given, Mapping) else {}), DETAILS: {**problem.details(), **marks}}
     return {**result, "content": [*content, {"json": {**problem.as_json(), **marks}}], "metadata": metadata}
@@ -249,16 +244,13 @@ def cancelled_result(request_id: str) -> dict[str, Any]:
 
 
 def content_of(result: Mapping[str, Any]) -> list[Any]:
-    """Return the content of a tool result. The content is empty if it is not a list."""
+    """Return the content of a tool result, or an empty list if the content is not a list."""
     content = result.get("content")
     return content if isinstance(content, list) else []
 
 
 def partial_of(event: Any) -> Any:
-    """Convert a progress event of a tool to JSON, truncated to 500 characters.
-
-    If the conversion fails, return the name of the event's type.
-    """
+    """Convert a progress event of a tool to JSON of at most 500 characters, or to its type's name if that fails."""
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
@@ -330,8 +322,8 @@ _RULES = (
 def redact_secrets(text: str) -> str:
     """Remove passwords, keys, tokens and tracebacks from a text, and truncate the text to 1,000 characters.
 
-    The rules recognize names such as ``password=``, credentials in URLs, known formats of keys, and long runs of
-    hexadecimal or base64. They do not find a secret that looks like a word.
+    The rules recognize names such as ``password=``, credentials in URLs, known formats of keys, and long runs of hexadecimal or
+    base64. They do not find a secret that looks like a word.
     """
     text = _PRIVATE_KEY.sub(CUT, _TRACEBACK.sub(CUT, text[: 10 * MAX_TEXT]))
     for pattern, replacement in _RULES:

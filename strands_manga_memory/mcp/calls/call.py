@@ -1,7 +1,4 @@
-"""Runs one call of a guarded tool.
-
-Checks the arguments, asks the breaker for permission, calls the tool within the deadline, and classifies the result.
-"""
+"""One call of a guarded tool: arguments are checked, the breaker permits the call, and the result is classified."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ class Progress(NamedTuple):
     message: str | None
 
     def as_json(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return the progress as JSON. ``redact`` removes secrets from the message of the progress."""
+        """Return the progress as JSON. ``redact`` removes secrets from its message."""
         text = redact(self.message) if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
@@ -73,10 +70,7 @@ class Events(Protocol):
     """Stream of a tool call's events, with a deadline."""
 
     async def next(self) -> Any:
-        """Return the next event, or ``END`` after the last event.
-
-        Raise ``DeadlineError`` once the deadline has passed.
-        """
+        """Return the next event, or ``END`` after the last one. Raise ``DeadlineError`` once the deadline has passed."""
 
     async def close(self) -> None:
         """Stop the stream."""
@@ -113,7 +107,7 @@ class Call:
         self.unavailable: ToolFailure | None = None
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Record the progress of the call. If the call fails, the last progress becomes its partial result."""
+        """Record the progress of the call, which becomes its partial result if the call fails."""
         if self._guard.server is not None:
             self._guard.server.answered()
         # Redacted later: a server may send thousands of messages, and only the last few reach the model.
@@ -126,10 +120,7 @@ class Call:
         return wrong is None
 
     async def _permit(self) -> Permit | None:
-        """Return the breaker's permit to call the tool, or None if the call is rejected.
-
-        A rejection sets ``result`` and ``unavailable``.
-        """
+        """Return the breaker's permit to call the tool. If the call is rejected, set ``result`` and return None."""
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         # Only a probe needs a connection, an open breaker does not.
         if (
@@ -150,16 +141,13 @@ class Call:
     async def events(
         self, start: Callable[[], Events], *, check: bool = True, to_the_end: bool = False
     ) -> AsyncGenerator[Any, None]:
-        """Call the tool and yield its events.
-
-        The tool is only called if its breaker permits the call. The final result is not yielded. It is stored in
-        ``result``.
+        """Call the tool, if its breaker permits this, and yield the events. Store the final result in ``result``.
 
         Args:
             start: Function that starts the call and returns its events.
             check: Whether to check the arguments first.
-            to_the_end: Whether to continue reading after a result, as middleware needs; the last result counts. If the
-                deadline passes after a result, the result is kept.
+            to_the_end: Whether to continue reading after a result, as middleware needs; the last result counts. If the deadline
+                passes after a result, the result is kept.
         """
         if check and not self._check():
             return
@@ -293,10 +281,7 @@ class Call:
 
 
 def result_event(result: Mapping[str, Any], exception: BaseException | None = None) -> ToolResultEvent:
-    """Wrap a tool result in the final event of a call.
-
-    ``exception`` is the exception that caused the result, if any.
-    """
+    """Wrap a tool result, and the exception that caused it, in the final event of a call."""
     return ToolResultEvent(cast("ToolResult", result), exception=exception if isinstance(exception, Exception) else None)
 
 
@@ -316,7 +301,7 @@ def _error_text(outcome: CallOutcome) -> str:
 def _must_be_raised(error: BaseException) -> bool:
     """Return whether an exception must reach the agent's caller.
 
-    A cancellation must reach the caller if it was requested. Otherwise, a task of the tool itself was cancelled.
+    A cancellation must do so if the caller requested it. Otherwise, a task of the tool itself was cancelled.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -335,9 +320,9 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the tenant and the user for whom a tool is called.
 
-    They come from the keys ``tenant`` and ``user_id`` of the invocation state, or else from the agent's session. Each
-    agent without a session manager counts as a separate user. Each session without a user also counts as a separate
-    user. All calls outside agents count as calls of one more user.
+    They come from the keys ``tenant`` and ``user_id`` of the invocation state, or else from the agent's session. An agent
+    without a session manager and a session without a user each count as a separate user. All calls outside agents together
+    count as one more user.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):
@@ -355,5 +340,5 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Return the user of a call, or None if the user is unknown. ``user`` is a result of ``user_of_call``."""
+    """Return a result of ``user_of_call``, or None if the user is unknown."""
     return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user

@@ -1,4 +1,4 @@
-"""Accesses private attributes of Strands' ``MCPClient``. No other module uses these attributes.
+"""Access to private attributes of Strands' ``MCPClient``, which no other module uses.
 
 If Strands removes an attribute, the functions still work without it. A test detects the removal.
 """
@@ -20,16 +20,15 @@ _PROGRESS_CALLBACK = "_progress_callback"
 
 
 class FailedResult(dict[str, Any]):
-    """Error result of a tool call that the server did not answer. It carries the exception that caused the error."""
+    """Error result of a tool call that the server did not answer, with the exception that caused the error."""
 
     exception: Exception | None = None
 
 
 def restart(client: MCPClient) -> None:
-    """Restart a client that has lost its connection.
+    """Restart a client that has lost its connection, and restore the attributes that ``stop()`` resets.
 
-    Attributes that ``stop()`` resets are restored. This function blocks, so call it off the event loop. Do not call it
-    on the client's own thread.
+    This function blocks, so call it off the event loop. Do not call it on the client's own thread.
 
     Raises:
         MCPClientInitializationError: The server cannot be reached.
@@ -56,7 +55,7 @@ def stop(client: MCPClient) -> None:
 def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: Any) -> None:
     """Stop a client without warnings about unfinished coroutines.
 
-    If the thread of the client has ended, the event loop of the client is closed first.
+    If the client's thread has ended, its event loop is closed first.
     """
     thread, loop, started = (getattr(client, name, None) for name in (_THREAD, _LOOP, _STARTED))
     if thread is not None and started is not None and started.done() and started.exception() is not None:
@@ -68,10 +67,9 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
 
 def keep_exceptions(client: MCPClient) -> None:
-    """Make a client keep the exception in each error result.
+    """Make a client return ``FailedResult`` objects, which keep the exception in each error result.
 
-    Strands keeps only the text of the exception, without the JSON-RPC code. The error results become ``FailedResult``
-    objects.
+    Strands keeps only the text of the exception, without the JSON-RPC code.
     """
     handle = getattr(client, _ERROR_HANDLER, None)
     if handle is None or getattr(handle, "keeps_exceptions", False):
@@ -87,8 +85,5 @@ def keep_exceptions(client: MCPClient) -> None:
 
 
 def progress_callback_of(client: MCPClient) -> Any:
-    """Return the progress callback of a client, or None.
-
-    A callback that is passed to a single call replaces the client's callback.
-    """
+    """Return the progress callback of a client, or None. A callback that is passed to a single call replaces it."""
     return getattr(client, _PROGRESS_CALLBACK, None)

@@ -1,4 +1,4 @@
-"""Keeps the state of a guarded tool between its calls."""
+"""State of a guarded tool between its calls."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def observer(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
-    """Return a callback that records the state changes of a breaker in telemetry.
-
-    The callback then calls ``on_event``.
-    """
+    """Return a callback that records the state changes of a breaker in telemetry and then calls ``on_event``."""
 
     def observe(event: BreakerEvent) -> None:
         change = {"tool": event.name, "from": str(event.before), "to": str(event.after), "reason": event.reason}
@@ -46,10 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 class ArgumentSchema:
-    """Checks the arguments of tool calls against the tool's input schema.
+    """Input schema of a tool, against which the arguments of calls are checked.
 
-    An invalid schema accepts all arguments, because the server checks them too. A schema that refers to another
-    document also accepts all arguments. References to other documents are never followed.
+    An invalid schema, or one that refers to another document, accepts all arguments, because the server checks them too.
+    References to other documents are never followed.
 
     Args:
         schema: JSON Schema of the arguments. Default draft: 2020-12, as in MCP.
@@ -87,7 +84,7 @@ class ArgumentSchema:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the JSON text of a value, with sorted keys and without optional spaces.
+    """Return the JSON text of a value with sorted keys and without optional spaces.
 
     Raises:
         TypeError: The value is not JSON.
@@ -97,9 +94,7 @@ def canonical_json(value: Any) -> str:
 
 
 class Guard:
-    """State of one guarded tool.
-
-    It consists of the circuit breaker, the argument schema, the call statistics, and the server.
+    """State of one guarded tool: circuit breaker, argument schema, call statistics, and server.
 
     Args:
         spec: Specification of the tool.
@@ -155,10 +150,10 @@ class Guard:
         return classify(call, tool_errors=self.policy.tool_errors)
 
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
-        """Report the outcome of a user's call to the breaker.
+        """Report the classification of a user's call to the breaker.
 
-        Errors of one user may be caused by wrong arguments, for example by order ids that do not exist. Such errors
-        open the breaker only after ``policy.users`` users got one. Timeouts and errors of unknown users always count.
+        Errors of one user may be caused by wrong arguments, for example by order ids that do not exist. Such errors open the
+        breaker only after ``policy.users`` users got one. Timeouts and errors of unknown users always count.
         """
         if verdict.outcome is Outcome.SUCCESS:
             self._reporters.clear()
@@ -192,10 +187,7 @@ class Guard:
             return CUT
 
     def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
-        """Return a description of a failed call for the model.
-
-        It contains the current state of the breaker and the server.
-        """
+        """Return a description of a failed call for the model, with the current state of the breaker and the server."""
         return ToolFailure(
             code=code,
             reason=reason,

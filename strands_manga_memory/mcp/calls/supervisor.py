@@ -1,4 +1,4 @@
-"""Watches the connection to an MCP server and reconnects after a loss."""
+"""Supervision of the connection to an MCP server, and reconnection after a loss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
 _DROPPED_TOGETHER = 0.5
-"""Seconds within which streams that end without an answer count as one event."""
+"""Seconds within which response streams that end without an answer count as one failure of the server."""
 
 
 class ServerState(StrEnum):
@@ -37,12 +37,11 @@ class ServerState(StrEnum):
 
 
 class ServerSupervisor:
-    """Reconnects to an MCP server after a lost connection.
+    """Supervisor that reconnects to an MCP server after a lost connection, because Strands does not.
 
-    Strands does not reconnect. A call that meets a lost connection reports the loss with ``lost``. The first call after
-    the backoff reconnects and waits for the new connection. Other calls are rejected during this attempt. The attempt
-    runs off the event loop. A timeout of a call causes no reconnection, because a reconnection would end the calls of
-    all other tools. Use ``of`` to share one supervisor per client.
+    A call that finds the connection lost reports this with ``lost``. The first call after the backoff reconnects, off the event
+    loop, and waits for the new connection. Other calls are rejected meanwhile. A timeout of a call causes no reconnection,
+    because a reconnection would end the calls of all other tools. Use ``of`` to share one supervisor per client.
 
     Args:
         client: Client whose connection is supervised.
@@ -89,10 +88,7 @@ class ServerSupervisor:
 
     @classmethod
     def of(cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic) -> ServerSupervisor:
-        """Return the supervisor of a client.
-
-        All users of the client share this supervisor.
-        """
+        """Return the supervisor that all users of a client share."""
         attached = attachments(client)
         found: ServerSupervisor = attached.get("supervisor") or attached.setdefault("supervisor", cls(client, clock=clock))
         return found
@@ -101,10 +97,9 @@ class ServerSupervisor:
 
     @property
     def generation(self) -> int:
-        """Number of the current connection.
+        """Number of the current connection, incremented by each reconnection.
 
-        Each reconnection increments the number. Read the number before a call, and pass it to ``lost`` if the call
-        fails.
+        Read the number before a call, and pass it to ``lost`` if the call fails.
         """
         return self._generation
 
@@ -127,20 +122,14 @@ class ServerSupervisor:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may try to reconnect.
-
-        The value is 0 while the server is connected. During an attempt, the value is the initial backoff.
-        """
+        """Seconds until a call may try to reconnect: 0 while connected, and the initial backoff during an attempt."""
         with self._lock:
             if self._next_attempt is None:
                 return 0.0
             return self._backoff if self._attempt is not None else max(0.0, self._next_attempt - self._clock())
 
     def lost(self, generation: int) -> None:
-        """Report that a call found the connection lost.
-
-        A report is ignored if its ``generation`` has been replaced already.
-        """
+        """Report that a call found the connection lost, unless a newer connection replaced connection ``generation``."""
         with self._lock:
             if generation != self._generation or self._next_attempt is not None:
                 return
@@ -149,9 +138,7 @@ class ServerSupervisor:
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
     async def ready(self, within: float) -> bool:
-        """Return whether calls can be made.
-
-        If the connection is lost and the backoff has passed, this method reconnects first.
+        """Return whether calls can be made. After a lost connection and the backoff, reconnect first.
 
         Args:
             within: Seconds to wait for the attempt. A longer attempt continues in its own thread.
@@ -169,9 +156,7 @@ class ServerSupervisor:
         return self._next_attempt is None
 
     def connect(self) -> None:
-        """Connect to the server immediately, regardless of the backoff.
-
-        If an attempt is running, wait for the end of this attempt. This method blocks.
+        """Connect to the server immediately, regardless of the backoff, or wait for a running attempt. This method blocks.
 
         Raises:
             MCPClientInitializationError: The server cannot be reached.
@@ -225,10 +210,9 @@ class ServerSupervisor:
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
     def listen(self, listener: Any) -> None:
-        """Register a listener that is called after each reconnection.
+        """Register a listener, whose ``reconnected()`` is called after each reconnection, on the reconnecting thread.
 
-        ``listener.reconnected()`` runs on the thread that reconnected. The supervisor has only a weak reference to the
-        listener.
+        The supervisor has only a weak reference to the listener.
         """
         self._listeners.add(listener)
 
@@ -247,7 +231,7 @@ class ServerSupervisor:
     # --- causes of missing answers -------------------------------------------------------------------------------------
 
     def asked(self, tool: str) -> int:
-        """Record the start of a call. Return the number that identifies the call."""
+        """Record the start of a call of a tool and return the number that identifies the call."""
         with self._lock:
             behind = any(call.tool != tool for call in self._unanswered.values())
             self._asked += 1
@@ -255,16 +239,15 @@ class ServerSupervisor:
             return self._asked
 
     def answered(self) -> None:
-        """Record that the server answered a call. An answer proves that the server is not blocked."""
+        """Record that the server answered a call, which proves that the server is not blocked."""
         with self._lock:
             self._unanswered = {}
 
     def dropped(self) -> bool:
-        """Record a response stream that ended without an answer.
+        """Record a response stream that ended without an answer, and return whether the server is the cause.
 
-        Return whether another stream ended in the same way within half a second. In this case the server has failed,
-        not the tools: a dying server on the 1.x SDK ends all its streams. A proxy that closes a slow stream ends only
-        this stream.
+        The server is the cause if another stream ended in the same way within half a second: a dying server on the 1.x SDK ends
+        all its streams. A proxy that closes a slow stream ends only this stream.
         """
         with self._lock:
             now = self._clock()
@@ -280,8 +263,8 @@ class ServerSupervisor:
     def blocked_by_another(self, number: int) -> bool:
         """Return whether another tool caused the timeout of a call by blocking the whole server.
 
-        The answer is True if a call of another tool was unanswered when this call began, and the server has answered no
-        call since.
+        The answer is True if a call of another tool was unanswered when this call began, and the server has answered no call
+        since.
         """
         with self._lock:
             call = self._unanswered.pop(number, None)
@@ -289,7 +272,7 @@ class ServerSupervisor:
 
 
 def _attempt() -> Future[Exception | None]:
-    """Return a new future for an attempt to connect. Callers that wait for this future cannot cancel it."""
+    """Return a new future for an attempt to connect, which the callers that wait for it cannot cancel."""
     attempt: Future[Exception | None] = Future()
     attempt.set_running_or_notify_cancel()
     return attempt
@@ -297,10 +280,7 @@ def _attempt() -> Future[Exception | None]:
 
 @dataclass(frozen=True)
 class _Unanswered:
-    """Call without an answer.
-
-    The flag records whether a call of another tool was also unanswered when this call began.
-    """
+    """Call without an answer. ``behind``: a call of another tool was also unanswered when this call began."""
 
     tool: str
     behind: bool
