@@ -1,6 +1,6 @@
 """Stores of the memory layer, and functions that open stores from a URL.
 
-The protocols ``Table`` and ``HotStore`` have one adapter per database.
+The protocols ``Table`` (durable tier) and ``HotStore`` (hot tier) have one adapter per database.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAMES = {
     "redis.redis_hot_store": "RedisHotStore",
     "tiered_storage": "TieredStorage",
 }
-"""Modules of the adapters: each imports its driver, so an adapter is imported at its first use."""
+"""Modules of the adapters, which are imported at their first use because each imports its driver."""
 
 __all__ = [
     "ABSENT",

@@ -1,7 +1,4 @@
-"""Availability of the storage tiers.
-
-A tier is the hot or the durable store. All conversations of a process share the availability of a tier.
-"""
+"""Availability of the storage tiers (the hot and the durable store), shared by all conversations of a process."""
 
 from __future__ import annotations
 
@@ -25,17 +22,16 @@ _LONGEST_WAIT = 5.0
 
 
 class TierHealth:
-    """Circuit breaker of a storage tier.
+    """Availability of a storage tier, shared by all conversations of a process.
 
-    All conversations of a process share the object. After a failure, one attempt at a time is allowed. The first
-    attempt comes after 0.1 s. Each further attempt comes after twice the previous wait, at most 5 s, until an attempt
-    succeeds. Until then the failure is logged only once, with its cause. If the store refused the request, the log also
-    contains a remedy.
+    After a failure, one attempt at a time is allowed. The first attempt comes after 0.1 s. Each further attempt comes after
+    twice the previous wait, at most 5 s, until an attempt succeeds. Until then the failure is logged only once, with its cause.
+    If the store refused the request, the log also contains a remedy.
 
     Args:
         tier: Name of the tier in logs. Without a name, no log is written.
-        whole: Health of the whole tier, if this object is the health of one conversation. Failures that concern the whole
-            tier are counted there.
+        whole: Health of the whole tier, if this object is the health of one conversation. Failures that concern the whole tier
+            are counted there.
         clock: Monotonic seconds.
     """
 
@@ -49,10 +45,7 @@ class TierHealth:
         self.renew()
 
     def renew(self) -> None:
-        """Reset the state after a fork.
-
-        The lock is replaced, because a thread of the parent process may hold the old lock.
-        """
+        """Reset the state after a fork, with a new lock because a thread of the parent process may hold the old lock."""
         self._lock = threading.Lock()
         self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self._clock)
         self._overtaken = 0
@@ -67,19 +60,15 @@ class TierHealth:
 
     @property
     def error(self) -> str:
-        """Cause of the outage of the tier.
+        """Cause of the outage of the tier, empty while the tier is up.
 
-        After a refusal, the text contains the reason and the remedy. After another failure, the text is that of the
-        error. While the tier is up, the text is empty.
+        After a refusal, it is the reason and the remedy. After another failure, it is the text of the error.
         """
         return self._error or ("" if self._whole is None else self._whole.error)
 
     @property
     def failures(self) -> int:
-        """Number of failures of the tier since the start of the process.
-
-        Missing answers and refusals count as failures.
-        """
+        """Number of missing answers and refusals of the tier since the start of the process."""
         return self._failures + (0 if self._whole is None else self._whole.failures)
 
     @property
@@ -90,10 +79,7 @@ class TierHealth:
         return max(self._breaker.retry_after, contention * self._random.uniform(0.5, 1.0), whole)
 
     def may_try(self) -> bool:
-        """Return whether the caller may use the tier now.
-
-        While the tier is down, only one caller at a time may use the tier.
-        """
+        """Return whether the caller may use the tier now. While the tier is down, only one caller at a time may."""
         if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
             return False
         return self._breaker.try_acquire() is not None
@@ -141,10 +127,7 @@ class TierHealth:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
     def tried(self, work: Callable[[], _T]) -> _T | None:
-        """Call a function that uses the tier, and return its result.
-
-        Returns None if the tier is down or the function fails.
-        """
+        """Call a function that uses the tier. Return its result, or None if the tier is down or the function fails."""
         if not self.may_try():
             return None
         try:
@@ -157,18 +140,15 @@ class TierHealth:
         return done
 
     def overtaken(self) -> None:
-        """Count a write conflict.
-
-        The tier is up, but after each conflict the next attempt waits longer.
-        """
+        """Count a write conflict, after which the next attempt waits longer although the tier is up."""
         self._overtaken += 1
 
 
 def cause_of(error: Exception) -> str:
-    """Return the cause of a store's error on one line.
+    """Return the cause of a store's error on one line, for logs and statistics.
 
-    The text is used in logs and statistics. A refusal gives its reason and remedy. An outage gives the text of its
-    error. Other errors give only their types, because their texts may quote a record.
+    A refusal gives its reason and remedy. An outage gives the text of its error. Other errors give only their types, because
+    their texts may quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"

@@ -1,6 +1,7 @@
 """Protocol of hot stores, which hold the active conversations.
 
-The module also reads the stored list of the messages in an agent's history, called a window.
+After its logical expiry, a conversation has ended, but the store keeps it for a while so that a sweeper can finalize it. The
+window is the list of the messages in an agent's current history. The log holds all messages by number.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 """States of a conversation: in use, being finalized by a sweeper, or deleted (a tombstone)."""
 
 WINDOW_FIELD = "window"
-"""Field that lists the messages of the agent's window, its current history. The text ``1-5,9,x2`` means: messages 1 to 5 and
-message 9 of the log, then body 2, a message that is not in the log in this form.
+"""Field that stores the window. ``1-5,9,x2`` means: messages 1 to 5 and message 9 of the log, then body 2. A body is a message
+that differs from the log or is missing from the log.
 """
 
 
@@ -27,16 +28,13 @@ DERIVED = "#derived"
 """Key of recomputable data in a conversation manager's state. If there is a hot tier, only the hot tier stores the data."""
 
 MAX_WINDOW = 100_000
-"""Most messages of a window; a longer list counts as damaged."""
+"""Most messages of a window. A longer list counts as damaged."""
 
 _WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
 
 
 def new_version() -> int:
-    """Return a unique random version number.
-
-    The number has at most 14 digits, so that every store represents the number exactly.
-    """
+    """Return a unique random version number of at most 14 digits, which every store represents exactly."""
     return secrets.randbits(46) or 1
 
 
@@ -53,9 +51,7 @@ class WriteStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class HotWrite:
-    """Conditional write of a conversation.
-
-    The store compares the epoch and version and writes the fields in one atomic step.
+    """Conditional write of a conversation, in one atomic step.
 
     Args:
         expect: Expected epoch and version; None if there must be no conversation, or only a tombstone of an epoch below
@@ -63,9 +59,9 @@ class HotWrite:
         epoch: Epoch after the write.
         version: Version after the write, from :func:`new_version`. If this version is stored already, an earlier attempt
             succeeded.
-        fields: Fields to set. Names match ``[a-z0-9._]+``. ``WINDOW_FIELD`` lists the messages in the history.
+        fields: Fields to set. Names match ``[a-z0-9._]+``.
         removed: Fields to remove, disjoint from ``fields``.
-        ttl: Logical TTL from now, in seconds.
+        ttl: Seconds until the logical expiry.
         replace: Whether to remove all other fields first.
     """
 
@@ -80,14 +76,14 @@ class HotWrite:
 
 @dataclass(frozen=True, kw_only=True)
 class HotRecord:
-    """A conversation as read from a hot store.
+    """Conversation as read from a hot store.
 
     Args:
         epoch: Number that grows by 1 at each end or deletion of the conversation.
         version: Number that each write changes.
         state: ``ACTIVE``, ``CLOSING`` or ``DELETED``. A deleted conversation has only its epoch.
-        ttl: Logical TTL of the last write, in seconds.
-        expires_in: Seconds until logical expiry by the store's clock; negative after the expiry.
+        ttl: Seconds from the last write to the logical expiry.
+        expires_in: Seconds until the logical expiry by the store's clock, negative afterwards.
         fields: The requested fields that exist, and the fields of all messages of the window (see ``window_fields``).
     """
 
@@ -103,8 +99,7 @@ class HotStore(Protocol):
     """Store of active conversations.
 
     Each conversation has a state and fields, and expires as a whole. Conversations are named by encoded ids
-    (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe, independent of event loops, and usable after a
-    fork.
+    (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe, independent of event loops, and usable after a fork.
 
     Every method raises ``StoreUnavailableError`` if the store does not answer in time. Other errors of the driver raise
     ``StoreError``. An invalid stored number raises ``CorruptRecordError``.
@@ -115,10 +110,9 @@ class HotStore(Protocol):
     survives_process: bool
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its history.
+        """Return a conversation with the requested fields and all messages of its window, in one request.
 
-        The store is asked once. After its logical expiry, a conversation is returned as long as the store keeps it.
-        ``expires_in`` is then negative.
+        After the logical expiry, a conversation is returned as long as the store keeps it.
 
         Args:
             conversation: Name of the conversation.
@@ -127,21 +121,13 @@ class HotStore(Protocol):
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields that exist.
-
-        The TTL of the conversation is not renewed.
-        """
+        """Return the requested fields that exist, without renewing the TTL."""
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation if its epoch and version are as expected.
-
-        The comparison and the write are one atomic step. The write renews the TTL.
-        """
+        """Write fields of a conversation and renew its TTL, if its epoch and version are as expected, in one atomic step."""
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone, and return the tombstone's epoch.
-
-        A damaged conversation can also be replaced.
+        """Replace a conversation, even a damaged one, by a tombstone, and return the tombstone's epoch.
 
         Args:
             conversation: Name of the conversation.
@@ -150,58 +136,39 @@ class HotStore(Protocol):
         """
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of conversations whose logical expiry has passed.
-
-        At most ``limit`` names are yielded. The conversations are active or closing.
-        """
+        """Yield the names of at most ``limit`` active or closing conversations after their logical expiry."""
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
         """Mark an expired active conversation as closing, and return its record without fields.
 
-        Returns None if the conversation cannot be claimed. A closing conversation whose claim is older than ``lease``
-        seconds can be claimed again. With ``expired_only=False``, an active conversation is claimed even before its
-        expiry.
+        Returns None if the conversation cannot be claimed. A closing conversation whose claim is older than ``lease`` seconds
+        can be claimed again. With ``expired_only=False``, an active conversation is claimed even before its expiry.
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation, and return whether it was removed.
-
-        The conversation is removed only if its epoch and version still equal ``expect``.
-        """
+        """Remove a closing conversation if its epoch and version equal ``expect``. Return whether it was removed."""
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the advisory lease of a conversation for ``ttl`` seconds.
-
-        Returns False if another owner holds the lease.
-        """
+        """Acquire or extend the advisory lease of a conversation, or return False if another owner holds the lease."""
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the advisory lease of a conversation.
-
-        Returns False if ``owner`` does not hold the lease.
-        """
+        """Release the advisory lease of a conversation, or return False if ``owner`` does not hold the lease."""
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``.
-
-        Returns None if no value is stored, or if the value has expired.
-        """
+        """Return the value stored under ``name``, or None if there is none or it has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value for ``ttl`` seconds, replacing an earlier value.
-
-        The value belongs to no conversation.
-        """
+        """Store a value, which belongs to no conversation, for ``ttl`` seconds. It replaces an earlier value."""
 
     def close(self) -> None:
         """Close the connections. The store remains usable and opens new ones."""
 
 
 def window_fields(window: bytes, conversation: str) -> list[str]:
-    """Return the field name of each message in a stored history, in order.
+    """Return the names of the fields with the messages of a window, in order.
 
-    ``window`` is the stored list of the messages. Field ``m5`` holds message 5 of the log. Field ``x2`` holds the
-    second message that differs from the log or is missing from the log.
+    Field ``m5`` holds message 5 of the log, and field ``x2`` holds body 2 (see ``WINDOW_FIELD``). ``window`` is the stored
+    list.
 
     Raises:
         CorruptRecordError: The text is not a window, or lists more than ``MAX_WINDOW`` messages.

@@ -1,7 +1,4 @@
-"""Validation of records, writes and queries for all tables.
-
-The module also contains the base class of tables in SQL databases, and performs no I/O.
-"""
+"""Validation of records, writes and queries for all tables, without I/O, and the base class of tables in SQL databases."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from strands_manga_memory.stores.encoding.codec import dump, load_stored
 from strands_manga_memory.stores.table import Condition, Index, Item, Key, TableSchema, Write
 
 MAX_TRANSACT = 100
-"""Most writes of one ``transact`` call, from DynamoDB."""
+"""Most writes of one ``transact`` call, a limit of DynamoDB."""
 
 
 _MOST = 1e125
@@ -38,10 +35,7 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 
 
 def target_of(schema: TableSchema, write: Write) -> Key:
-    """Return the key of the record that a write concerns.
-
-    Raises ``ValueError`` if the write is no put, delete or check.
-    """
+    """Return the key of the record that a write concerns. A write that is no put, delete or check raises ``ValueError``."""
     if (write.item is None) == (write.key is None):
         raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
     if write.is_check and (write.key is None or write.when is None):
@@ -50,9 +44,7 @@ def target_of(schema: TableSchema, write: Write) -> Key:
 
 
 def place_in(index: Index, item: Mapping[str, Any] | None) -> tuple[str, str | float] | None:
-    """Return a record's partition and sort value in an index.
-
-    Returns None if the record is absent, or if the record lacks one of these values.
+    """Return a record's partition and sort value in an index, or None if the record is absent or lacks one of them.
 
     Raises:
         ValueError: A value has another type than the index declares.
@@ -86,10 +78,7 @@ def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
 
 
 def checked_index(schema: TableSchema, name: str) -> Index:
-    """Return the index called ``name``.
-
-    Raises ``ValueError`` if the index does not exist.
-    """
+    """Return the index called ``name``, or raise ``ValueError`` if there is none."""
     for index in schema.indexes:
         if index.name == name:
             return index
@@ -103,10 +92,7 @@ def check_limit(limit: int | None) -> None:
 
 
 def normal(value: Any) -> Any:
-    """Convert a value to the form in which DynamoDB returns the value.
-
-    For example, 2.0 becomes 2, and a tuple becomes a list.
-    """
+    """Convert a value to the form in which DynamoDB returns it. For example, 2.0 becomes 2, and a tuple becomes a list."""
     if isinstance(value, str | int | bytes) or value is None:
         return value
     if isinstance(value, float):
@@ -139,7 +125,7 @@ _PAGE = 64
 
 
 class PlannedWrite(NamedTuple):
-    """A checked write of a SQL table, with the serialized record; None for a delete or a check."""
+    """Checked write of a SQL table, with the record and its serialized form; both are None for a delete or a check."""
 
     key: Key
     when: Condition | None
@@ -160,10 +146,7 @@ class SQLTable:
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write]) -> bool:
-        """Execute all writes or none.
-
-        Returns False if a condition is not met.
-        """
+        """Execute all writes and return True, or none and return False if a condition is not met."""
         raise NotImplementedError
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -171,11 +154,11 @@ class SQLTable:
         raise NotImplementedError
 
     def _column(self, value: str | float) -> Any:
-        """Convert a text or a number to the value of a column. The values sort in the same order."""
+        """Convert a text or a number to the value of a column, such that the values sort in the same order."""
         return value
 
     def _text(self, column: Any) -> str:
-        """Convert the value of a column to the text that it stands for."""
+        """Convert the value of a column back to a text."""
         return str(column)
 
     def _name(self, index: Index | None = None) -> str:
@@ -194,9 +177,7 @@ class SQLTable:
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values.
-
-        ``Table.query`` describes the arguments.
+        """Yield the records of a partition, in the order of their sort values. ``Table.query`` describes the arguments.
 
         Raises:
             ValueError: The index does not exist, or ``limit`` is negative.
@@ -280,10 +261,7 @@ class SQLTable:
                 connection.execute(f"{insert} ON CONFLICT DO NOTHING", (*columns, *map(self._column, after)))
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record.
-
-        Returns False without deleting if ``when`` is not met. An absent record is no error.
-        """
+        """Delete a record, or return False if ``when`` is not met. An absent record is no error."""
         return self._write([Write(key=(partition, sort), when=when)])
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
@@ -296,9 +274,7 @@ class SQLTable:
         self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes, or none of them.
-
-        Returns False if a condition is not met.
+        """Execute at most 100 writes, or return False without any write if a condition is not met.
 
         Raises:
             ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.

@@ -1,7 +1,4 @@
-"""Opens stores that are given as objects or URLs.
-
-The module also finds the memory table if no argument names the table.
-"""
+"""Stores that are given as objects or URLs, and the memory table if no argument names it."""
 
 from __future__ import annotations
 
@@ -30,8 +27,8 @@ def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name:
 def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table | None:
     """Return the given table, or open the table that a URL names.
 
-    A missing table is created. While a table is in use, the same URL returns the same object. All users of the URL
-    therefore share the table's availability.
+    A missing table is created. While a table is in use, the same URL returns the same object, so that all users of the URL
+    share the table's availability.
 
     Args:
         given: A table, a URL, or None.
@@ -73,10 +70,10 @@ def hot_store_of(given: HotStore | str | None) -> HotStore | None:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the memory table, and remarks on places that could not be checked.
+    """Return the memory table, or None, and remarks on places that could not be checked.
 
-    Without a given table, the memory table is searched in the file or service of the durable tier.
-    ``MangaMemory.open(memories=True)`` creates the table there. The table is None if no memory table is found.
+    Without a given table, the memory table is searched in the file or service of the durable tier, in which
+    ``MangaMemory.open(memories=True)`` creates the table.
 
     Args:
         memories: The memory table. False: there is no table. None: the table is not specified.
@@ -105,10 +102,7 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the memory table in the file or service of the durable tier.
-
-    The second value is True if no other table can be the memory table.
-    """
+    """Return the memory table in the file or service of the durable tier, and whether no other table can be it."""
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 

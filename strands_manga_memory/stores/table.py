@@ -15,10 +15,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """Secondary index of a table.
-
-    The index groups the records by ``partition`` and sorts them by ``sort``.
-    """
+    """Secondary index of a table, which groups the records by ``partition`` and sorts them by ``sort``."""
 
     name: str
     partition: str
@@ -30,8 +27,7 @@ class Index:
 class TableSchema:
     """Names of a table, its keys, its TTL attribute and its indexes.
 
-    ``sort`` is empty for another application's table without a sort key. From such a table, only single records can be
-    read, and only in DynamoDB.
+    ``sort`` is empty for another application's DynamoDB table without a sort key, from which only single records can be read.
     """
 
     name: str
@@ -53,19 +49,16 @@ USER_MEMORY = TableSchema(
         Index("user_id-importance-index", "user_id", "importance_score", sort_is_number=True),
     ),
 )
-"""Long-term user memories, readable with plain boto3 by these names."""
+"""Table of long-term user memories, readable with plain boto3 by these names."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition of a write.
+    """Condition of a write, checked in the same atomic step as the write.
 
-    The stored record is compared with the condition in the same atomic step as the write. An absent record meets the
-    condition if ``absent`` is true.
-
-    An existing record meets the condition if every attribute of ``equals`` has the given value, and every attribute of
-    ``below`` is a number below the given value. Without ``equals`` and ``below``, no existing record meets the
-    condition.
+    An absent record meets the condition if ``absent`` is true. An existing record meets the condition if every attribute of
+    ``equals`` has the given value, and every attribute of ``below`` is a number below the given value. Without ``equals`` and
+    ``below``, no existing record meets the condition.
     """
 
     absent: bool = False
@@ -73,10 +66,7 @@ class Condition:
     below: Mapping[str, float] = field(default_factory=dict)
 
     def met_by(self, item: Mapping[str, Any] | None) -> bool:
-        """Return whether a record meets the condition.
-
-        ``item`` is None for an absent record.
-        """
+        """Return whether a record, or its absence (None), meets the condition."""
         if item is None:
             return self.absent
         if not self.equals and not self.below:
@@ -92,12 +82,10 @@ ABSENT = Condition(absent=True)
 
 @dataclass(frozen=True)
 class Write:
-    """One write of a transaction.
+    """One write of a transaction: a put has an ``item``, a delete a ``key``, and a check a ``key`` and ``is_check``.
 
-    A put has an ``item``. A delete has a ``key``. A check has a ``key``, and ``is_check`` is True.
-
-    Puts and deletes may have a condition. A check must have a condition, and does not change the record. The other
-    writes of the transaction are executed only if the condition is met.
+    Puts and deletes may have a condition. A check must have a condition, and does not change the record. The transaction is
+    executed only if all conditions are met.
     """
 
     item: Item | None = None
@@ -109,9 +97,9 @@ class Write:
 class Table(Protocol):
     """Durable table of sorted records.
 
-    The methods are synchronous, thread-safe, independent of event loops, and usable after a fork. Every read is
-    strongly consistent, except a read through an index. Every method raises ``StoreUnavailableError`` if the store does
-    not answer within its deadline. Other errors of the driver raise ``StoreError``.
+    The methods are synchronous, thread-safe, independent of event loops, and usable after a fork. Every read is strongly
+    consistent, except a read through an index. Every method raises ``StoreUnavailableError`` if the store does not answer
+    within its deadline. Other errors of the driver raise ``StoreError``.
     """
 
     schema: TableSchema
@@ -123,34 +111,23 @@ class Table(Protocol):
         """Return a record, or None if the record is absent."""
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys.
-
-        The table is asked as few times as the store allows.
-        """
+        """Return the existing records, keyed by their keys, in as few requests as the store allows."""
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record.
-
-        Returns False without writing if ``when`` is not met.
+        """Write a whole record, or return False if ``when`` is not met.
 
         Args:
             item: The record.
             when: Condition on the stored record.
-            scrub: Whether replaced data must be unreadable in all files of the store when the call returns. False is
-                faster: replaced data may stay until the next delete or write with ``scrub``.
+            scrub: Whether replaced data must be unreadable in all files of the store when the call returns. False is faster:
+                replaced data may stay until the next delete or write with ``scrub``.
         """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record.
-
-        Returns False without deleting if ``when`` is not met. An absent record is no error.
-        """
+        """Delete a record, or return False if ``when`` is not met. An absent record is no error."""
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions.
-
-        The order of the writes is not defined. A write may be executed more than once.
-        """
+        """Write and delete many records without conditions, in any order. A write may be executed more than once."""
 
     def query(
         self,
@@ -163,9 +140,7 @@ class Table(Protocol):
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values.
-
-        The sort values are from ``first`` to ``last``, both included.
+        """Yield the records of a partition from ``first`` to ``last``, both included, in the order of their sort values.
 
         Args:
             partition: Partition value.
@@ -178,18 +153,12 @@ class Table(Protocol):
         """
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes of at most 4 MB, or none of them.
-
-        Returns False if a condition is not met.
-        """
+        """Execute at most 100 writes of at most 4 MB, or return False without any write if a condition is not met."""
 
     def close(self) -> None:
         """Close the connections. The table remains usable and opens new ones."""
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
-    """Delete the records with the keys of ``rows``, in batches.
-
-    Raises ``StoreUnavailableError`` if the store is unavailable.
-    """
+    """Delete the records with the keys of ``rows``, in batches. An unavailable store raises ``StoreUnavailableError``."""
     table.batch_write(deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows])

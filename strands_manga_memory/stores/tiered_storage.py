@@ -1,7 +1,4 @@
-"""Storage of one user's values, for Strands.
-
-The values are in the durable tier. The hot tier is a cache for large values.
-"""
+"""Strands ``Storage`` with one user's values in the durable tier, and a cache of large values in the hot tier."""
 
 from __future__ import annotations
 
@@ -33,10 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _INLINE = 8_192
-"""Most bytes of a value that is stored in its key's record; larger values are stored in parts, and in the hot tier."""
+"""Most bytes of a value that is stored in its key's record. Larger values are stored in parts, and in the hot tier."""
 
 _PART = 350_000
-"""Most bytes of a part; a DynamoDB record holds 400,000."""
+"""Most bytes of a part, below the 400,000 of a DynamoDB record."""
 
 _LONGEST_SORT = 900
 _LARGEST_HOT = 8 * 1024 * 1024
@@ -45,16 +42,14 @@ _NO_HOT_FOR, _TRIES = 5.0, 8
 
 
 class TieredStorage(Storage):
-    """Stores values of any size in the durable tier.
+    """Strands ``Storage`` with one user's values of any size in the durable tier.
 
-    The object is a Strands ``Storage``, for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash and offloaders.
+    Use it for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash and offloaders. When ``write`` returns, the value is
+    in the durable tier. A read first gets the id of the current version from the durable tier. A value over 8 KiB is then read
+    from the hot tier, if the hot tier has this version. Reads are therefore never outdated.
 
-    When ``write`` returns, the value is in the durable tier. A read first gets the id of the current version from the
-    durable tier. A value over 8 KiB is then read from the hot tier, if the hot tier has this version. Reads are
-    therefore never outdated. Values above DynamoDB's record size are stored in several records.
-
-    Keys have the rules of Strands' own storages. Repeated ``/`` are collapsed. ``..`` and backslashes are rejected.
-    Each user has separate keys.
+    Keys have the rules of Strands' own storages. Repeated ``/`` are collapsed. ``..`` and backslashes are rejected. Each user
+    has separate keys.
 
     Args:
         durable: The durable tier, or its URL.
@@ -67,8 +62,8 @@ class TieredStorage(Storage):
         clock: Seconds since 1970.
 
     Raises:
-        ValueError: An id is invalid, or ``hot_ttl`` is not above 0. The other methods raise ``StorageError`` if a tier
-            is unavailable, a key is invalid, or a value is damaged.
+        ValueError: An id is invalid, or ``hot_ttl`` is not above 0. The other methods raise ``StorageError`` if a tier is
+            unavailable, a key is invalid, or a value is damaged.
     """
 
     def __init__(
@@ -130,10 +125,7 @@ class TieredStorage(Storage):
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a storage of the keys that begin with ``prefix``.
-
-        The keys of this storage are written without the prefix.
-        """
+        """Return a storage of the keys that begin with ``prefix``. Its keys are written without the prefix."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         inner = _normal(prefix).strip("/")
@@ -194,9 +186,7 @@ class TieredStorage(Storage):
             self._hot_do(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
-        """Return the sorted keys of the user that begin with ``prefix``.
-
-        Values are not read. The call blocks.
+        """Return the sorted keys of the user that begin with ``prefix``, without reading values. The call blocks.
 
         Raises:
             StoreUnavailableError: The tier is unavailable.

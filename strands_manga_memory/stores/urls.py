@@ -1,4 +1,4 @@
-"""Opens the store that a URL names."""
+"""Opening of the store that a URL names."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ _HOT_STORES = (
     "redis+sentinel://host:port,host:port/service or rediss+sentinel://"
 )
 NO_USERS = "none"
-"""Setting of the memory table's URL that means: there is no memory table."""
+"""Value of the setting for the memory table's URL that means: there is no memory table."""
 
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
 def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
-    """Return the table that a URL names.
-
-    The table is opened at its first use. A missing table is not created.
+    """Return the table that a URL names. The table is opened at its first use. A missing table is not created.
 
     Args:
         url: One of three forms. SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``).
-            DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part is optional:
-            the default name is that of ``schema``, region and endpoint come from the AWS configuration of the process.
-            ``&indexes=false`` omits the schema's indexes, which this package writes but never reads. PostgreSQL: a URL
-            of libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``; the table's name is that
-            of ``schema``.
+            DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part is optional: the
+            default name is that of ``schema``, region and endpoint come from the AWS configuration of the process.
+            ``&indexes=false`` omits the schema's indexes, which this package writes but never reads. PostgreSQL: a URL of
+            libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``; the table's name is that of
+            ``schema``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
@@ -57,13 +55,11 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the memory table.
+    """Return the URL of the memory table, or None if there is no memory table.
 
-    Returns None if there is no memory table. If ``users`` is ``true``, the memory table is in the file or service of
-    the durable tier.
-
-    In SQLite and PostgreSQL, both tables have the same URL, because a table's name comes from its schema. In DynamoDB,
-    the table's name is removed from the URL, and the arguments are kept.
+    If ``users`` is ``true``, the memory table is in the file or service of the durable tier. In SQLite and PostgreSQL, both
+    tables have the same URL, because a table's name comes from its schema. In DynamoDB, the table's name is removed from the
+    URL.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -76,18 +72,16 @@ def users_table_url(users: str | None, durable: str) -> str | None:
 def open_hot_store(url: str) -> HotStore:
     """Return the hot store that a URL names.
 
-    Connections are opened at the first use. The connections of a cluster are opened here, to read its topology. By
-    default, a client opens up to 50 connections per node. The connect timeout is 2 s, and the socket timeout is 1 s.
-    The client does not retry.
+    Connections are opened at the first use, except those of a cluster, whose topology is read here. By default, a client opens
+    up to 50 connections per node. The connect timeout is 2 s, and the socket timeout is 1 s. The client does not retry.
 
     Args:
         url: ``memory://``, ``redis://user:password@host:port/db``, ``rediss://`` (TLS), ``redis+cluster://host:port``,
             ``rediss+cluster://host:port``, ``redis+sentinel://user:password@host:port,host:port/service`` or
-            ``rediss+sentinel://``. Query arguments: ``prefix`` and ``deadline`` of the ``RedisHotStore``, and
-            ``client_name``, ``db``, ``health_check_interval``, ``max_connections``, ``protocol``,
-            ``socket_connect_timeout``, ``socket_timeout``, ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``,
-            ``ssl_check_hostname`` and ``ssl_keyfile`` of the client. ``sentinel_username`` and ``sentinel_password``
-            are for the sentinels.
+            ``rediss+sentinel://``. Query arguments: ``prefix`` and ``deadline`` of the ``RedisHotStore``, and ``client_name``,
+            ``db``, ``health_check_interval``, ``max_connections``, ``protocol``, ``socket_connect_timeout``,
+            ``socket_timeout``, ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``, ``ssl_check_hostname`` and
+            ``ssl_keyfile`` of the client. ``sentinel_username`` and ``sentinel_password`` are for the sentinels.
 
     Raises:
         ValueError: The URL has another form. The message does not contain its password.
@@ -266,7 +260,7 @@ def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
 def split_url(url: str) -> SplitResult:
     """Split a URL that may contain several hosts.
 
-    ``urlsplit`` alone does not suffice. Since CVE-2025-0938, Python rejects an IPv6 address after another host.
+    Since CVE-2025-0938, ``urlsplit`` rejects an IPv6 address after another host.
 
     Raises:
         ValueError: The text is not a URL.
@@ -282,17 +276,11 @@ def _refused(url: object, why: str, accepted: str) -> ValueError:
 
 
 def redis_prefix(url: str) -> str:
-    """Return the key prefix from the URL of a Redis store.
-
-    Returns the default prefix if the URL has none.
-    """
+    """Return the key prefix from the URL of a Redis store, or the default prefix if the URL has none."""
     return dict(parse_qsl(split_url(url).query)).get("prefix", "smm")
 
 
 def without_password(url: str) -> str:
-    """Return a URL for logs and errors, without its passwords.
-
-    The part before ``@`` and passwords in arguments are replaced by ``***``.
-    """
+    """Return a URL for logs and errors, with ``***`` for the part before ``@`` and for passwords in arguments."""
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)

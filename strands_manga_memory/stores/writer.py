@@ -1,7 +1,4 @@
-"""Runs background work for a pair of stores.
-
-The work runs on a few daemon threads, which all conversations of these stores share.
-"""
+"""Background work for a pair of stores, on a few daemon threads that all conversations of these stores share."""
 
 from __future__ import annotations
 
@@ -40,19 +37,17 @@ def _always() -> bool:
 
 
 class Writer:
-    """Runs background work in threads.
+    """Queue of background work that runs in threads.
 
-    Work of the same key runs in order. Work of different keys runs at the same time. At most ``threads`` daemon threads
-    exist. Threads start on demand, and end after 10 s without work.
+    Work of the same key runs in order. Work of different keys runs at the same time. At most ``threads`` daemon threads exist.
+    Threads start on demand, and end after 10 s without work.
 
-    Each piece of work can name a function ``is_needed``. At interpreter exit, pending work that is still needed runs in
-    the exiting thread for at most 5 s. SIGKILL, an unhandled SIGTERM and ``os._exit`` skip this work. After a fork, the
-    child starts without threads and work.
+    Each piece of work can name a function ``is_needed``. At interpreter exit, pending work that is still needed runs in the
+    exiting thread for at most 5 s. SIGKILL, an unhandled SIGTERM and ``os._exit`` skip this work. After a fork, the child
+    starts without threads and work.
 
-    ``slow`` work calls the durable tier. At most ``threads - 2`` threads run such work, so that a slow table does not
-    delay other work.
-
-    ``hot_health`` and ``durable_health`` are the availability of the two ``stores``.
+    ``slow`` work calls the durable tier. At most ``threads - 2`` threads run such work, so that a slow table does not delay
+    other work. ``hot_health`` and ``durable_health`` are the availability of the two ``stores``.
 
     Args:
         threads: Maximum number of threads. Default 8.
@@ -97,10 +92,7 @@ class Writer:
         return future
 
     def later(self, key: Hashable, delay: float, work: Callable[[], Any], *, is_needed: Callable[[], bool] = _always) -> None:
-        """Submit a function after ``delay`` seconds.
-
-        The function replaces delayed work of the same key.
-        """
+        """Submit a function after ``delay`` seconds. It replaces delayed work of the same key."""
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
             number = next(self._count)
@@ -115,9 +107,7 @@ class Writer:
             self._timer_of.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run pending and delayed work until no needed work is left.
-
-        The calling thread also runs work.
+        """Run pending and delayed work, also on the calling thread, until no needed work is left.
 
         Returns:
             Whether all needed work ended within ``timeout`` seconds.

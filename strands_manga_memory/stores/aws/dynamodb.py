@@ -32,12 +32,12 @@ _RANGES = {
 class DynamoDBTable:
     """Durable table in Amazon DynamoDB.
 
-    The client must not retry; see ``dynamodb_client``. This class retries requests after throttling, server errors and
-    broken connections. The waits between attempts are random.
+    The client must not retry; see ``dynamodb_client``. This class retries requests after throttling, server errors and broken
+    connections. The waits between attempts are random.
 
-    The answer to a conditional write may be lost. If its retry finds that the condition is no longer met, the write
-    returns False, although the first attempt may have written. The caller must then compare the stored record. A
-    ``transact`` call can be repeated safely, because each call has a token.
+    The answer to a conditional write may be lost. If its retry finds that the condition is no longer met, the write returns
+    False, although the first attempt may have written. The caller must then compare the stored record. A ``transact`` call can
+    be repeated safely, because each call has a token.
 
     Whole numbers are returned as ``int``, other numbers as ``float``. Sets become lists.
 
@@ -45,8 +45,8 @@ class DynamoDBTable:
         client: ``boto3.client("dynamodb")``. Its timeouts limit one attempt.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
-        deadline: Seconds from the start of a request during which failed attempts are retried. A batch sends one request
-            per 100 reads or 25 writes, and its deadline restarts after partial success. Default 1.
+        deadline: Seconds from the start of a request during which failed attempts are retried. A batch sends one request per
+            100 reads or 25 writes, and its deadline restarts after partial success. Default 1.
         create_deadline: Seconds that ``create_if_missing`` waits for a new table. Default 120.
         clock: Seconds, for the deadlines. Default ``time.monotonic``.
         sleep: Waits some seconds. Default ``time.sleep``.
@@ -93,9 +93,9 @@ class DynamoDBTable:
         return self._name
 
     def create_if_missing(self) -> None:
-        """Create the table with its indexes and its TTL setting if the table is missing.
+        """Create the table with its indexes and its TTL setting if the table is missing, and wait until it is active.
 
-        A new table is billed on demand. The call waits until the table is active.
+        A new table is billed on demand.
 
         Raises:
             StoreError: The TTL of the table is enabled already, for another attribute.
@@ -123,10 +123,7 @@ class DynamoDBTable:
         return item_of(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys.
-
-        Each request reads up to 100 records.
-        """
+        """Return the existing records, keyed by their keys, with up to 100 records per request."""
         places = [self._place(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
         for start in range(0, len(places), _GETS):
@@ -137,25 +134,19 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record.
-
-        Returns False without writing if ``when`` is not met.
-        """
+        """Write a whole record, or return False if ``when`` is not met."""
         request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
         return self._requests.call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record.
-
-        Returns False without deleting if ``when`` is not met. An absent record is no error.
-        """
+        """Delete a record, or return False if ``when`` is not met. An absent record is no error."""
         request = {"TableName": self._name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
         return self._requests.call("delete_item", expected=NOT_MET, **request) is not None
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions.
+        """Write and delete many records without conditions, with up to 25 writes per request.
 
-        Each request contains up to 25 writes. If two puts have the same key, the last put counts.
+        If two puts have the same key, the last put counts.
 
         Raises:
             ValueError: A key is both in ``puts`` and in ``deletes``.
@@ -180,9 +171,9 @@ class DynamoDBTable:
         index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values.
+        """Yield the records of a partition, in the order of their sort values. ``Table.query`` describes the arguments.
 
-        ``Table.query`` describes the arguments. Pages are read on demand.
+        Pages are read on demand.
 
         Raises:
             ValueError: The index does not exist, or ``limit`` is negative.
@@ -212,9 +203,7 @@ class DynamoDBTable:
         return self._requests.pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes of at most 4 MB, or none of them.
-
-        Returns False if a condition is not met.
+        """Execute at most 100 writes of at most 4 MB, or return False without any write if a condition is not met.
 
         Raises:
             ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.
@@ -238,10 +227,7 @@ class DynamoDBTable:
         self.close()
 
     def close(self) -> None:
-        """Close the connections of the client.
-
-        The table remains usable, and opens new connections.
-        """
+        """Close the connections of the client. The table remains usable, and opens new connections."""
         self._requests.client.close()
 
     def _status(self) -> str:

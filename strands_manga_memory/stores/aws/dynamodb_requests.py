@@ -1,7 +1,4 @@
-"""Sends requests to a DynamoDB table.
-
-The module creates the client, retries requests until a deadline, and converts errors to those of this package.
-"""
+"""Requests to a DynamoDB table: their client, retries until a deadline, and errors of this package."""
 
 from __future__ import annotations
 
@@ -96,10 +93,7 @@ _OF_THE_REQUEST = {
 
 
 def code_of(error: Exception) -> str:
-    """Return the error code of a DynamoDB error.
-
-    For a cancelled transaction, the result is the reason of the cancellation.
-    """
+    """Return the error code of a DynamoDB error, or the reason of a cancelled transaction."""
     if not isinstance(error, ClientError):
         return ""
     reasons = [reason.get("Code", "") for reason in error.response.get("CancellationReasons", ())]
@@ -110,13 +104,9 @@ def code_of(error: Exception) -> str:
 
 
 def translated(error: Exception, where: str) -> StoreError:
-    """Convert an error of the boto3 client to an error of this package.
+    """Convert an error of the boto3 client, or of the source of its credentials, to an error of this package.
 
-    The error may also come from the source of the client's credentials.
-
-    Args:
-        error: The raised error.
-        where: Description of the request, for the message.
+    ``where`` describes the request in the message.
     """
     what = f"{where} | {error}"
     if isinstance(error, ClientError):
@@ -152,10 +142,9 @@ _HAS_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
-    """Return a boto3 client for ``DynamoDBTable``.
+    """Return a boto3 client for ``DynamoDBTable``, which does not retry and opens up to 50 connections.
 
-    The client does not retry. The connect timeout is 2 s, and the read timeout is 1 s. The client opens up to 50
-    connections. Its user agent contains the name of this package.
+    The connect timeout is 2 s, and the read timeout is 1 s. The user agent contains the name of this package.
 
     Args:
         region: AWS region. Default: that of the AWS configuration.
@@ -174,7 +163,7 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 class DynamoDBRequests:
-    """Sends the requests of one DynamoDB table.
+    """Sender of the requests of one DynamoDB table.
 
     Args:
         client: The boto3 client, which must not retry.
@@ -203,10 +192,7 @@ class DynamoDBRequests:
         self._rand = rand
 
     def pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        """Yield at most ``limit`` records of a query.
-
-        Further pages are requested when they are needed.
-        """
+        """Yield at most ``limit`` records of a query. Further pages are requested when they are needed."""
         while limit is None or limit > 0:
             answer = self.ask("query", **request, **({} if limit is None else {"Limit": limit}))
             for stored in answer["Items"]:
@@ -217,9 +203,7 @@ class DynamoDBRequests:
             limit = None if limit is None else limit - len(answer["Items"])
 
     def batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        """Send a batch, and yield the answers.
-
-        Entries that were not processed are requested again.
+        """Send a batch and yield the answers. Entries that were not processed are requested again.
 
         Raises:
             StoreUnavailableError: No further entry was processed within the deadline.
@@ -243,18 +227,15 @@ class DynamoDBRequests:
                 self._sleep(pause)
 
     def ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Send a request, and return the answer.
-
-        The request is retried as by ``call``. No error is expected.
-        """
+        """Send a request with retries, as ``call`` does, and return the answer."""
         answer = self.call(operation, **request)
         assert answer is not None  # noqa: S101 - no error was expected
         return answer
 
     def call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
-        """Send a request, and return the answer.
+        """Send a request and return the answer, or None after an error with the code ``expected``.
 
-        Returns None after an error with the code ``expected``. The request is retried after temporary errors.
+        The request is retried after temporary errors.
 
         Raises:
             StoreError: The request failed for another reason.
@@ -290,8 +271,8 @@ class DynamoDBRequests:
 def _is_whole(answer: Mapping[str, Any]) -> bool:
     """Return whether an answer has its content.
 
-    If a connection ends within the headers, botocore returns an empty answer. An empty answer would look like a missing
-    record. DynamoDB never sends an empty answer.
+    If a connection ends within the headers, botocore returns an empty answer, which would look like a missing record. DynamoDB
+    never sends an empty answer.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
     if headers is None:  # the client does not use HTTP

@@ -1,7 +1,4 @@
-"""Converts values to DynamoDB's format and back.
-
-The module also converts conditions and table definitions, and performs no I/O.
-"""
+"""Conversion of values, conditions and table definitions to DynamoDB's format and of values back, without I/O."""
 
 from __future__ import annotations
 
@@ -24,18 +21,12 @@ def attributes_of(item: Item) -> dict[str, Any]:
 
 
 def item_of(stored: Mapping[str, Any]) -> Item:
-    """Convert a record from DynamoDB's format to Python.
-
-    Whole numbers become ``int``, and other numbers become ``float``. Sets become lists.
-    """
+    """Convert a record from DynamoDB's format to Python. Whole numbers become ``int``, others ``float``, and sets lists."""
     return {name: _plain(value) for name, value in stored.items()}
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return the request arguments for the condition of a write.
-
-    ``partition`` is the name of an attribute that every record has.
-    """
+    """Return the request arguments for the condition of a write. Every record has the attribute ``partition``."""
     if when is None:
         return {}
     names: dict[str, str] = {}
@@ -70,10 +61,7 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Convert a value from Python to DynamoDB's format.
-
-    The errors are those of ``attributes_of``.
-    """
+    """Convert a value from Python to DynamoDB's format. Raises the errors of ``attributes_of``."""
     if value is None:
         return {"NULL": True}
     if isinstance(value, str):
@@ -114,10 +102,7 @@ def _number(text: str) -> int | float:
 
 
 def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
-    """Return the arguments of the request that creates a table.
-
-    The table has the keys and indexes of the schema, and is billed on demand.
-    """
+    """Return the arguments of the request that creates a table with the keys and indexes of a schema, billed on demand."""
     types = {schema.partition: "S", schema.sort: "S"}
     for index in schema.indexes:
         types |= {index.partition: "S", index.sort: "N" if index.sort_is_number else "S"}

@@ -25,7 +25,7 @@ from strands_manga_memory.stores.hot import (
 class _Conversation:
     """Immutable conversation in the memory of this process.
 
-    Each write replaces the whole object. A fork during a write therefore copies a consistent state.
+    Each write replaces the whole object, so that a fork during a write copies a consistent state.
     """
 
     epoch: int
@@ -70,9 +70,8 @@ class InMemoryHotStore:
 
     The store is fast and thread-safe. Its data is lost with the process. A forked child continues with its own copy.
 
-    A conversation is removed ``grace`` seconds after its logical expiry. Conversations are removed at their next use,
-    or when the number of conversations has doubled since the last clean-up. The store therefore holds at most about
-    twice the live conversations.
+    A conversation is removed ``grace`` seconds after its logical expiry: at its next use, or when the number of conversations
+    has doubled since the last clean-up. The store therefore holds at most about twice the live conversations.
 
     Args:
         clock: Seconds since a fixed moment. Default ``time.time``.
@@ -100,7 +99,7 @@ class InMemoryHotStore:
         return f"InMemoryHotStore(conversations={len(self._conversations)})"
 
     def renew_after_fork(self) -> None:
-        """Replace the lock, because a thread of the parent process may hold the lock."""
+        """Replace the lock, because a thread of the parent process may hold the old one."""
         self._lock = threading.Lock()
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
@@ -226,10 +225,7 @@ class InMemoryHotStore:
             self._clean(now)
 
     def close(self) -> None:
-        """Do nothing.
-
-        The store has no connections, and the conversations stay.
-        """
+        """Do nothing: the store has no connections, and the conversations stay."""
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:

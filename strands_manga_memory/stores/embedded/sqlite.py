@@ -18,12 +18,12 @@ class SQLiteTable(SQLTable):
 
     Several processes and threads can use the file safely. Several schemas can share the file.
 
-    The file is in WAL mode with ``synchronous=NORMAL``. A crash of the process loses no data. A power failure may lose
-    the last writes, but never damages the file. Each process has one connection. The connection is opened at the first
-    use and closed around a fork, because connections must not be inherited.
+    The file is in WAL mode with ``synchronous=NORMAL``. A crash of the process loses no data. A power failure may lose the last
+    writes, but never damages the file. Each process has one connection, which is opened at the first use and closed around a
+    fork.
 
-    Deleted and replaced data is overwritten in the file and removed from the write-ahead log before a write returns.
-    Records stay after their TTL attribute has passed, as they may in DynamoDB. Readers check the attribute.
+    Deleted and replaced data is overwritten in the file and removed from the write-ahead log before a write returns. Records
+    stay after their TTL attribute has passed, as they may in DynamoDB. Readers check the attribute.
 
     Args:
         path: The file. Missing folders are created for the owner only (0700), as is the file (0600).
@@ -84,10 +84,7 @@ class SQLiteTable(SQLTable):
         return {key: loaded(row[0], key, self.schema) for key, row in rows.items() if row is not None}
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record.
-
-        Returns False without writing if ``when`` is not met. ``Table.put`` describes the arguments.
-        """
+        """Write a whole record, or return False if ``when`` is not met. ``Table.put`` describes the arguments."""
         if when != ABSENT or self.schema.indexes:
             return self._write([Write(item=item, when=when)], scrub=scrub)
         [write] = self._planned([Write(item=item)])
@@ -99,10 +96,7 @@ class SQLiteTable(SQLTable):
             return connection.execute(statement, values).fetchall()
 
     def close(self) -> None:
-        """Close the connection.
-
-        The table remains usable, and opens a new connection.
-        """
+        """Close the connection. The table remains usable, and opens a new connection."""
         self._file.close()
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:

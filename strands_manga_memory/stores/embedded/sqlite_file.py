@@ -1,7 +1,4 @@
-"""Connection of a process to a SQLite file.
-
-One thread at a time uses the connection. A forked process does not inherit the connection.
-"""
+"""Connection of a process to a SQLite file, used by one thread at a time and not inherited by forked processes."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from strands_manga_memory.forks import renew_in_child
 logger = logging.getLogger(__name__)
 
 FILE_VERSION = 1
-"""``PRAGMA user_version`` of the files written by this version. Files of newer versions are rejected and not changed."""
+"""``PRAGMA user_version`` of the files that this package writes. Files of newer versions are rejected and not changed."""
 
 _MOST_SCRUB_SECONDS = 1.0
 _BEGIN_PAUSE = (0.0005, 0.003)
@@ -85,9 +82,7 @@ class SQLiteFile:
 
     @contextmanager
     def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the connection to one thread.
-
-        The connection is opened if necessary. A ``scrub`` that could not be finished is repeated.
+        """Lend the connection to one thread, after opening it and repeating an unfinished ``scrub`` if necessary.
 
         Args:
             create: Whether to create a missing file. Readers pass False, so that they leave no file behind.
@@ -171,11 +166,10 @@ class SQLiteFile:
 
     @contextmanager
     def transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """Write in one transaction.
+        """Run the ``with`` block in one transaction, which begins when no other process writes.
 
-        The transaction begins when no other process writes. SQLite's own retries are up to 0.1 s apart. Processes that
-        write without a pause could then keep this process waiting until the deadline. The retries here are at most 3 ms
-        apart.
+        SQLite's own retries are up to 0.1 s apart. Processes that write without a pause could then keep this process waiting
+        until the deadline. The retries here are at most 3 ms apart.
         """
         end = time.monotonic() + self._deadline
         connection.execute("PRAGMA busy_timeout = 0")
@@ -205,10 +199,7 @@ class SQLiteFile:
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * seconds)}")
 
     def close(self) -> None:
-        """Close the connection.
-
-        The file remains usable, and the next use opens a new connection.
-        """
+        """Close the connection. The next use opens a new connection."""
         with self._lock:
             self._close()
 
@@ -234,10 +225,7 @@ class SQLiteFile:
             connection.close()
 
     def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
-        """Empty the write-ahead log, which contains deleted and replaced data.
-
-        If the log is in use, later calls try again.
-        """
+        """Empty the write-ahead log, which contains deleted and replaced data. If the log is in use, later calls try again."""
         was_due = self._is_scrub_due
         self._wait_up_to(min(self._deadline, wait), connection)
         try:

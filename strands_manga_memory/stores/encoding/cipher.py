@@ -1,7 +1,4 @@
-"""Encrypts stored values on the client, with keys of each tenant.
-
-The module needs the ``encryption`` extra.
-"""
+"""Encryption of stored values on the client, with keys of each tenant. The module needs the ``encryption`` extra."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ KEY_BYTES = 32
 
 
 class DataKey(NamedTuple):
-    """Encryption key with its name.
-
-    ``repr`` does not show the key.
-    """
+    """Encryption key with its name. ``repr`` does not show the key."""
 
     id: str
     key: bytes
@@ -39,30 +33,22 @@ class DataKey(NamedTuple):
 
 
 class KeyProvider(Protocol):
-    """Provider of the tenants' encryption keys.
+    """Provider of the tenants' encryption keys, which must be thread-safe.
 
-    A provider must be thread-safe. Tenants are encoded as in ``ConversationScope``. ``""`` means no tenant.
+    Tenants are encoded as in ``ConversationScope``. ``""`` means no tenant.
     """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values.
-
-        Raises ``KeyError`` if the tenant has no key.
-        """
+        """Return the key that encrypts a tenant's new values. A tenant without a key raises ``KeyError``."""
         ...
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a tenant's key with the name ``key_id``.
-
-        Raises ``KeyError`` if the key is unknown or destroyed.
-        """
+        """Return a tenant's key with the name ``key_id``. An unknown or destroyed key raises ``KeyError``."""
         ...
 
 
 class TenantKeys:
-    """Encryption keys of tenants that the application provides.
-
-    The application can read the keys from a secret store, for example.
+    """Encryption keys of tenants that the application provides, for example from a secret store.
 
     Args:
         keys: Mapping from each tenant to the tenant's keys of 32 bytes, keyed by name. The last key encrypts new values. The
@@ -86,9 +72,7 @@ class TenantKeys:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def rotate(self, tenant: str | None, key_id: str, key: bytes) -> None:
-        """Encrypt new values of a tenant with this key.
-
-        Values of earlier keys stay readable.
+        """Encrypt new values of a tenant with this key. Values of earlier keys stay readable.
 
         Raises:
             ValueError: The key does not have 32 bytes, or its name is empty or over 255 bytes.
@@ -103,10 +87,7 @@ class TenantKeys:
             named[key_id] = key
 
     def destroy(self, tenant: str | None) -> None:
-        """Delete every key of a tenant.
-
-        The stored values of the tenant become unreadable. No new values can be stored.
-        """
+        """Delete every key of a tenant. Its stored values become unreadable, and no new values can be stored."""
         with self._lock:
             self._keys.pop(escaped_tenant(tenant), None)
 
@@ -122,21 +103,17 @@ class TenantKeys:
 
 
 def escaped_tenant(tenant: str | None) -> str:
-    """Return the encoded form of a tenant.
-
-    Raises ``ValueError`` if the id of the tenant is invalid.
-    """
+    """Return the encoded form of a tenant. An invalid id raises ``ValueError``."""
     return "" if tenant is None else encoded_id(checked_id("tenant", tenant))
 
 
 class AesGcmCipher:
-    """Encrypts values by AES-GCM with one set of keys for all tenants.
+    """Cipher by AES-GCM with one set of keys for all tenants.
 
-    ``TenantCipher`` has separate keys for each tenant. Each value has a random nonce. A value is authenticated together
-    with its storage key, so a value that was moved is rejected.
-
-    A value contains the name of its encryption key, so keys can be rotated. The key ``current`` encrypts new values.
-    Old values are readable as long as their key is given.
+    ``TenantCipher`` has separate keys for each tenant. Each value has a random nonce. A value is authenticated together with
+    its storage key, so a value that was moved is rejected. A value contains the name of its encryption key, so keys can be
+    rotated:
+    old values are readable as long as their key is given.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
@@ -180,16 +157,15 @@ class AesGcmCipher:
 
 
 class TenantCipher:
-    """Encrypts values by AES-256-GCM with the keys of the tenant that owns the value.
+    """Cipher by AES-256-GCM with the keys of the tenant that owns the value.
 
-    A value is authenticated together with ``context``, the name of its encryption key, and its place in the store. The
-    place consists of table, record key, tenant, user, session and agent. A value that was copied to another place is
-    rejected.
+    A value is authenticated together with ``context``, the name of its encryption key, and its place in the store. The place
+    consists of table, record key, tenant, user, session and agent. A value that was copied to another place is rejected.
 
     Args:
         keys: Provider of the keys: ``TenantKeys``, or your own.
-        context: Name of the deployment, such as ``"prod"``. Values of another deployment are rejected even with the
-            same keys. Default: no name, so that a table can be restored under another name.
+        context: Name of the deployment, such as ``"prod"``. Values of another deployment are rejected even with the same keys.
+            Default: no name, so that a table can be restored under another name.
 
     Raises:
         ImportError: ``cryptography`` is not installed.

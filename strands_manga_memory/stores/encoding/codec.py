@@ -1,7 +1,4 @@
-"""Converts values to stored bytes and back.
-
-Stored bytes can be compressed and encrypted. A checksum detects damage.
-"""
+"""Conversion of values to stored bytes and back, with compression, encryption and a checksum that detects damage."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _COMPRESSED, _ENCRYPTED = 1, 2
 
 
 class Cipher(Protocol):
-    """Encrypts stored values on the client.
+    """Encryption of stored values on the client.
 
     ``place`` is the storage key of a value. The cipher authenticates the place, so a value that was moved is rejected.
     """
@@ -41,27 +38,24 @@ class Cipher(Protocol):
 
 
 def check_version(version: int, place: str) -> None:
-    """Raise ``CorruptRecordError`` if a record has another version of the format.
-
-    The error names ``place``, the storage key of the record.
-    """
+    """Raise ``CorruptRecordError`` if the record with the storage key ``place`` has another version of the format."""
     if version != VERSION:
         advice = "; upgrade it" if version > VERSION else ""
         raise CorruptRecordError(f"record={place!r} has version {version}, this package reads {VERSION}{advice}", record=place)
 
 
 class Codec:
-    """Compresses, encrypts and checksums values.
+    """Converter of values to stored bytes: compresses, encrypts and checksums them.
 
-    The checksum covers the version, the flags, the storage key and the content of a value. Flipped bits, truncated
-    values and values copied to another place are therefore detected.
+    The checksum covers the version, the flags, the storage key and the content of a value. Flipped bits, truncated values and
+    values copied to another place are therefore detected.
 
     Args:
         cipher: Cipher that encrypts each value. None: values are stored in clear text.
-        compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024, so that smaller values
-            stay readable in the store.
-        allow_plain: Whether a codec with a cipher also reads unencrypted values, while encryption is being introduced.
-            Default False: they are rejected, because anyone with write access could have stored them.
+        compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024, so that smaller values stay
+            readable in the store.
+        allow_plain: Whether a codec with a cipher also reads unencrypted values, while encryption is being introduced. Default
+            False: they are rejected, because anyone with write access could have stored them.
     """
 
     def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False) -> None:
@@ -78,10 +72,7 @@ class Codec:
         return self._cipher is None or self._allow_plain
 
     def check_plain(self, place: str) -> None:
-        """Raise ``CorruptRecordError`` if unencrypted values are rejected.
-
-        The error names ``place``, the storage key of the value.
-        """
+        """Raise ``CorruptRecordError`` for the value with the storage key ``place`` if unencrypted values are rejected."""
         if not self.allows_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
@@ -97,9 +88,7 @@ class Codec:
         return self.cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
-        """Convert a serialized value to the stored form.
-
-        A large value is compressed. The value is then encrypted, and a checksum is added.
+        """Convert a serialized value to the stored form: compressed if large, encrypted, and with a checksum.
 
         Args:
             dumped: Serialized value, as returned by ``dump``.
@@ -114,9 +103,7 @@ class Codec:
         return bytes((_MAGIC, VERSION, flags)) + _checksum(VERSION, flags, place, payload) + payload
 
     def unseal(self, data: object, place: str) -> bytes:
-        """Convert a value from the stored form to the serialized form.
-
-        ``load`` reads the serialized form.
+        """Convert a value from the stored form to the serialized form, which ``load`` reads.
 
         Raises:
             CorruptRecordError: The bytes are damaged, belong to another place, have another version, or are not encrypted
@@ -143,16 +130,13 @@ class Codec:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
 
     def seal_each(self, dumped: Iterable[tuple[bytes, str]]) -> list[bytes]:
-        """Convert several serialized values to the stored form.
-
-        Each value is given with its storage key.
-        """
+        """Convert several serialized values, each with its storage key, to the stored form."""
         return [self.seal(value, place) for value, place in dumped]
 
     def unseal_each(self, sealed: Iterable[tuple[object, str]]) -> list[bytes | CorruptRecordError]:
-        """Convert several values from the stored form to the serialized form.
+        """Convert several values, each with its storage key, from the stored form to the serialized form.
 
-        Each value is given with its storage key. For a damaged value, the result contains an error.
+        For a damaged value, the result contains an error.
 
         Raises:
             KeyMissingError: A value is encrypted, and the cipher or the key is missing.
@@ -172,19 +156,15 @@ class Codec:
         return self.seal(dump(value), place)
 
     def decode(self, data: object, place: str) -> Any:
-        """Return the value from its stored form.
-
-        Raises ``CorruptRecordError`` as ``unseal`` does.
-        """
+        """Return the value from its stored form. Raises the errors of ``unseal``."""
         return load_stored(self.unseal(data, place), place)
 
 
 def dump(value: Any) -> bytes:
-    """Serialize a value as compact bytes.
+    """Serialize a value as compact bytes, from which ``load`` returns an equal value with the same types.
 
-    ``load`` returns an equal value with the same types, at any depth. JSON values are stored as JSON. Other values are
-    stored in the format of ``stores.encoding.values``. A value without a format is stored as its ``str()``, with a
-    warning. Such a tool result therefore does not fail the turn.
+    JSON values are stored as JSON. Other values are stored in the format of ``stores.encoding.values``. A value without a
+    format is stored as its ``str()``, with a warning, so that such a tool result does not fail the agent's turn.
 
     Raises:
         ValueError: The value contains itself.
@@ -193,10 +173,7 @@ def dump(value: Any) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """Return the value that ``dump`` serialized.
-
-    Raises ``ValueError`` if the JSON has more levels than ``dump`` writes.
-    """
+    """Return the value that ``dump`` serialized. JSON with more levels than ``dump`` writes raises ``ValueError``."""
     if data[:1] == _AS_NODES:
         return value_of(json_value(data[1:]))
     value = json_value(data)
@@ -208,8 +185,6 @@ def load(data: bytes) -> Any:
 def load_stored(data: bytes, record: object) -> Any:
     """Return the value of a record that ``dump`` serialized.
 
-    The function works like ``load``, but its error names the record.
-
     Raises:
         CorruptRecordError: The bytes are invalid. The message names ``record`` by its ``str()``.
     """
@@ -220,9 +195,7 @@ def load_stored(data: bytes, record: object) -> Any:
 
 
 class trusted:  # noqa: N801 - used as ``with trusted(name):`` for every record; faster than a generator
-    """Context manager for the parsing of a record.
-
-    If the record is malformed, the parsing error is converted to ``CorruptRecordError``. The error names the record.
+    """Context manager for the parsing of a record, which converts the error of a malformed record to ``CorruptRecordError``.
 
     Args:
         record: Name of the record, or an object whose ``str()`` is the name.
@@ -266,10 +239,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def json_value(text: bytes) -> Any:
-    """Parse JSON as written by :func:`json_bytes`.
-
-    Raises ``ValueError`` if the JSON is invalid.
-    """
+    """Parse JSON as written by :func:`json_bytes`. Invalid JSON raises ``ValueError``."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -285,19 +255,16 @@ MOST_UNPACKED = 64 * 1024 * 1024
 """Largest value that is compressed, in bytes. A larger decompressed size indicates a decompression bomb."""
 
 _MOST_TIMES, _SMALLEST = 16, 1024
-"""Most decompressed bytes: 16 times the compressed ones, or 1 KiB if that is more."""
+"""Limits of decompressed bytes: 16 times the compressed ones, or 1 KiB if that is more."""
 
 _MOST_ELEMENTS, _FEWEST = 2, 256
-"""Most JSON elements: two per byte, or 256 if that is more, because each element takes much memory."""
+"""Limits of JSON elements, which take much memory: two per byte, or 256 if that is more."""
 
 _LEVEL = 6
 
 
 def packed(payload: bytes) -> bytes | None:
-    """Compress serialized bytes.
-
-    Returns None if the result is not smaller, or if the bytes are too large.
-    """
+    """Compress serialized bytes, or return None if the result is not smaller or the bytes are too large."""
     if len(payload) > MOST_UNPACKED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)
@@ -309,9 +276,7 @@ def packed(payload: bytes) -> bytes | None:
 
 
 def unpacked(payload: bytes) -> bytes:
-    """Decompress serialized bytes.
-
-    The size of the stored bytes limits the memory and time of the decompression.
+    """Decompress serialized bytes, with limits of memory and time that depend on the size of the stored bytes.
 
     Raises:
         ValueError: The value is truncated, or exceeds the limits, as a decompression bomb does.

@@ -1,9 +1,7 @@
-"""Serialization of values that JSON cannot represent.
+"""Serialization of values that JSON cannot represent or that are nested too deeply for JSON, as a list of nodes.
 
-Values that are nested too deeply for JSON are included. A value is serialized as a list of nodes.
-
-JSON is read and written recursively, so the stack limits its depth. A list of nodes has few levels, regardless of the
-value. Every written value can therefore be read.
+JSON is read and written recursively, so the stack limits its depth. A list of nodes has few levels, regardless of the value.
+Every written value can therefore be read.
 """
 
 from __future__ import annotations
@@ -22,19 +20,16 @@ from strands_manga_memory.messages import text_of
 logger = logging.getLogger(__name__)
 
 MOST_LEVELS = 100
-"""Most levels of a value that is stored as JSON; far fewer than the stack allows."""
+"""Most levels of a value that is stored as JSON, far fewer than the stack allows."""
 
 _MOST_BITS = 63
-"""Larger integers are not stored as JSON, because some JSON readers change them."""
+"""Most bits of an integer that is stored as JSON, because some JSON readers change larger integers."""
 
 _KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
 
 
 def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
-    """Return whether JSON represents a value exactly.
-
-    The levels of nesting, the bits of integers and the exponents of floats are limited by the arguments.
-    """
+    """Return whether JSON represents a value exactly, within limits of nesting, bits of integers and exponents of floats."""
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):
         held: dict[int, Any] = {}  # by id, because a value that contains itself would grow
@@ -59,10 +54,7 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 
 
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
-    """Return a value as JSON text.
-
-    Values that JSON lacks are written as the name of their type.
-    """
+    """Return a value as JSON text. Values that JSON lacks are written as the name of their type."""
     try:
         return json.dumps(
             value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys
@@ -107,10 +99,9 @@ _HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
 def nodes_of(value: Any) -> list[Any]:
     """Return a value as a list of nodes.
 
-    Items come before their container. The last node is the whole value. A string, number, boolean or None is its own
-    node. Another single value is ``[type, text]``. A container that is JSON is ``["json", value]``. Another container
-    is ``[type, index, index, ...]``, with the indexes of its items. For a dict, the indexes alternate between keys and
-    values.
+    Items come before their container. The last node is the whole value. A string, number, boolean or None is its own node.
+    Another single value is ``[type, text]``. A container that is JSON is ``["json", value]``. Another container is ``[type,
+    index, index, ...]``, with the indexes of its items. For a dict, the indexes alternate between keys and values.
 
     Raises:
         ValueError: The value contains itself.
@@ -154,7 +145,7 @@ def value_of(nodes: Any) -> Any:
     """Return the value that ``nodes_of`` converted to a list of nodes.
 
     Raises:
-        ValueError: The nodes are invalid, or two containers use the same item. Stored values never do this.
+        ValueError: The nodes are invalid, or two containers use the same item, which stored values never do.
         LookupError: The nodes are invalid.
         TypeError: The nodes are invalid.
     """
@@ -200,10 +191,7 @@ def _items(holder: Any) -> Iterator[Any]:
 
 
 def _hashable(item: Any) -> Any:
-    """Return a dict key or a set item in a form that is hashable after restoring.
-
-    The form is the item itself, or its text if the restored item could not be hashed.
-    """
+    """Return a dict key or a set item, or its text if the restored item could not be hashed."""
     level = [item]
     while level:
         names = set(map(_holder_of, level))

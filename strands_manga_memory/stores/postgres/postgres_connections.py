@@ -1,7 +1,7 @@
-"""Pool of connections to a PostgreSQL server.
+"""Pool of connections to a PostgreSQL server, whose operations have deadlines.
 
-Operations have deadlines. The pool works with transaction poolers, and is renewed after a fork. Errors of the driver
-are converted to errors of this package.
+The pool works with transaction poolers, and is renewed after a fork. Errors of the driver are converted to errors of this
+package.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strands_manga_memory.forks import renew_in_child
 _MOST_CONNECTIONS = 16
 _LEAST_CONNECT_SECONDS = 2
 _TRUSTED_SECONDS = 1.0
-"""Connections that were used within this time are not checked with a round trip."""
+"""Longest time since its last use after which a connection is not checked with a round trip."""
 _CHECK_SECONDS, _CHECK_SHARE = 0.5, 0.25
 """Limits of the check of an idle connection, of which the shorter applies: in seconds, and as a share of the deadline."""
 _POLL_SECONDS = 0.05
@@ -40,10 +40,7 @@ class Connection(psycopg.Connection[Any]):
     used_at: float = -math.inf
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run a generator of psycopg to its end.
-
-        The wait for the server ends at the deadline of the connection.
-        """
+        """Run a generator of psycopg, with a wait for the server that ends at the deadline of the connection."""
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:
@@ -56,7 +53,7 @@ class Connection(psycopg.Connection[Any]):
     def is_alive(self, seconds: float) -> bool:
         """Return whether the server still answers.
 
-        A connection that was idle for over a second is checked. The check takes at most ``seconds``.
+        A connection that was idle for over a second is checked, for at most ``seconds``.
         """
         if self._has_input():  # the server reports the end of the connection without being asked
             return False
@@ -76,9 +73,7 @@ class Connection(psycopg.Connection[Any]):
 
 
 class Connections:
-    """Pool of up to 16 connections.
-
-    Connections are opened on demand. The pool is thread-safe, and usable after a fork.
+    """Pool of up to 16 connections, opened on demand. The pool is thread-safe, and usable after a fork.
 
     Args:
         conninfo: URL or connection string of libpq.
@@ -99,10 +94,7 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
-        """Lend a connection for a ``with`` block.
-
-        If the block ends within a transaction, the connection is closed.
-        """
+        """Lend a connection for a ``with`` block. If the block ends within a transaction, the connection is closed."""
         pool, connection = self._usable()
         connection.until = time.monotonic() + self._deadline
         try:
@@ -112,10 +104,7 @@ class Connections:
             _give_back(pool, connection, is_sound=connection.info.transaction_status == TransactionStatus.IDLE)
 
     def close(self) -> None:
-        """Close the pool.
-
-        The next operation opens another pool.
-        """
+        """Close the pool. The next operation opens another pool."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -164,16 +153,13 @@ class Connections:
             return self._pool
 
     def note_failure(self, error: psycopg.Error) -> None:
-        """Record the error of a failed connection attempt.
-
-        Clients that wait for a connection read the error.
-        """
+        """Record the error of a failed connection attempt, for clients that wait for a connection."""
         self._failure = time.monotonic(), error
 
     def renew_after_fork(self) -> None:
         """Start without a pool in a forked process.
 
-        The pool of the parent process stays referenced, because closing the pool would affect the parent.
+        The pool of the parent process stays referenced, because closing it would affect the parent.
         """
         _inherited.append(self._pool)
         self._lock, self._pool = threading.Lock(), None
@@ -186,10 +172,7 @@ def _give_back(pool: ConnectionPool[Connection], connection: Connection, *, is_s
 
 
 def _connecting(owner: weakref.ref[Connections]) -> type[Connection]:
-    """Return a connection class that reports failed connection attempts.
-
-    The attempts are reported to ``owner``, which has the pool.
-    """
+    """Return a connection class that reports failed connection attempts to ``owner``, which has the pool."""
 
     class ReportingConnection(Connection):
         @classmethod

@@ -23,22 +23,19 @@ class _WriteConflict(Exception):  # noqa: N818 - no error: after a write conflic
 
 
 class PostgresTable(SQLTable):
-    """Durable table on a PostgreSQL server.
+    """Durable table on a PostgreSQL server of version 13 or later. It needs psycopg 3, from the extra ``postgres``.
 
-    The server must have version 13 or later. The table needs psycopg 3, from the extra ``postgres``.
-
-    Each record is a row with its partition value, its sort value and the serialized record. The values are UTF-8, which
-    sorts as in DynamoDB. Each index of the schema is a separate table, written in the same transaction.
+    Each record is a row with its partition value, its sort value and the serialized record. The values are UTF-8, which sorts
+    as in DynamoDB. Each index of the schema is a separate table, written in the same transaction.
 
     A pool opens up to 16 connections. A forked process opens its own connections. PgBouncer is supported in session and
-    transaction mode. A connection that was idle for over a second is checked before its next use, because gateways drop
-    idle connections without notice.
+    transaction mode. A connection that was idle for over a second is checked before its next use, because gateways drop idle
+    connections without notice.
 
     Records stay after their TTL attribute has passed, until the sweeper deletes the records.
 
     Args:
-        conninfo: A URL or connection string of libpq:
-            ``postgresql://user:password@host:5432/database?sslmode=require``.
+        conninfo: URL or connection string of libpq: ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
         deadline: Seconds that an operation may take. Default 2. A new connection may take 2 seconds even if this is less.
 
@@ -85,10 +82,7 @@ class PostgresTable(SQLTable):
         return self.batch_get([(partition, sort)]).get((partition, sort))
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys.
-
-        The server is asked once.
-        """
+        """Return the existing records, keyed by their keys, in one request."""
         if not keys:
             return {}
         wanted = [_bytes(key) for key in keys]
@@ -104,10 +98,7 @@ class PostgresTable(SQLTable):
         return {key: loaded(found[key], key, self.schema) for key in keys if key in found}
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record.
-
-        Returns False without writing if ``when`` is not met. ``Table.put`` describes the arguments.
-        """
+        """Write a whole record, or return False if ``when`` is not met. ``Table.put`` describes the arguments."""
         return self._write([Write(item=item, when=when)])
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -127,10 +118,7 @@ class PostgresTable(SQLTable):
         return super()._name(index).replace("%", "%%")  # psycopg reads a % as the beginning of a placeholder
 
     def close(self) -> None:
-        """Close the idle connections.
-
-        The table remains usable, and opens new connections.
-        """
+        """Close the idle connections. The table remains usable, and opens new connections."""
         self._connections.close()
 
     def _write(self, writes: Sequence[Write]) -> bool:
@@ -156,16 +144,15 @@ class PostgresTable(SQLTable):
         raise StoreUnavailableError(f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent writes")
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Return a stored record, and lock the record until the end of the transaction."""
+        """Return a stored record, and lock it until the end of the transaction."""
         statement = f"SELECT item FROM {self._name()} WHERE partition = %s AND sort = %s FOR UPDATE"  # noqa: S608
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
 
     def _replace(self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool) -> None:
-        """Write or delete a record.
+        """Write or delete a record, or raise ``_WriteConflict``.
 
-        A record that was absent when its condition was checked could not be locked. If such a record exists now,
-        ``_WriteConflict`` is raised.
+        A record that was absent when its condition was checked could not be locked, and may exist now.
         """
         if data is None:
             connection.execute(f"DELETE FROM {self._name()} WHERE partition = %s AND sort = %s", _bytes(key))  # noqa: S608

@@ -1,7 +1,4 @@
-"""Converts errors of redis-py to errors of this package.
-
-The errors contain the cause and a remedy.
-"""
+"""Conversion of errors of redis-py to errors of this package, which contain the cause and a remedy."""
 
 from __future__ import annotations
 
@@ -88,13 +85,9 @@ _WRONG_TYPE = "WRONGTYPE"
 
 
 def translated(error: Exception, key: str = "") -> StoreError:
-    """Convert an error of the Redis client to an error of this package.
+    """Convert an error of the Redis client, or of the source of its credentials, to an error of this package.
 
-    The error may also come from the source of the client's credentials.
-
-    Args:
-        error: The raised error.
-        key: Requested key; empty without a key.
+    ``key`` is the requested key, empty without a key.
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"

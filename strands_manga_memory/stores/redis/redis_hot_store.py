@@ -25,7 +25,7 @@ from strands_manga_memory.stores.redis.redis_errors import may_pass, translated
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 BUCKETS = 1024
-"""Number of hash tags over which conversations are spread; each has its own expiry index."""
+"""Number of hash tags over which conversations are spread. Each has its own expiry index."""
 
 _BUCKETS_A_TRIP = 64
 _Answer = TypeVar("_Answer")
@@ -36,18 +36,17 @@ class RedisHotStore:
 
     Any synchronous client of redis-py can be used: standalone, Sentinel or Cluster. Times are those of the server.
 
-    Names are distributed over 1,024 buckets by their CRC-32. Keys are ``prefix:{bNNNN}:c:conversation`` for a
-    conversation, ``prefix:{bNNNN}:x`` for the expiry index of a bucket, ``prefix:{bNNNN}:l:conversation`` for a lease,
-    and ``prefix:{bNNNN}:v:name`` for a value. ``NNNN`` is the bucket. A conversation and its index are therefore on the
-    same node of a cluster. Every method except ``expired`` is one atomic request.
+    Names are distributed over 1,024 buckets by their CRC-32. Keys are ``prefix:{bNNNN}:c:conversation`` for a conversation,
+    ``prefix:{bNNNN}:x`` for the expiry index of a bucket, ``prefix:{bNNNN}:l:conversation`` for a lease, and
+    ``prefix:{bNNNN}:v:name`` for a value. ``NNNN`` is the bucket. A conversation and its index are therefore on the same node
+    of a cluster. Every method except ``expired`` is one atomic request.
 
-    The client should not retry, because a second attempt of a write cannot be distinguished from the first. This class
-    retries failed attempts of idempotent operations, with random waits. ``claim``, ``drop`` and ``release_lease`` are
-    attempted once.
+    The client should not retry, because a second attempt of a write cannot be distinguished from the first. This class retries
+    failed attempts of idempotent operations, with random waits. ``claim``, ``drop`` and ``release_lease`` are attempted once.
 
     Args:
-        client: ``redis.Redis`` (also from ``Sentinel.master_for``) or ``redis.cluster.RedisCluster``, with
-            ``decode_responses`` off. Its socket timeout limits one attempt.
+        client: ``redis.Redis`` (also from ``Sentinel.master_for``) or ``redis.cluster.RedisCluster``, with ``decode_responses``
+            off. Its socket timeout limits one attempt.
         prefix: First part of every key. Default ``"smm"``.
         deadline: Seconds from the start of an operation during which failed attempts are retried. Default 0.05.
         grace: Seconds that a conversation stays readable after its logical expiry. Default 3,600; lower only for tests.
@@ -56,8 +55,8 @@ class RedisHotStore:
         rand: Returns a number from 0 to 1. Default: a separate generator.
 
     Raises:
-        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains a brace, or
-            ``deadline`` or ``grace`` is negative.
+        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains a brace, or ``deadline`` or
+            ``grace`` is negative.
     """
 
     survives_process = True
@@ -130,8 +129,8 @@ class RedisHotStore:
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """Yield the names of expired conversations. See ``HotStore.expired``.
 
-        The search starts at a random bucket, and reads 64 buckets at a time. A conversation may become active again
-        meanwhile. ``claim`` then refuses the conversation.
+        The search starts at a random bucket, and reads 64 buckets at a time. If a conversation becomes active again meanwhile,
+        ``claim`` refuses it.
         """
         start = int(self._rand() * BUCKETS) % BUCKETS
         now = int(self._evaluated(scripts.NOW, [self._index(start)], ()))
@@ -146,15 +145,14 @@ class RedisHotStore:
                     yield name
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Mark an expired conversation as closing. See ``HotStore.claim``.
+        """Mark an expired conversation as closing, in one attempt. See ``HotStore.claim``.
 
-        The request is attempted once. If the answer is lost, the claim may exist. The conversation can then be claimed
-        again after ``lease`` seconds.
+        If the answer is lost, the claim may exist. The conversation can then be claimed again after ``lease`` seconds.
         """
         return self._record(conversation, scripts.CLAIM, _milliseconds(lease), int(expired_only), again=False)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation. The request is attempted once. See ``HotStore.drop``."""
+        """Remove a closing conversation, in one attempt. See ``HotStore.drop``."""
         return bool(self._run(conversation, scripts.DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
@@ -163,7 +161,7 @@ class RedisHotStore:
         return bool(self._evaluated(scripts.ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the advisory lease of a conversation. The request is attempted once. See ``HotStore.release_lease``."""
+        """Release the advisory lease of a conversation, in one attempt. See ``HotStore.release_lease``."""
         return bool(self._evaluated(scripts.RELEASE, [self._key(conversation, "l")], (owner,), again=False))
 
     def get_value(self, name: str) -> bytes | None:
@@ -178,10 +176,7 @@ class RedisHotStore:
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
     def close(self) -> None:
-        """Close the connections of the client.
-
-        The store remains usable, and opens new connections.
-        """
+        """Close the connections of the client. The store remains usable, and opens new connections."""
         if isinstance(self._client, RedisCluster):
             # RedisCluster.close() would remove the default node.
             self._client.disconnect_connection_pools()  # type: ignore[no-untyped-call]

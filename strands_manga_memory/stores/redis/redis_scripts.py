@@ -2,13 +2,13 @@
 
 Each script is one atomic step on one conversation and on the expiry index of its bucket.
 
-A conversation is a hash. The control fields are ``e`` for the epoch, ``v`` for the version, ``s`` for the state, ``t``
-for the TTL, ``x`` for the logical expiry and ``k`` for the time of the claim. Control fields are integers. Times are
-milliseconds of the server's clock. A time ends with two check digits, the remainder of the time divided by 97, so that
-a damaged time is detected. The caller's fields have the prefix ``f:``.
+A conversation is a hash. The control fields are ``e`` for the epoch, ``v`` for the version, ``s`` for the state, ``t`` for the
+TTL, ``x`` for the logical expiry and ``k`` for the time of the claim. Except the state, control fields are integers. Times are
+milliseconds of the server's clock. A time ends with two check digits, the remainder of the time divided by 97, so that a
+damaged time is detected. The caller's fields have the prefix ``f:``.
 
-If a control field or the stored list of messages is invalid, a script returns ``{'corrupt', field}`` before any write.
-Only a tombstone may replace such a conversation.
+If a control field or the stored list of messages is invalid, a script returns ``{'corrupt', field}`` before any write. Only a
+tombstone may replace such a conversation.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ from strands_manga_memory.stores.hot import MAX_WINDOW
 
 @dataclass(frozen=True)
 class Script:
-    """Text of a Lua script, with its SHA-1.
-
-    The server identifies the script by its SHA-1.
-    """
+    """Text of a Lua script, and its SHA-1, by which the server identifies the script."""
 
     text: str
     sha: str = field(init=False)
