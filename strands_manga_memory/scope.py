@@ -51,7 +51,7 @@ def checked_id(name: str, value: object) -> str:
 def checked_session_id(value: object) -> str:
     """Check the id of a session that belongs to no user, and return the id.
 
-    The rules are those of ``checked_id``. An id that looks like the ``storage_session_id`` of a user is refused, too.
+    The rules are those of ``checked_id``. A ``storage_session_id`` of a user without a tenant is refused, too.
     """
     session_id = checked_id("session_id", value)
     if _OF_NO_TENANT.fullmatch(session_id):

@@ -408,12 +408,12 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the id of the summary of a conversation, always the same. Ids sort by the start of the session."""
+    """Return the summary id of a conversation, which never changes. Ids sort by the start of the session."""
     return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return the words of the user and the assistant in each turn, one text a turn, without turns of small talk."""
+    """Return one text for each turn, with the words of the user and the assistant, without turns of small talk."""
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
         parts = list(turn)
@@ -430,7 +430,7 @@ def _is_small_talk(turn: Sequence[Utterance]) -> bool:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return the topics of at least 3 sessions in the last 30 days, each with the end times of its sessions by session id."""
+    """Return the topics of at least 3 sessions in the last 30 days, mapped to the ids and end times of their sessions."""
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
     for record in records:

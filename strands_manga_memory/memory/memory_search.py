@@ -40,7 +40,7 @@ def score(
     used_at: float = 0.0,
     similarity: float | None = None,
 ) -> float:
-    """Return the score of a memory: the similarity times roots of the importance, of the recency and of the use.
+    """Return the score of a memory for ranking: similarity, times roots of importance, recency and access count.
 
     Args:
         record: Memory to rank.
@@ -268,9 +268,9 @@ class Snapshot:
         return hits[:limit]
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
-        """Return whether one of the hits has the words that the query asks for: all of them, or at least three.
+        """Return whether one of the hits has all content words of the query, or at least three of them.
 
-        If vectors are used, any hit is enough. A query without such words is always answered.
+        If vectors are used, any hit is enough. A query without content words is always answered.
         """
         if self._embed is not None:
             return bool(hits)

@@ -1,6 +1,7 @@
 """Memories of one user in the memory table, read in ranges and changed by compare-and-set.
 
-Erasing a user deletes all their data and leaves a marker. Writes can be made to fail if the marker changed meanwhile.
+Erasing a user deletes all their data and leaves a marker. Writes can be made to fail if the marker changed meanwhile. A recall
+of memories is first recorded in an item of its own, and later added to the access counts of the memories.
 """
 
 from __future__ import annotations

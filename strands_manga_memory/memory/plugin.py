@@ -399,7 +399,7 @@ class UserContext(Plugin):
         return self._found_in_turn[1] if self._found_in_turn[0] == turn else []
 
     def collect_found(self, context: InjectionFormatContext, **_: Any) -> str:
-        """Store the search results of a ``MemoryManager`` for later requests, and return an empty text.
+        """Store the search results of a ``MemoryManager`` for the requests of this turn, and return an empty text.
 
         Pass this method as ``MemoryManager(injection={"format": ...})``. A manager appends search results to the user's text,
         in the first request of a turn only. This plugin puts the results before the user's text, in each request of the turn.

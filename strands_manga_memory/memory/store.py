@@ -322,8 +322,7 @@ class UserMemoryStore(MemoryStore):
 
         Args:
             message_id: ``tracking_id`` of the message. Later finalizing of the session ignores the message.
-            session_id: Session of the message. Memories of its summary and messages are deleted until finalizing creates new
-                ones.
+            session_id: Session of the message. Its summary and stored messages are deleted, and finalizing creates them again.
             at: Time of the removal, in seconds since 1970. Later texts of the same message are kept. Default: now.
         """
         return self._changes.retract(message_id, session_id, at)

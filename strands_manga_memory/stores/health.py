@@ -1,4 +1,4 @@
-"""Availability of the storage tiers (the hot and the durable store), shared by all conversations of a process."""
+"""Availability of the storage tiers: the hot store and the durable store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_WAIT = 5.0
 
 
 class TierHealth:
-    """Availability of a storage tier, shared by all conversations of a process.
+    """Availability of a storage tier, for one conversation or for all conversations of a process.
 
     After a failure, one attempt at a time is allowed. The first attempt comes after 0.1 s. Each further attempt comes after
     twice the previous wait, at most 5 s, until an attempt succeeds. Until then the failure is logged only once, with its cause.

@@ -110,7 +110,7 @@ class HotStore(Protocol):
     survives_process: bool
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its window, in one request.
+        """Return a conversation with the requested fields and all messages of its window (current history), in one request.
 
         After the logical expiry, a conversation is returned as long as the store keeps it.
 

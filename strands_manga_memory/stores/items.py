@@ -125,7 +125,7 @@ _PAGE = 64
 
 
 class PlannedWrite(NamedTuple):
-    """Checked write of a SQL table, with the record and its serialized form; both are None for a delete or a check."""
+    """Validated write of a SQL table, with the record and its serialized form; both are None for a delete or a check."""
 
     key: Key
     when: Condition | None
@@ -218,7 +218,7 @@ class SQLTable:
             limit = None if limit is None else limit - count
 
     def _planned(self, writes: Sequence[Write]) -> list[PlannedWrite]:
-        """Return the last write of each record, in the order of the keys, in which all processes lock them."""
+        """Return the last write of each record, sorted by key: the order in which all processes lock the records."""
         planned = {}
         for write in writes:
             data = None if write.item is None else dump(normal(write.item))

@@ -49,7 +49,7 @@ class ResultCache:
     Args:
         ttl: Seconds a result may be used.
         size: Most results. Default 1,024.
-        max_bytes: Largest size of a result's text. Default 64 KB.
+        max_bytes: Most characters of a result's content. Default 65,536.
         clock: Monotonic seconds.
 
     Raises:

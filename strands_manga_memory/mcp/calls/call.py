@@ -89,7 +89,7 @@ class Call:
     Attributes:
         result: Final event of the ended call, or None if the tool requested an interrupt.
         verdict: Classification of the call, or None if the call was rejected or interrupted.
-        unavailable: Failure that a fallback tool or an earlier result may hide, or None.
+        unavailable: Failure that permits the result of a fallback tool or an earlier result instead, or None.
     """
 
     __slots__ = ("_guard", "_partial", "_user", "arguments", "cancel_signal", "request_id", "result", "unavailable", "verdict")

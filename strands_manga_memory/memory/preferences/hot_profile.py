@@ -1,6 +1,7 @@
 """Record of a user in the hot tier, and the cache through which an agent uses it.
 
-The record has cached memories, the context (text about the user), recent statements of preferences, and recent removals.
+The record has cached memories, the context (text about the user), recent statements (preferences from messages), and recent
+removals (deleted preferences and retracted messages).
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class HotProfile:
     # Cached memories
 
     def look(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
-        """Return the cached memories, or None, and the record's epoch and version, or None, in one round trip."""
+        """Return the cached memories and the record's (epoch, version), each None if missing. Needs one round trip."""
         try:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
             if record is not None and record.state == ACTIVE and record.expires_in > 0:
@@ -206,7 +207,7 @@ class HotProfile:
             return False
 
     def rules_out_erasure(self) -> bool:
-        """Return whether the hot tier proves, in one round trip, that the user was not erased recently."""
+        """Return whether the hot tier proves that the user was not erased recently. Needs one round trip."""
         if not self._hot.survives_process:
             return False
         try:
@@ -481,7 +482,7 @@ class ProfileCache:
         return None if state is None else self._health.tried(lambda: self._followed(state))
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Return the user's record with changes that processes with another hot tier made in the table."""
+        """Return the user's record with the changes that processes with another hot tier made to the table."""
         log = self._log if self._reads_revision and state.exists else None
         if log is None or (revision := log.revision()) == state.revision:
             return state

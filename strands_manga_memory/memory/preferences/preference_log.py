@@ -137,7 +137,7 @@ class PreferenceLog:
         return StoredRemovals(deleted, retracted, forgotten)
 
     def learn(self, statements: Sequence[Statement], *, guard: Item | str | None = "") -> None:
-        """Store the preferences that messages state, except those that were deleted, retracted or erased.
+        """Store the preferences that messages state, except those that were deleted, retracted, or stated before an erasure.
 
         Args:
             statements: Statements to store.
@@ -147,7 +147,7 @@ class PreferenceLog:
             self._commit(PreferenceChange(statements=statements[first : first + _MOST_AT_ONCE]), guard=guard)
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
-        """Return the statements that were not deleted, retracted or erased, and the marker of the last erasure."""
+        """Return the statements that were not deleted, retracted or erased, and the marker of the user's last erasure."""
         state = self._state(statements)
         return state.logged.admit(statements, state.voided), state.erased
 
@@ -168,7 +168,7 @@ class PreferenceLog:
         return removal
 
     def retract(self, message_id: str, at: float) -> Mapping[str, MemoryRecord | None]:
-        """Delete the statements of a message up to the time ``at``.
+        """Delete the statements that a message made up to the time ``at``.
 
         Return the changed preference records, keyed by id. None means that the record was deleted.
         """
@@ -179,7 +179,7 @@ class PreferenceLog:
         return changed
 
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
-        """Replace and publish the revision after a change of another memory. The statements do not change.
+        """Replace and publish the revision after a change of a memory outside the log.
 
         The call works on an encrypted log without its key. The arguments are those of ``HotProfile.publish``.
         """

@@ -80,7 +80,7 @@ class PreferenceSignal:
 
 
 _OF_ENTRY = ("number", "user_id", "tenant")
-"""Attributes of signals that are stored in the key of an entry, not in its content."""
+"""Attributes of signals that are in the key of the stored item, not in its content."""
 
 
 class PreferenceSink(Protocol):
@@ -227,7 +227,7 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Reset the state at the start and in a forked child. Signals not yet stored belong to the parent process."""
+        """Create empty queues, at the start and in a forked child. Signals not yet stored belong to the parent process."""
         self._unstored: dict[Owner, deque[Sequence[PreferenceSignal]]] = {}
         self._waits: dict[tuple[Owner, str], float] = {}
         self._put_off: set[tuple[Owner, str]] = set()

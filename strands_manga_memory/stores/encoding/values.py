@@ -100,8 +100,8 @@ def nodes_of(value: Any) -> list[Any]:
     """Return a value as a list of nodes.
 
     Items come before their container. The last node is the whole value. A string, number, boolean or None is its own node.
-    Another single value is ``[type, text]``. A container that is JSON is ``["json", value]``. Another container is ``[type,
-    index, index, ...]``, with the indexes of its items. For a dict, the indexes alternate between keys and values.
+    Another single value is ``[type, text]``. A container that is JSON is ``["json", value]``. Another container is
+    ``[type, index, index, ...]``, with the indexes of its items. For a dict, the indexes alternate between keys and values.
 
     Raises:
         ValueError: The value contains itself.
@@ -111,10 +111,7 @@ def nodes_of(value: Any) -> list[Any]:
     work: list[tuple[Any, str, Iterator[Any], list[Any]]] = []
 
     def entered(item: Any) -> bool:
-        """Append the node of a finished item, or open a container.
-
-        Returns True if a container was opened.
-        """
+        """Append the node of a finished item, or open a container and return True."""
         name = _holder_of(item)
         if not name or is_json(item):
             nodes.append(["json", item] if name else _leaf(item))

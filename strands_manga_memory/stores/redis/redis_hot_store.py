@@ -25,7 +25,7 @@ from strands_manga_memory.stores.redis.redis_errors import may_pass, translated
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 BUCKETS = 1024
-"""Number of hash tags over which conversations are spread. Each has its own expiry index."""
+"""Number of hash tags over which conversations are spread. Each has its own index of conversations by expiry."""
 
 _BUCKETS_A_TRIP = 64
 _Answer = TypeVar("_Answer")
