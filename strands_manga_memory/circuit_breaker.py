@@ -267,7 +267,7 @@ class CircuitBreaker:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted: 0 for now, infinite if the breaker was opened without a time limit."""
+        """Seconds until a call may be admitted. 0 means now, infinity that the breaker was opened without a time limit."""
         with self._lock:
             now = self._clock()
             if self._state is _OPEN:

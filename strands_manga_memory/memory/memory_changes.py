@@ -115,7 +115,7 @@ class MemoryChanges:
         self._shown(questions.memory_id, questions if is_open else None)
 
     def prefer(self, key: str, value: str, importance: float | None, metadata: Mapping[str, Any]) -> MemoryRecord:
-        """Store a preference, one record for each key without regard to case. The last write wins."""
+        """Store a preference of the user, and replace that of the same key. The case of the key is ignored."""
         filled("key", key)
         filled("value", value)
         if len(key) > _MOST_KEY_CHARACTERS:

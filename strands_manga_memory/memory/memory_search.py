@@ -64,7 +64,7 @@ class MemoryQuery:
     Attributes:
         types: Types of the memories. None means all types except those in ``DERIVED``.
         min_importance: Least importance of a memory.
-        metadata: Required metadata values, keyed by name, without regard to case. Of a list, one element must be equal.
+        metadata: Required metadata values, keyed by name. Case is ignored. In a list, one element must be equal.
         since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was last
             learned is used.
         until: Exclusive upper bound of the same time.

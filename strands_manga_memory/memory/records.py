@@ -396,7 +396,7 @@ def episode_id(summary_id: str, part: int) -> str:
 
 @dataclass
 class Uses:
-    """Recorded recalls that are not yet included in the memories.
+    """Recorded recalls that are not yet included in the access counts of the memories.
 
     ``counts`` maps the id of each memory to its number of recalls and the time of the last recall.
     """

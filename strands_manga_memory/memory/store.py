@@ -160,7 +160,7 @@ class UserMemoryStore(MemoryStore):
             )
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
-        """Return the memories that are most similar to ``query``: one line each without markup, at most 800 tokens in total."""
+        """Return the memories most similar to ``query``, each as one line without markup, at most 800 tokens in total."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
         return entries_of(await asyncio.to_thread(self.found, query, limit=limit), self._count_tokens)
 
@@ -205,7 +205,7 @@ class UserMemoryStore(MemoryStore):
     def prefer(
         self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store a preference of the user, one for each key without regard to case. The last write wins.
+        """Store a preference of the user, and replace that of the same key. The case of the key is ignored.
 
         Args:
             key: Subject of the preference, such as ``genre``. The key ``favorite genres`` has the same meaning.
@@ -275,7 +275,7 @@ class UserMemoryStore(MemoryStore):
         since: float | None = None,
         until: float | None = None,
     ) -> list[MemoryRecord]:
-        """Read memories that have not expired from the table, the best matches first.
+        """Read unexpired memories from the table, the best matches first.
 
         The table needs one query for each megabyte of memories. The recall is recorded in the background. The returned
         ``access_count`` and ``accessed_at`` do not include it.

@@ -19,8 +19,8 @@ ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 """States of a conversation: in use, being finalized by a sweeper, or deleted (a tombstone)."""
 
 WINDOW_FIELD = "window"
-"""Field that stores the window. ``1-5,9,x2`` means: messages 1 to 5 and message 9 of the log, then body 2. A body is a message
-that differs from the log or is missing from the log.
+"""Field that stores the window. For example, ``1-5,9,x2`` lists messages 1 to 5 and message 9 of the log, then body 2. A body
+is a message that differs from the log or is missing from the log.
 """
 
 

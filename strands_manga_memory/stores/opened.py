@@ -1,4 +1,4 @@
-"""Stores that are given as objects or URLs, and the memory table if no argument names it."""
+"""Opening of stores that are given as objects or URLs, and search for the memory table if no argument names it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the memory table in the file or service of the durable tier, and whether no other table can be it."""
+    """Return the memory table in the file or service of the durable tier, and whether it is the only candidate."""
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 

@@ -22,7 +22,7 @@ _HOT_STORES = (
     "redis+sentinel://host:port,host:port/service or rediss+sentinel://"
 )
 NO_USERS = "none"
-"""Value of the setting for the memory table's URL that means: there is no memory table."""
+"""Value of the setting for the memory table's URL if there is no memory table."""
 
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 

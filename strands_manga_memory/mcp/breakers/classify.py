@@ -49,7 +49,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Classification of a tool call, with a code for the model and the statistics: ``ok`` after a success."""
+    """Classification of a tool call, with a code for the model and the statistics. The code of a success is ``ok``."""
 
     outcome: Outcome
     code: str

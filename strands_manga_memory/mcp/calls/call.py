@@ -320,8 +320,8 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the tenant and the user for whom a tool is called.
 
-    They come from the keys ``tenant`` and ``user_id`` of the invocation state, or else from the agent's session. An agent
-    without a session manager and a session without a user each count as a separate user. All calls outside agents together
+    They come from the keys ``tenant`` and ``user_id`` of the invocation state, or else from the agent's session. Each agent
+    without a session manager, and each session without a user, counts as a separate user. All calls outside agents together
     count as one more user.
     """
     user = invocation_state.get("user_id")

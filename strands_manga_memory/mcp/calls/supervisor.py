@@ -122,7 +122,7 @@ class ServerSupervisor:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may try to reconnect: 0 while connected, and the initial backoff during an attempt."""
+        """Seconds until a call may try to reconnect. 0 while connected, and the initial backoff during an attempt."""
         with self._lock:
             if self._next_attempt is None:
                 return 0.0
@@ -138,7 +138,7 @@ class ServerSupervisor:
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
     async def ready(self, within: float) -> bool:
-        """Return whether calls can be made. After a lost connection and the backoff, reconnect first.
+        """Return whether calls can be made. If the connection is lost and the backoff is over, reconnect first.
 
         Args:
             within: Seconds to wait for the attempt. A longer attempt continues in its own thread.
@@ -280,7 +280,7 @@ def _attempt() -> Future[Exception | None]:
 
 @dataclass(frozen=True)
 class _Unanswered:
-    """Call without an answer. ``behind``: a call of another tool was also unanswered when this call began."""
+    """Call without an answer. ``behind``: whether a call of another tool was also unanswered when this call began."""
 
     tool: str
     behind: bool

@@ -1,4 +1,4 @@
-"""Requests to a DynamoDB table: their client, retries until a deadline, and errors of this package."""
+"""Requests to a DynamoDB table, with a client, retries until a deadline, and conversion of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of values, conditions and table definitions to DynamoDB's format and of values back, without I/O."""
+"""Conversion of values to DynamoDB's format and back, and of conditions and table definitions, without I/O."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from strands_manga_memory.forks import renew_in_child
 _MOST_CONNECTIONS = 16
 _LEAST_CONNECT_SECONDS = 2
 _TRUSTED_SECONDS = 1.0
-"""Longest time since its last use after which a connection is not checked with a round trip."""
+"""Seconds after its last use in which a connection is used again without a check by a round trip."""
 _CHECK_SECONDS, _CHECK_SHARE = 0.5, 0.25
 """Limits of the check of an idle connection, of which the shorter applies: in seconds, and as a share of the deadline."""
 _POLL_SECONDS = 0.05
