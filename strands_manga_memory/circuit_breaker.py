@@ -249,7 +249,7 @@ class CircuitBreaker:
 
     @property
     def health(self) -> Health:
-        """Health of the guarded tool."""
+        """Health of the object that the breaker guards."""
         state, failures = self.state, self._failures
         if state is _OPEN:
             return Health.UNAVAILABLE

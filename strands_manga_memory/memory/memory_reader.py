@@ -163,7 +163,7 @@ class MemoryReader:
         return next(self._each([memory_id]))
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries in a weekly or monthly summary, keyed by id. A deleted summary is ``"expired"``."""
+        """Return the session summaries in a weekly or monthly summary, keyed by id. A missing summary is ``"expired"``."""
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else list(rollup.covers)
         return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}

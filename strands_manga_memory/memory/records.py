@@ -313,7 +313,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Return the decoded attributes of an item that ``sealed_unless_plain`` encoded."""
+    """Return the attributes of a stored item, decoded if ``sealed_unless_plain`` encoded them."""
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
     if codec is not None:

@@ -332,7 +332,7 @@ class UserMemoryStore(MemoryStore):
         self._reader.drop_snapshot()
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries in a weekly or monthly summary, keyed by id. A deleted summary is ``"expired"``."""
+        """Return the session summaries in a weekly or monthly summary, keyed by id. A missing summary is ``"expired"``."""
         return self._reader.sources(memory_id)
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
