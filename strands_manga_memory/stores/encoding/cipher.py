@@ -28,7 +28,6 @@ class DataKey(NamedTuple):
     key: bytes
 
     def __repr__(self) -> str:
-        """Return the name of the key, without the key."""
         return f"DataKey(id={self.id!r})"
 
 
@@ -68,7 +67,6 @@ class TenantKeys:
                 self.rotate(tenant, id_, key)
 
     def __repr__(self) -> str:
-        """Return the number of tenants, without keys."""
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def rotate(self, tenant: str | None, key_id: str, key: bytes) -> None:
@@ -136,7 +134,6 @@ class AesGcmCipher:
         self._current = current
 
     def __repr__(self) -> str:
-        """Return the names of the keys, without the keys."""
         return f"AesGcmCipher({sorted(self._keys)}, current={self._current!r})"
 
     def encrypt(self, data: bytes, place: str) -> bytes:
@@ -177,7 +174,6 @@ class TenantCipher:
         self._context = context
 
     def __repr__(self) -> str:
-        """Return the provider's representation, without keys."""
         return f"TenantCipher({self._keys!r}, context={self._context!r})"
 
     def encrypt(self, data: bytes, place: str) -> bytes:
