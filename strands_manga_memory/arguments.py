@@ -53,7 +53,7 @@ def seconds(name: str, value: object) -> float:
 def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
     """Check that the argument ``name`` is an instance of ``kind``, and return the argument.
 
-    The error describes the type by ``words``, or else by its name.
+    The error describes the type by ``words``, by default the name of ``kind``.
 
     Raises:
         ValueError: ``value`` has another type.

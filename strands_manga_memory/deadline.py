@@ -17,7 +17,7 @@ END = object()
 
 
 class DeadlineError(TimeoutError):
-    """A stream did not end before the deadline of its call."""
+    """A stream of events, such as those of a tool call, did not end before its deadline."""
 
 
 def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:

@@ -5,13 +5,13 @@
     MangaMemoryError
     ├── StoreError                  also a strands SessionException, so existing handlers keep working
     │   ├── StoreUnavailableError   timeout, connection, throttling: repeat the call later
-    │   │   ├── StoreRefusedError   password, permission, memory, damage: repeat the call after a repair
+    │   │   ├── StoreRefusedError   wrong password, no permission, full memory, damaged data: repair, then repeat
     │   │   └── OvertakenError      others keep changing the record; the write is put off
     │   ├── ConflictError           another writer changed the record, and the changes cannot be merged
     │   └── CorruptRecordError      a record fails its checksum, or has another version
     │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
     ├── PersonalDataError           a policy refuses to store a text with personal data
-    └── StateError                  a change of the state is not allowed now; also a ValueError
+    └── StateError                  a change of the dialogue state is not allowed now; also a ValueError
 
 Constructors and functions raise plain ``ValueError`` or ``TypeError`` for bad arguments.
 """
@@ -58,7 +58,7 @@ NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-me
 
 
 class OvertakenError(StoreUnavailableError):
-    """Other writers keep changing a record. The store works, so only the current read or write is postponed."""
+    """Other writers keep changing a record. The store works: a write is repeated later, and a read may be repeated."""
 
 
 class ConflictError(StoreError):
@@ -92,7 +92,7 @@ class PersonalDataError(MangaMemoryError):
 
 
 class StateError(MangaMemoryError, ValueError):
-    """A change of the state is not allowed now. The message lists the allowed changes."""
+    """A change of the dialogue state, such as a slot, goal or task step, is not allowed now. The message names the cause."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ _fork_lock = threading.Lock()
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Call ``renew_after_fork`` of an object in the child process of each fork, as long as the object is in use."""
+    """Call ``renew_after_fork`` of an object in the child process of each fork. Only a weak reference to it is kept."""
     _renewables.add(renewable)
 
 

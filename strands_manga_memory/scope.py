@@ -51,7 +51,7 @@ def checked_id(name: str, value: object) -> str:
 def checked_session_id(value: object) -> str:
     """Check the id of a session that belongs to no user, and return the id.
 
-    The rules are those of ``checked_id``. A ``storage_session_id`` of a user without a tenant is refused, too.
+    The rules are those of ``checked_id``. A text of the form ``:user:session``, a storage id without tenant, is refused, too.
     """
     session_id = checked_id("session_id", value)
     if _OF_NO_TENANT.fullmatch(session_id):
@@ -83,8 +83,8 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
 def tenant_of(place: str) -> str:
     """Return the encoded tenant in a storage key, or ``""`` if the key has none, such as that of a session without a user.
 
-    Storage keys are ``tenant:user:session/...`` for sessions and ``tenant:user/...`` for memories. Some keys begin with
-    ``environment/`` or ``profile/``.
+    Storage keys are ``tenant:user:session/...`` for sessions and ``tenant:user/...`` for memories. A prefix ``environment/``
+    (data of the shop's systems) or ``profile/`` (cached memories) is ignored.
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")

@@ -76,7 +76,7 @@ def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, 
         similar: Further names that the error message may suggest.
 
     Raises:
-        SettingsError: A name is unknown. The message suggests the closest name, or names the function that accepts it.
+        SettingsError: A name is unknown. The message suggests the closest name, or the call of this package that accepts it.
     """
     known = tuple(known)
     problems = []
@@ -93,7 +93,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     """Split keyword arguments into those of ``TieredSessionManager`` and those of ``strands.Agent``.
 
     Raises:
-        SettingsError: Neither of them has such an argument.
+        SettingsError: An argument belongs neither to ``TieredSessionManager`` nor to ``strands.Agent``.
     """
     check_options(options, (*SESSION_OPTIONS, *AGENT_OPTIONS), similar=(*SCOPE_OPTIONS, *PART_OPTIONS))
     session = {name: value for name, value in options.items() if name in SESSION_OPTIONS}
@@ -101,9 +101,9 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the package's arguments for ``strands.Agent`` (``ours``) with the user's (``theirs``).
+    """Merge the package's arguments for ``strands.Agent`` (``ours``) with the caller's (``theirs``).
 
-    A user's argument replaces ours, but None replaces nothing. The plugins of both are kept. A user's ``context_manager``
+    A caller's argument replaces ours, except if it is None. The plugins of both are kept. A caller's ``context_manager``
     also replaces our ``conversation_manager``.
     """
     plugins = [*(ours.get("plugins") or ()), *(theirs.get("plugins") or ())]

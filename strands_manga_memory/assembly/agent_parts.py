@@ -70,9 +70,10 @@ class ClientGuards:
 def make_recall_plugin(
     tokens: int | None, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
 ) -> conversation.HistoryRecall:
-    """Return the plugin that quotes evicted messages, in at most ``tokens`` tokens of a request.
+    """Return the plugin that quotes evicted messages in each request, in at most ``tokens`` tokens.
 
-    The plugin searches the log of ``session``, which is read from the stores only if messages were evicted or truncated.
+    The plugin searches the log of ``session``, read from the stores only if messages were evicted or truncated. Without a
+    session (None), it searches only the messages that it has seen.
     """
     from strands_manga_memory import conversation
 
@@ -98,7 +99,8 @@ def make_coordinator(
 ) -> state.StateCoordinator:
     """Return the plugin that keeps an agent's task state.
 
-    ``options`` is True, or a mapping that overrides ``arguments``.
+    ``arguments`` are those of ``StateCoordinator``. ``options`` is True, or a mapping that overrides them. ``is_saved`` means
+    that a session manager saves the conversation.
 
     Raises:
         ValueError: ``options`` is neither True nor a mapping.
@@ -122,7 +124,7 @@ def make_coordinator(
 
 
 def make_instructions_plugin(instructions: bool | prompt.InstructionFiles) -> prompt.StableTexts:  # noqa: FBT001 - as agent_kwargs takes it
-    """Return the plugin that adds instruction files to the system prompt.
+    """Return the plugin that adds instruction files to the system prompt. True: the files in the default folders.
 
     Raises:
         ValueError: ``instructions`` is neither True nor ``InstructionFiles``.
@@ -145,7 +147,7 @@ def check_cache_monitor(monitor: prompt.PromptCacheMonitor) -> prompt.PromptCach
 
 
 class EnvironmentMetadata(Plugin):
-    """Plugin that stores the user's environment (tier, locale and cart) in the metadata of the conversation."""
+    """Plugin that stores the user's locale and cart, read from the shop's systems, in the metadata of the conversation."""
 
     name = "strands-manga-memory:environment"
 
@@ -154,12 +156,12 @@ class EnvironmentMetadata(Plugin):
         self._environment = environment
 
     def init_agent(self, agent: Agent) -> None:
-        """Store the environment at each save of the agent's conversation."""
+        """Register the locale and the cart as metadata, which is stored at each save of the agent's conversation."""
         attachments(agent)["metadata"] = self._environment.announced
 
 
 def load_environment(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:
-    """Return the environment of a conversation, or None without a source or if the source fails."""
+    """Read a conversation's environment (tier, locale, cart) from the shop's systems. None without a source, or if it fails."""
     if source is None:
         return None
     try:
@@ -170,10 +172,10 @@ def load_environment(source: state.EnvironmentSource | None, scope: Conversation
 
 
 class UserTier:
-    """Tier of a user, such as ``premium``, which determines the time to live.
+    """Tier of a user, such as ``premium``, which determines the time to live of the user's conversations.
 
     Args:
-        environment: Environment at the start of the session, which contains the tier.
+        environment: Data about the user from the shop's systems at the start of the session, including the tier; or None.
     """
 
     def __init__(self, environment: state.Environment | None) -> None:
@@ -181,7 +183,7 @@ class UserTier:
         self._coordinator: weakref.ref[state.StateCoordinator] | None = None
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
-        """Read the tier from the current environment of a coordinator from now on."""
+        """From now on, read the tier from the user data that an agent's ``StateCoordinator`` keeps current."""
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
@@ -196,7 +198,7 @@ class UserTier:
 
 @dataclass(frozen=True)
 class AgentBasis:
-    """Session manager, user tier and environment of an agent. A node of a graph has no session manager."""
+    """Parts from which an agent is built. ``manager`` is None for a node of a graph, ``environment`` without shop data."""
 
     manager: TieredSessionManager | None
     tier: UserTier

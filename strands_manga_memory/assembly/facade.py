@@ -60,16 +60,16 @@ class MangaMemory:
         hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``: the memory of this process.
         durable: URL or table of the durable tier, the database. Default: a SQLite file below the working directory.
         memories: URL or table of users' long-term memory. True: a table in the file or service of the durable tier. Default
-            None: no memory. False: no memory, and an erasure ignores a memory table that other processes may use.
+            None: no memory, but an erasure includes the default memory table if it exists. False: erasures ignore it.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
         sink: Destination of extracted preferences. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
-        environment: Source of the user's tier (such as ``premium``, with its time to live), locale and cart.
+        environment: Source of the user's locale, cart and tier (such as ``premium``, which sets conversations' time to live).
         embed: Function from texts to vectors of one length, for searches by meaning. Called in threads, once for each text.
             Default: recall and memories are searched by words only.
         defaults: Further settings of the process, such as of history and breakers. Default ``MangaMemorySettings()``.
-        settings: Further keyword arguments of every ``TieredSessionManager``, such as ``refresh`` or ``flush_every``.
+        settings: Further keyword arguments of every ``TieredSessionManager``, such as ``codec`` or ``ttl``.
 
     Attributes:
         hot: The hot tier.
@@ -210,10 +210,10 @@ class MangaMemory:
                 is a tool. Default True.
             history: Method that limits the agent's history. ``importance``: the history is kept within ``max_tokens`` at
                 every model call. ``summarize``: the history grows to about twice ``max_tokens`` (8,000 by default, at most half
-                the model's context window) or to 20 turns. Then a verified summary by the agent's ``aux_model`` replaces, after
-                the response, all but the last 3 turns and important messages. ``compact``: the history grows until a request
-                comes near the context window, then shrinks as by ``TieredCompactionConversationManager``. Default
-                ``importance``.
+                the model's context window) or to 20 turns. Then, after the response, a summary replaces all but the last 3
+                turns and important messages. Strands' ``aux_model`` of the agent writes the summary; its facts are checked.
+                ``compact``: the history grows until a request comes near the context window, then shrinks as by
+                ``TieredCompactionConversationManager``. Default ``importance``.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
                 with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step. Until the next step, the prompt cache
@@ -227,7 +227,7 @@ class MangaMemory:
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
                 the agent's ``aux_model``, in the background, in the user's words. ``nothing``: not at all. Default ``rules``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
-                keyword arguments, such as ``intents``. ``changes(...)`` publishes changes from outside. Default False.
+                keyword arguments, such as ``intents``. ``changes(...)`` publishes new values of cart or tier. Default False.
             instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
                 working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
             cache_monitor: Monitor of the share of cached prompt tokens; agents may share one. Default None.
@@ -342,7 +342,7 @@ class MangaMemory:
     def storage(self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0) -> TieredStorage:
         """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager`` or ``Agent(storage=)``.
 
-        The durable tier has all values. The hot tier also has large values for ``hot_ttl`` seconds.
+        The durable tier has all values. Copies of large values are in the hot tier for ``hot_ttl`` seconds.
 
         Raises:
             ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
@@ -351,7 +351,7 @@ class MangaMemory:
         return TieredStorage(user_id=user_id, tenant=tenant, codec=codec, hot_ttl=hot_ttl, **self._tiers(), **self._clock)
 
     def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> state.EnvironmentChanges:
-        """Return a publisher that sends changes from outside, such as ``publish(cart=[...])``, to the live agents of a session.
+        """Return a publisher that sends changes in the shop's systems, such as ``publish(cart=[...])``, to a session's agents.
 
         Raises:
             ValueError: An id is not allowed.
@@ -366,8 +366,9 @@ class MangaMemory:
 
         Args:
             client: The MCP client. Example: ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
-            policy: Breaker policy of tools without one. Default: that of the process: 5 failures, 30 s, calls of up to 2 s.
-            settings: Further keyword arguments of ``GuardedMCPTools``. Fallback results are stored per tenant and user.
+            policy: Breaker policy of tools without one. Default: that of the process: a breaker opens for 30 s after
+                5 failures, and a call fails after 2 s.
+            settings: Further keyword arguments of ``GuardedMCPTools``. Cached results are stored per tenant and user.
 
         Raises:
             ValueError: The client is guarded with other settings, or a setting is not allowed.
@@ -413,7 +414,7 @@ class MangaMemory:
         return user_data.list_users(self._stores["durable"], limit=limit, after=after)
 
     def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
-        """Delete a session with its conversations, its dialogue state and its published environment.
+        """Delete a session with its conversations, its dialogue state and the values that ``changes(...)`` published for it.
 
         Memories that were made from the session stay. ``user(...).forget`` or ``forget_user`` deletes the memories.
 
@@ -429,7 +430,7 @@ class MangaMemory:
         return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
-        """Copy the first turns of a conversation to a new session, and return that scope. See ``TieredSessionManager.fork``."""
+        """Copy the first turns of a conversation to a new session. Return its scope. See ``TieredSessionManager.fork``."""
         self.session(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
@@ -475,10 +476,11 @@ class MangaMemory:
         return self.finalizer(model).run(scope)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Start the grace period, of one time to live, in which a disconnected user can resume the conversation.
+        """Start the grace period in which a disconnected user can resume: restart the time to live in the hot tier.
 
         Returns:
-            Whether the conversation is in the hot tier. ``sweeper()`` finalizes such a conversation after the grace period.
+            Whether the conversation is in the hot tier. If so, ``sweeper()`` finalizes it after the grace period. If not,
+            nothing happens.
 
         Raises:
             ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
@@ -506,20 +508,21 @@ class MangaMemory:
         return {"hot": self._stores["hot"], "durable": self._stores["durable"], **given}
 
     def explain(self, agent: Agent) -> list[Source]:
-        """Return the sources of the texts about the user in an agent's last request.
+        """Return the texts about the user in an agent's last request, each with its origin.
 
-        A source is a preference, memory, summary, quote, entity or task value, with its message and session. The result is
-        empty for an agent of another ``MangaMemory``. The memory table may be read.
+        A ``Source`` is one text (preference, memory, summary, quote, entity or task value) with its message and session. The
+        result is empty for an agent of another ``MangaMemory``. The memory table may be read.
         """
         from strands_manga_memory.assembly.provenance import explain
 
         return explain(dict(self._parts), agent)
 
     def retract(self, source: Source) -> RetractionReport:
-        """Remove a source of ``explain`` from stored memories, summaries, the dialogue state and live agents.
+        """Remove a text that ``explain`` returned from stored memories, summaries, the dialogue state and live agents.
 
-        Deletes the preferences from the source's message, and the summaries and episodes of that message's session. Without a
-        known message, the memory itself is deleted. Messages of the conversation stay, and can be redacted in their session.
+        Deletes the preferences from the text's message, and the summaries and episodes of that message's session. Without a
+        known message, only the memory with the text is deleted. Messages of the conversation stay, and can be redacted in their
+        session.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.

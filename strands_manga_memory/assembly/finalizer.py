@@ -35,13 +35,13 @@ _PAUSES = (0.02, 0.1, 0.5)
 
 @dataclass
 class _Claim:
-    """Whether a call of ``run`` has claimed its conversation."""
+    """State of one call of ``run``: whether it has claimed its conversation, so that no other process finalizes it."""
 
     is_ours: bool = False
 
 
 class SessionFinalizer:
-    """Finalizer of ended sessions: stores a summary, topics, sentiment, preferences and patterns as memories.
+    """Finalizer of ended sessions: stores summary, topics, sentiment, preferences and recurring topics as memories.
 
     Pass the finalizer to a ``SessionSweeper`` for sessions that expire. Call ``run`` for sessions that are closed.
 
@@ -49,8 +49,8 @@ class SessionFinalizer:
     the model fails, hangs or returns invalid output, the summary is made by rules.
 
     Args:
-        hot: Hot tier of the session managers, a store or its URL; None if there is none. If there is a durable tier,
-            sessions are not read from a hot store whose data is lost with its process.
+        hot: Hot tier of the session managers, a store or its URL; None if there is none. With a durable tier, a hot store
+            in the memory of one process (``memory://``) is not used.
         durable: Durable tier of the session managers, a table or its URL; None if there is none.
         memories: Memory table of the schema ``USER_MEMORY``, or its URL.
         model: Strands model or summarizer that writes the summaries. None: summaries are made by rules.
@@ -109,7 +109,7 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Finalize a conversation that a sweeper has claimed and flushed."""
+        """Store the memories of an expired conversation that a sweeper has claimed and flushed to the durable tier."""
         for transcript in conversation.transcripts():
             self._finalized(transcript)
 
@@ -161,10 +161,11 @@ class SessionFinalizer:
             return self._keeper.finalize(transcript)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Start the grace period of a disconnected user, which is as long as the time to live.
+        """Start the grace period of a disconnected user: restart the conversation's time to live in the hot tier.
 
         Returns:
-            Whether the conversation is in the hot tier. A sweeper finalizes such a conversation after the grace period.
+            Whether the conversation is in the hot tier. If so, a sweeper finalizes it after the grace period. If not, nothing
+            happens.
         """
         if self._tiers.hot is None:
             return False

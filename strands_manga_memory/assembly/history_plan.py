@@ -49,14 +49,14 @@ class HistoryPlan:
 
     @property
     def recall_tokens(self) -> int | None:
-        """Most tokens of quotes in a request. None: derived from the context window of the agent's model."""
+        """Most tokens of a request for quotes of evicted messages, or None to derive them from the model's context window."""
         asked = self.settings
         if asked.recall_tokens is not None or asked.max_tokens is None:
             return asked.recall_tokens
         return max(1, min(_RECALLED, asked.max_tokens // 4))
 
     def manager(self, *, session: TieredSessionManager | None, hot: HotStore) -> ConversationManager:
-        """Return a conversation manager that reads the log of ``session`` and shares drafts of summaries through ``hot``."""
+        """Return a conversation manager that reads the log of ``session`` and caches drafts of summaries in ``hot``."""
         from strands_manga_memory import conversation
 
         asked = self.settings

@@ -22,7 +22,7 @@ class MemoryStats(TypedDict):
 
     Attributes:
         hot: State of the hot tier, ``up`` or ``down``.
-        hot_error: Cause of the hot tier's outage: reason and remedy of a refusal, or the text of the error; empty if ``up``.
+        hot_error: Cause of the hot tier's outage: why it refused calls and the remedy, or the error's text; empty if ``up``.
         hot_failures: Number of calls that the hot tier refused or did not answer.
         durable: State of the durable tier, ``up`` or ``down``.
         durable_error: Cause of the durable tier's outage, like ``hot_error``.
@@ -36,13 +36,13 @@ class MemoryStats(TypedDict):
         token_budget: Sum of the token budgets of these histories.
         compression: Tokens that trimming removed, divided by the sum of removed and present tokens; 0 without trimming.
         state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active ``entities``, ``goals`` and
-            ``archived_goals``, ``executions``, ``tokens`` of the stored state, tool ``loops``, and ``unreadable``
-            parts of the state.
-        summaries: Totals of the conversation managers that summarize: ``runs``, ``swapped``, ``failed``, ``waits``,
-            ``tokens_spent``, ``tokens_freed``, and the number of managers that are ``resting`` (their breaker is open).
+            ``archived_goals``, recorded steps (``executions``), ``tokens`` of the stored state, repeated tool calls
+            (``loops``), and ``unreadable`` parts of the state.
+        summaries: Totals of the summarizing conversation managers, as in ``SummaryStats``: ``runs``, ``swapped``, ``failed``,
+            ``waits``, ``tokens_spent``, ``tokens_freed``, and the number of managers that are ``resting``.
         missed_deadlines: Number of this process's waits for a tier that reached the deadline; 0 without telemetry.
         operations: Statistics of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
-            ``summary``, ``recall``, ``handoff``, ``breaker.transition`` and others; empty without telemetry.
+            ``summary``, ``recall``, ``handoff`` (finalization), ``breaker.transition`` and others; empty without telemetry.
         tools: State of each guarded tool, keyed by tool name.
     """
 

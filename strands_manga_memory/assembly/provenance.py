@@ -58,7 +58,7 @@ class RetractionReport:
 
 
 def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
-    """Return the sources of the texts in an agent's last request. See ``MangaMemory.explain``."""
+    """Return the texts about the user in an agent's last request, each with its origin. See ``MangaMemory.explain``."""
     from strands_manga_memory import conversation, state
 
     user = next((part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent), None)
@@ -121,7 +121,7 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
 
 
 def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope) -> Iterator[Source]:
-    """Yield the messages that the request quoted, found by a new search for the user's question."""
+    """Yield the messages that the agent's last request quoted, found by a new search for the user's question."""
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
@@ -156,7 +156,7 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
 
 
 def _retract_live(part: Any, source: Source) -> Agent | None:
-    """Remove a source from a plugin. Return the agent whose user texts or task state the plugin shows, otherwise None."""
+    """Remove a source from a plugin. Return the agent of a ``UserContext``, or of a state that had the source, else None."""
     from strands_manga_memory import conversation, state
 
     message_id = source.message_id

@@ -30,7 +30,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Words:
-    """Description of the values that a setting accepts, for settings whose type does not say it."""
+    """Description of the values that a setting accepts, for settings whose type does not describe them."""
 
     takes: str
 
@@ -268,7 +268,7 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError(problems) from None
 
     def over(self, **asked: Any) -> MangaMemorySettings:
-        """Return a copy of these settings with the values in ``asked``. None replaces nothing.
+        """Return a copy of these settings with the values in ``asked``. A value None in ``asked`` leaves its setting unchanged.
 
         Raises:
             ValueError: A value is not allowed. The message names the setting and the allowed values.
@@ -336,7 +336,7 @@ def _written(value: Any) -> str:
 
 
 def markdown() -> str:
-    """Return the table of all settings for the guide, as Markdown."""
+    """Return a Markdown table of all settings, for the guide page about settings."""
     head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
     return head + "".join(f"| `{var}` | `{default}` | {what} | {why} |\n" for _, var, default, what, why in rows())
 

@@ -71,7 +71,7 @@ def _options(
 
 
 def _not_loaded() -> None:
-    """Do nothing, as a placeholder for commands that do not run. Their modules import Strands, which is slow."""
+    """Do nothing. Registered for all commands that were not called, because their modules import Strands, which is slow."""
 
 
 def _app(named: str | None) -> typer.Typer:

@@ -79,7 +79,7 @@ def _least_width(heading: str, cells: Sequence[str]) -> int:
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines that consist of labels and a text. Long texts are wrapped, and indented to their start."""
+    """Print lines that consist of labels and a text. Long texts are wrapped, and indented to the column after the labels."""
     out = console()
     texts = [[Text(part) if isinstance(part, str) else part.copy() for part in line] for line in lines]
     widths = [max(text.cell_len for text in column) + 1 for column in list(zip(*texts, strict=True))[:-1]]

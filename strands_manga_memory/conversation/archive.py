@@ -1,4 +1,4 @@
-"""Archive in which recall searches for earlier messages of a conversation, by words, by vectors or by both.
+"""Archive of a conversation's earlier messages, which ``HistoryRecall`` searches by words, by vectors or by both.
 
 A retriever holds and searches the messages. An indexer passes new and changed messages to the retriever.
 """
@@ -52,9 +52,9 @@ class ArchivedMessage:
     """Text of one message, with its speaker and time.
 
     Attributes:
-        id: Tracking id of the message.
+        id: Tracking id that this package gave the message.
         speaker: ``"user"``, ``"assistant"`` or ``"tool"``.
-        text: Text of the message. For a tool result, the values of the result in words.
+        text: Text of the message. For a tool result, its text with each JSON value written as ``name: value`` lines.
         at: Time of the message, in seconds since the epoch. None if the time is unknown.
     """
 
@@ -220,7 +220,7 @@ class DenseRetriever(MessageIndex):
 
     Raises:
         ValueError: ``embed`` is not a function, or ``most`` is not a positive whole number. ``search`` raises this error if
-            ``embed`` does not return one vector for each text, or vectors of different lengths.
+            ``embed`` returns too few or too many vectors, or vectors of different lengths.
     """
 
     def __init__(self, embed: Embed, *, most: int = 5_000) -> None:
@@ -349,7 +349,7 @@ class ArchiveIndexer:
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
-        """Index final messages, and new or changed messages of the history. Blocks, so do not call it on the event loop."""
+        """Index messages of ended turns, and new or changed messages of the history. Blocks: not for the event loop."""
         with self._lock:
             ready = self._pending[: self._settled]
             open_ids = {id_of(noted.message) for noted in self._pending[self._settled :]}
@@ -369,7 +369,7 @@ class ArchiveIndexer:
             self._settled -= len(ready)
 
     def forget(self, id_: str) -> None:
-        """Remove a message and never index it again, even if the history or the source still contains it."""
+        """Remove a message and never index it again, even if the history or the stored log still contains it."""
         with self._lock:
             self._forgotten.add(id_)
             self._retriever.forget(id_)
@@ -391,7 +391,8 @@ class ArchiveIndexer:
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
     """Convert messages to archived messages, with redacted identifiers (such as card numbers).
 
-    Placeholders, summaries, truncated messages, quotes, small talk, failed tool results and answers to them are skipped.
+    Skips summaries and other generated messages, truncated messages, recall's quotes, and small talk. Failed tool results are
+    skipped with the assistant's next message.
 
     Args:
         messages: The messages, oldest first.
@@ -417,7 +418,7 @@ def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool 
 
 
 def _result_values(result: Any) -> str:
-    """Return the values of a tool result in words. Empty if the tool failed."""
+    """Return the text of a tool result, with JSON converted to readable lines. Empty if the tool failed."""
     if result.get("status") == "error":
         return ""
     source, found = find_json(result_text(result))

@@ -38,8 +38,8 @@ def history_tokens(window: int | None) -> int:
     """Return the default token budget of the history for a context window.
 
     The budget is a quarter of the window, at most 16,384 tokens, and 4,096 tokens for an unknown window (None). The rest of the
-    window is for the system prompt, tools, quotes and the answer. It also holds the growth of the history while a summary is
-    written: up to twice the budget, and never more than three times the budget.
+    window is for the system prompt, tools, quotes and the answer, and for growth before a summary: a summary is started at
+    up to twice the budget, and model calls wait for it at up to three times the budget.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -189,9 +189,9 @@ _MOST_BELOW, _STEP = 0.02, 0.04
 
 
 class Calibration:
-    """Ratio of the model's token counts to the counter's token counts, learned from the usage that the model reports.
+    """Ratio of the model's token counts to those of the local ``TokenCounter``, learned from the usage that the model reports.
 
-    The ratio is at most 1.6, and at least 1.0 for an exact counter or 0.8 for an estimating counter. It rises quickly and falls
+    The ratio is at most 1.6, and at least 1.0 for an ``exact`` counter or 0.8 for an estimate. It rises quickly and falls
     slowly. Small requests change it less, because a provider's fixed preamble distorts their counts most. Requests of less than
     200 tokens and reports with a ratio below 0.5 or above 2.5 are ignored. The ratio is rounded to two decimals, so that a
     restored session computes the same budgets.
@@ -204,7 +204,7 @@ class Calibration:
         self.ratio = 1.0
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio to one request, given the tokens by the counter and the tokens by the model."""
+        """Adjust the ratio to one request: ``counted`` tokens by the local counter, ``reported`` tokens by the model."""
         if counted < _SMALLEST or reported <= 0 or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]:
             return
         difference = round(reported / counted - self.ratio, 2)
@@ -215,11 +215,11 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Set a ratio that was learned earlier, limited to the allowed range."""
+        """Set a ratio that was learned earlier, limited to the lowest and highest ratio of this class."""
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Return a limit for the counter that keeps a history within ``max_tokens`` in the counts of both counter and model."""
+        """Return the limit in the local counter's tokens that keeps a history within ``max_tokens`` by both counts."""
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
@@ -231,7 +231,7 @@ _OPEN_REQUESTS = 16
 
 
 class RequestMeter:
-    """Adjusts a calibration after each request to the usage that the model reports."""
+    """Adjusts the ratio of a ``Calibration`` after each request to the usage that the model reports."""
 
     __slots__ = ("_calibration", "_counted", "_counter", "_prompt")
 
@@ -309,15 +309,15 @@ NO_HEADROOM = Headroom(0, is_enough=False)
 
 
 class HistoryLimits:
-    """Token limits of one agent's history, as the token counter counts and as the model counts.
+    """Token limits of one agent's history, in tokens of the local ``TokenCounter`` (the counter) and in tokens of the model.
 
     Attributes:
-        max_tokens: Budget of the history in tokens, valid for both counts.
+        max_tokens: Budget of the history. Neither the counter's nor the model's count may exceed it.
         grow_to: Size in tokens at which the history is trimmed back to ``max_tokens``.
         trim_to: Size in tokens to which a full history is trimmed. None for a size just below ``max_tokens``.
         trim_every: Number of later turns for which trimming makes room. None to make no room.
         max_turns: Largest number of turns. None for as many turns as fit.
-        reserved: Tokens of ``max_tokens`` that every request reserves for quotes.
+        reserved: Tokens of ``max_tokens`` that every request reserves for quotes of evicted messages.
         calibration: Ratio between the token counts of the model and of the counter.
     """
 
@@ -333,25 +333,25 @@ class HistoryLimits:
 
     @property
     def most(self) -> int:
-        """Budget of the history without the tokens reserved for quotes, as the model counts."""
+        """Budget of the history without the tokens reserved for quotes of evicted messages, in tokens of the model."""
         return self.max_tokens - self.reserved
 
     @property
     def tokens(self) -> int:
-        """Budget of the history without the tokens reserved for quotes, as the counter counts."""
+        """Budget of the history without the tokens reserved for quotes of evicted messages, in tokens of the local counter."""
         return self.calibration.budget(self.most)
 
     def reserve(self, tokens: int) -> int:
-        """Reserve tokens for quotes, at most half of the budget, and return the reserved number (at least 1).
+        """Reserve tokens for quotes of evicted messages, at most half of the budget. Return their number (at least 1).
 
-        Every request reserves the same number. So quotes change neither the history nor the prefix that a provider caches.
+        The number stays reserved in every request. So quotes change neither the history nor the prefix that a provider caches.
         """
         self.reserved = min(tokens, self.max_tokens // 2)
         return max(1, self.reserved)
 
     @property
     def full_tokens(self) -> int:
-        """Size above which the history is trimmed, as the counter counts."""
+        """Size above which the history is trimmed, in tokens of the local counter."""
         return self.calibration.budget(max(self.most, self.grow_to - self.reserved))
 
     @property
@@ -368,7 +368,7 @@ class HistoryLimits:
 
     @property
     def large_results(self) -> int:
-        """Size from which the tool results of an ended turn are a reason to trim, as the model counts."""
+        """Total size of an ended turn's tool results from which the history is trimmed, in tokens of the model."""
         return self.most // _LARGE_RESULTS
 
     @property
@@ -391,8 +391,8 @@ class HistoryLimits:
     def headroom(self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]) -> Headroom:
         """Return the additional budget for a user message that takes more than half of ``budget``.
 
-        The tokens above half are added, up to a total of three quarters of the model's context window. Without a model or a
-        user message, nothing is added.
+        The message's tokens above half of ``budget`` are added. The raised budget is at most three quarters of the model's
+        context window. Without a model or a user message, nothing is added.
         """
         said = next(filter(is_turn_start, reversed(messages)), None)
         if said is None or model is None:

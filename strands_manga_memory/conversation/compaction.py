@@ -133,7 +133,7 @@ class Snip:
 
 
 class MicroCompaction:
-    """Compaction stage that truncates the tool results of older messages. Later answers already contain their outcome.
+    """Compaction stage that truncates the tool results of older messages, because the assistant has already answered with them.
 
     Args:
         characters: Most characters kept of each tool result. Default 400.
@@ -155,7 +155,7 @@ class MicroCompaction:
 
 
 class VerifiedSummary(Template):
-    """Compaction stage that replaces older turns by a verified summary, written in the background.
+    """Compaction stage that replaces older turns by a summary. A model writes it in the background, and its facts are checked.
 
     Args:
         manager: Manager that writes the summary. The default is a ``VerifiedSummarizingConversationManager`` with ``settings``.
@@ -169,7 +169,7 @@ class VerifiedSummary(Template):
         self.manager = manager or VerifiedSummarizingConversationManager(**{"trigger": never, **settings})
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Start a summary, or install a finished summary. After an overflow, replace older turns by facts."""
+        """Start a summary, or put a finished one in the history. After an overflow, replace older turns by extracted facts."""
         if compaction.overflow is not None:
             self.manager.fold_at_once(compaction.agent, compaction.goal)
         else:
@@ -213,7 +213,7 @@ def _with_results(
 ) -> Sequence[Message] | None:
     """Truncate the tool results of the messages before position ``until`` to ``most(message)`` characters per message.
 
-    Return the changed history, or None if no message was over its limit.
+    With ``until_enough``, stop as soon as the history is small enough. Return the changed history, or None if nothing changed.
     """
     excess, cut = compaction.excess, dict[int, Message]()
     for at, message in enumerate(compaction.messages[:until]):
@@ -273,10 +273,10 @@ class CompactionStats:
     """Statistics of a compaction manager.
 
     Attributes:
-        compactions: Number of compactions that began because the history was over the trigger.
+        compactions: Number of compactions that began because the history reached its share of the context window (``trigger``).
         failures: Number of failed compactions in a row. A failed compaction raised an error, or changed the history without
             making it smaller.
-        stopped: Whether compaction has stopped after failures. It starts again when ``reduce_context`` has freed tokens.
+        stopped: Whether compaction has stopped after three failures in a row. It resumes once ``reduce_context`` frees tokens.
         stages: Statistics of the stages, keyed by the name of the stage.
     """
 
@@ -417,9 +417,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self.trimmer.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Set the limits of trimmer and summary from the model's context window, and return them.
+        """Set the token limits of the trimmer and the summarizing manager from the model's context window.
 
-        The tokens of system prompt and tools are subtracted from the limits.
+        Return these limits. The tokens of system prompt and tools are already subtracted.
         """
         bounds = self.thresholds(agent)
         overhead = self._overhead(agent)

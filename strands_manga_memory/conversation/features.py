@@ -112,7 +112,7 @@ def text_signals(features: MessageFeatures, *, service: float, age: float, weigh
 
 
 def tool_signals(score: float, *, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a tool call or a tool result, keyed by name. Signals with the value 0 are left out."""
+    """Return the weighted signals (see ``text_signals``) of a tool message with this importance ``score``, without zeros."""
     found = {
         "act": weights.act * (score - _NEUTRAL_SCORE),
         "tool": weights.tool,
@@ -216,7 +216,7 @@ class FeatureCache:
     """Cache of the features of the messages in one conversation. Missing features are measured.
 
     Messages are measured in the order of the conversation. Token counts are cached separately, because a history within its
-    budget needs no other features. If the scorer fails or returns no number, the message gets the default score of the rules.
+    budget is not trimmed and needs only them. If the scorer fails or returns no number, the message gets a default score.
     Only the first failure of the scorer is logged as a warning.
 
     Args:
@@ -246,7 +246,7 @@ class FeatureCache:
         return tokens
 
     def total(self, messages: Sequence[Message]) -> int:
-        """Return the number of tokens that messages take in a request, including the placeholders between the messages."""
+        """Return the number of tokens that messages take in a request, including placeholders that keep the request valid."""
         tokens = sum(map(self.tokens, messages))
         placeholders = placeholder_count(messages)
         return tokens + placeholders * self.tokens(_PLACEHOLDER) if placeholders else tokens
@@ -273,8 +273,8 @@ class FeatureCache:
     def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
         """Return the features of all messages in a history.
 
-        The last 2,000 messages are measured in full. The texts of older messages are analysed only if their score is above the
-        default score.
+        The last 2,000 messages are measured in full. All messages get a score, but the texts of older messages are analysed
+        only if their score is above that of a message without a recognized dialogue act.
         """
         self._score_again(messages)
         closely_from = len(messages) - _READ_CLOSELY
@@ -333,7 +333,7 @@ class FeatureCache:
         return features
 
     def _read_as_reply(self, features: MessageFeatures, message: Message, text: str, *, says_something: bool) -> None:
-        """Classify a user's message as a reply to the previous message. Does nothing if the assistant is a companion."""
+        """Classify a user's message as a reply. Does nothing if the assistant is a companion that chats, not a service."""
         if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
             return
         answers = features.answers and says_something

@@ -70,7 +70,7 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads truncated messages, if one of the messages or an earlier message refers to it."""
+        """Give an agent the tool that reads truncated messages, if a message of this or an earlier call refers to it."""
         if agent is None or READER in agent.tool_names:
             return
         self.is_offered = self.is_offered or is_any_named(messages)

@@ -202,7 +202,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def signals(self) -> SignalWeights:
-        """Weights of the signals that compare messages of the same importance level."""
+        """Weights of the signals (properties such as recency) that rank messages of the same importance level."""
         return self._trimmer.signals
 
     @property
@@ -246,7 +246,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Restore the exact history and register the middleware that trims requests. Runs after the session was restored."""
+        """Reduce the restored log to the history that the agent had, and register the middleware that trims requests."""
         agent = event.agent
         messages = agent.messages
         if self.persist_layout:
@@ -283,7 +283,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         """Trim the messages of one request.
 
-        The request may be larger than the trimmed history, because continuations are added after the hooks.
+        The request may be larger than the history that the hooks have trimmed, because messages may be added after the hooks.
         """
         with logged_errors(logger, "the history could not be trimmed for this call, sending it as it is"):
             messages, added = without_added(context)
@@ -382,7 +382,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.reported_tokens(messages)
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens by which a limit rises for the user's current message, as the model counts."""
+        """Return the model's tokens by which a large current user message may exceed the history limit ``limit``."""
         return self._trimmer.room_beyond(messages, limit)
 
     def score(self, message: Message) -> float:
@@ -390,9 +390,9 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.features(message).score
 
     def reserve(self, tokens: int) -> int:
-        """Return the number of tokens that the quotes of ``HistoryRecall`` may take.
+        """Return how many of the requested ``tokens`` the quotes of ``HistoryRecall`` may take.
 
-        With ``includes_recall``, these tokens are reserved within the budget of the history.
+        With ``includes_recall``, at most half of the history's budget, which is reserved. Without it, all of ``tokens``.
         """
         return self._trimmer.limits.reserve(tokens) if self.includes_recall else tokens
 
@@ -405,7 +405,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._trimmer.report_evicted(messages)
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work`` and return its result. Work that may block the event loop for long runs in a thread."""
+        """Run ``work`` on ``messages`` and return its result. A thread does it if the messages are large or the log is read."""
         return await self._trimmer.off_loop(messages, work)
 
     def blocks_loop(self, messages: Sequence[Message]) -> bool:
@@ -415,10 +415,10 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
 @dataclass
 class HistoryManagerLookup(HookEvent):
-    """Event that finds the conversation manager of an agent's history, even if another manager or a strategy wraps it.
+    """Event that finds the conversation manager of an agent's history, even if another object wraps the manager.
 
     Attributes:
-        found: Managers that have answered the event.
+        found: Managers that have added themselves to this list in their callback for the event.
     """
 
     found: list[ImportanceWeightedConversationManager] = field(default_factory=list)
@@ -465,7 +465,7 @@ class StackedConversationManager(Template, ConversationManager):
         self.trimmer.persist_layout = value
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager, then those of the wrapped managers. Of equal order, the outer hooks run first."""
+        """Register the hooks of this manager, then those of the wrapped manager, which run later at equal ``HookOrder``."""
         super().register_hooks(registry, **kwargs)
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
         # Before the trimmer trims in the same event: what is due for a summary becomes one first.
@@ -486,7 +486,7 @@ class StackedConversationManager(Template, ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Keep the history within the budget at the end of an invocation. Errors are logged, not raised.
 
-        Work that would block an event loop for long runs in a thread before the invocation ends.
+        If the work would block an event loop for a long time, a thread does it before the invocation ends.
         """
         self._is_put_off = self.trimmer.blocks_loop(agent.messages)
         if not self._is_put_off:
@@ -501,13 +501,13 @@ class StackedConversationManager(Template, ConversationManager):
         self._below.apply_management(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that a session stores."""
+        """Return the state of this manager and the wrapped manager, for a session to store."""
         state: dict[str, Any] = self._below.get_state()
         self.removed_message_count = self.trimmer.removed_message_count
         return {**state, "__name__": type(self).__name__}
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore a state that :meth:`get_state` returned.
+        """Restore a state that :meth:`get_state` returned. Always returns None: Strands need not prepend messages.
 
         Raises:
             ValueError: The state is that of another conversation manager.

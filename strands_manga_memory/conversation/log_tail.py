@@ -26,13 +26,13 @@ _SHARE_SAID = 8
 class LogTail:
     """Latest messages of one conversation, untruncated and in order: those of the history, and evicted messages.
 
-    The log tail follows the history, but never changes it. A message that other code changes in the history is replaced here
-    too. If other code removes messages from the history or inserts messages (for example a summary), earlier evicted messages
-    never return.
+    The log tail follows the history, but never changes it. Other code is any code except the trimmer that owns the log tail. A
+    message that other code changes in the history is replaced here too. If other code removes messages from the history or
+    inserts messages (for example a summary), messages evicted earlier never return.
 
     Attributes:
-        settled: Tracking id of the last message at the latest change of the history by other code. Evicted messages up to this
-            message do not return. None if other code has not changed the history.
+        settled: Tracking id of the last message at the time when other code last removed or inserted messages. Evicted messages
+            up to this message do not return. None if other code has not changed the history.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class LogTail:
         return len(self._messages)
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Forget evicted messages if other code has changed the history. New messages at the end do not count as changes."""
+        """Forget evicted messages if code other than the trimmer has removed or inserted messages, except at the end."""
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
             return
@@ -83,8 +83,8 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Restore messages that an earlier process evicted or truncated.
 
-        Nothing is restored if the known messages are in another order than in the log, or if the log lacks messages from their
-        middle.
+        Nothing is restored if the messages in memory are in another order than in the log, or if the log lacks one between two
+        that it has.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -106,7 +106,7 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the logged message if an earlier process truncated the known message, else the known message."""
+        """Return ``logged`` if an earlier process truncated the message ``id_`` in memory, else the message in memory."""
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
             return mine
@@ -114,7 +114,7 @@ class LogTail:
         return logged
 
     def is_due(self, budget: int, room: int) -> bool:
-        """Return whether the next selection should consider evicted messages: after many new messages, or if much is free.
+        """Return whether evicted messages may return now: an eighth of the budget is free, or as many tokens were added.
 
         Args:
             budget: Budget of the history, in tokens.
@@ -129,13 +129,13 @@ class LogTail:
         total: Callable[[Sequence[Message]], int],
         narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
-        """Return the messages from which the next selection chooses: the history and the evicted messages in memory.
+        """Return the messages among which the trimmer selects a new history: the history and the evicted messages in memory.
 
         Args:
             history: The history.
             budget: Budget of the history, in tokens.
             total: Function that returns the tokens of messages.
-            narrowed: Function that selects messages within a number of tokens. It is called if there are too many messages.
+            narrowed: Function that selects messages within a number of tokens. It is called if the messages are too large.
         """
         self._said = 0
         ids = {*self._window}
@@ -147,7 +147,7 @@ class LogTail:
 
     @staticmethod
     def most_messages(budget: int) -> int:
-        """Return the number of latest messages to read from a log for a selection within a budget."""
+        """Return how many of a log's latest messages to read, to select a history of ``budget`` tokens from them."""
         return max(_LEAST_READ, LogTail._most(budget) // _TOKENS_A_MESSAGE)
 
     @staticmethod

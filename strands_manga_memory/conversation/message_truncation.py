@@ -335,7 +335,7 @@ def _is_idle(text: str) -> bool:
 def _telling_passages(text: str, name: str) -> str:
     """Reduce a long text to its most important passages, with a truncation marker. A short text stays unchanged.
 
-    If no passage can be kept, the whole text is truncated, or stays unchanged if it has no important statements.
+    If no passage can be kept, a text without a recognized dialogue act stays unchanged, and any other text is truncated.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text

@@ -26,10 +26,10 @@ class MessageOutcome:
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
         score: Importance of the message, from 0 to 1.
         tokens: Size of the message in tokens.
-        outcome: ``"kept"``, ``"dropped"`` or ``"shortened"``.
+        outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
         reason: Reason for the outcome, in words.
-        signals: Contribution of each signal to the value of the message, in logarithms of odds. ``SignalWeights`` lists the
-            signals.
+        signals: Contribution of each signal (a property, see ``SignalWeights``) to the logarithm of the odds that the message
+            is needed.
         passages: Passages that are left of a truncated message, such as sentences, list items and table rows. A long passage
             may be incomplete.
     """
@@ -50,7 +50,7 @@ class OutcomeLog:
 
     Args:
         features: Cache of the features of messages.
-        weights: Weights of the signals.
+        weights: Weights of the signals (properties of a message), to report each signal's contribution.
     """
 
     __slots__ = ("_evicted", "_features", "_numbers", "_order", "_weights")

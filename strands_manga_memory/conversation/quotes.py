@@ -50,7 +50,7 @@ _SECONDS_A_DAY = 86_400
 class QuoteFormatter:
     """Formats earlier messages as quotes for the model, within ``max_tokens``.
 
-    Each quote is a line with the speaker and the time in UTC. The token count of a message is cached for later questions.
+    Each quote is a line with the speaker and the time in UTC. The token count of a message is cached for later calls.
 
     Args:
         max_tokens: Most tokens of the whole text.
@@ -65,7 +65,7 @@ class QuoteFormatter:
         self._day = functools.cache(lambda: self._tokens("\n2000-01-01"))
 
     def count_ahead(self, messages: Sequence[ArchivedMessage]) -> None:
-        """Count the tokens of messages in advance, so that later questions are answered faster."""
+        """Count the tokens of messages in advance, so that later calls of ``format`` are faster."""
         for message in messages:
             self._size(message)
 
@@ -76,7 +76,7 @@ class QuoteFormatter:
 
         Args:
             hits: The messages to quote, the best first. A passage that several messages contain is quoted once.
-            asked: Terms of the question. The passages of long messages are selected by these terms.
+            asked: Search terms of the user's question. The passages of long messages are selected by these terms.
             shown: Texts that the request already contains, with their positions in the conversation (None if unknown). Passages
                 of these texts are not quoted.
         """
@@ -130,7 +130,7 @@ class QuoteFormatter:
     def _quote(
         self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], omitted: Callable[[str], bool]
     ) -> tuple[str, int]:
-        """Return the quoted text of a message (of a long message, the passages that fit) and the tokens of its line."""
+        """Return the text to quote from a message (if long, the passages that fit), and the tokens of the whole quote line."""
         text, size = hit.message.text, self._size(hit.message)
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
         is_result = hit.message.speaker == "tool"
@@ -172,7 +172,7 @@ class QuoteFormatter:
 
 
 class LatestPassages:
-    """Index that finds passages outdated by a later message, which repeats them with other numbers (such as a new price).
+    """Index of passages that are outdated: a later message repeats the passage with other numbers, such as a new price.
 
     Outdated passages are not quoted. Passages of the user never count as outdated: "I bought volume 1" and "I bought volume 2"
     are both true.

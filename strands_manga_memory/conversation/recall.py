@@ -94,7 +94,7 @@ class HistoryRecall(Plugin):
 
     Indexing and searching run in a thread. The default index is in memory only. A message is indexed after its turn, and again
     if it changes later, so redacted text is not quoted. Call ``forget`` for a message that has left the history. The index is
-    emptied if the history has no known message, for example after the session was deleted. One plugin serves one agent.
+    emptied if the history has no indexed message, for example after the session was deleted. One plugin serves one agent.
 
     Args:
         max_tokens: Most tokens of all quotes, including their frame. None: 1,024, but at most a quarter of the budget of the
@@ -280,7 +280,8 @@ def _expand(
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
     """Search again with the words of the best messages of the first search.
 
-    Return the scores of both searches, and the messages found, with the neighbours of the best messages.
+    Return the summed scores of both searches, and the messages found with the neighbours of the best messages. Both are keyed
+    by message number.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -298,7 +299,7 @@ def _is_related(message: ArchivedMessage, asked: frozenset[str]) -> bool:
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message is the user's reply to a question of the assistant among the related messages."""
+    """Return whether a message is the user's reply to a question of the assistant whose number is in ``related``."""
     before = found.get(number - 1)
     return (
         before is not None
@@ -340,7 +341,7 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
 
 
 def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[RecallHit]:
-    """Return the messages with scores near the best, then the much weaker messages in the order of the first search."""
+    """Return the messages with scores near the best, then the much weaker messages, sorted as their numbers in ``order``."""
     least = _WEAK * hits[0].score if hits else 0.0
     rank = {number: at for at, number in enumerate(order)}
     weak = [hit for hit in hits if hit.score < least]

@@ -43,7 +43,7 @@ class ImportanceScorer(Protocol):
 
         Args:
             message: The message.
-            act: Dialogue act of the message as found by rules, ``"tool_use"`` or ``"tool_result"``.
+            act: Dialogue act that rules found for the message. For messages of tools, ``"tool_use"`` or ``"tool_result"``.
             context: The agent's history.
         """
 
@@ -152,14 +152,14 @@ class SignalWeights:
     """Weights of the signals that decide how much a message is needed.
 
     A signal is a property of a message. Its weight changes the logarithm of the odds that the message is needed. The weight 0
-    turns a signal off.
+    turns a signal off. Each attribute except ``half_life`` is the weight of the signal that is described here.
 
     Attributes:
-        act: Score of the message, per unit above 0.5. With ``RuleScorer`` it is the score of the dialogue act.
+        act: Importance score of the message, minus 0.5. With ``RuleScorer`` it is the score of the dialogue act.
         instruction: The user sets a rule for all answers.
         constraint: The user sets a condition, such as a number, a time, a place or a price.
-        service: The message is from an assistant that serves the user. The signal is weaker, the more the assistant talks about
-            itself.
+        service: The message is from an assistant that serves the user. The more the assistant talks about itself, the
+            smaller is the value of this signal.
         answers: The previous message asked a question.
         number: The message contains a number.
         names: Logarithm of the number of names in the message.
@@ -172,7 +172,7 @@ class SignalWeights:
         fresh_service: Recency of a message from an assistant that serves the user.
         tool: The message is a tool call with its result, not a text.
         fresh_tool: Recency of a tool call with its result.
-        whole_result: Full tool result compared with its shortened form.
+        whole_result: The tool result, or long text of the user, stays in full, not in its shortened form.
         size: Logarithm of the number of tokens.
         half_life: Number of exchanges in which recency halves, above 0.
 
@@ -255,7 +255,7 @@ class BackgroundScorer:
         self._run: Run[None] | None = None
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the judge's score of a message. Until it is known, ask in the background and return the score of the rules."""
+        """Return the score of a message by the function ``judge``, or by the scorer ``rules`` until the judge has answered."""
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
         id_, text = message.get("tracking_id"), message_text(message).strip()
@@ -272,7 +272,7 @@ class BackgroundScorer:
         return by_rules
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Wait up to ``seconds`` for the judge to answer all pending messages. Return whether all answers have arrived.
+        """Wait up to ``seconds`` for the function ``judge`` to rate all pending messages. Return whether this is done.
 
         Blocks the event loop.
         """
@@ -384,7 +384,7 @@ class EmbeddingScorer(BackgroundScorer):
         examples: Example sentences of each dialogue act, typical of your application. Default: a few in English and Japanese.
         weights: Score of each dialogue act. Default ``ImportanceWeights()``.
         least: Least similarity to an example, from -1 to 1. A message with less similarity to all examples gets the score
-            ``unmatched``. Default 0.5. A good value depends on the vectors.
+            ``weights.unmatched``. Default 0.5. A good value depends on the vectors.
         rules: Scorer that is used until messages have been compared. Default ``RuleScorer(weights)``.
         batch: Most messages that are embedded in one call. Default 20.
         most: Most scores to cache. Default 10,000.

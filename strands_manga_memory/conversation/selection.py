@@ -45,7 +45,7 @@ class SelectionBudget:
         bands: Lowest scores of the importance levels.
         may_truncate: Whether messages may be truncated or shortened.
         weights: Weights of the signals that decide how much a message is needed.
-        service: Degree to which the assistant is a service, from 0 for a companion to 1.
+        service: Degree to which the assistant is a service, from 0 (a companion) to 1. Old messages of a service count less.
         fill_to: Tokens up to which optional messages are kept. None: ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         spares_request: Whether the user's message of the current turn must not be truncated.
@@ -66,7 +66,7 @@ class SelectionBudget:
 
     @property
     def most(self) -> int:
-        """Tokens up to which optional messages are kept."""
+        """Tokens up to which optional messages are kept. All messages are optional, except those that always stay."""
         return self.tokens if self.fill_to is None else min(self.tokens, self.fill_to)
 
 
@@ -78,7 +78,7 @@ class Selection:
         kept: Messages that stay, keyed by position and in order. Truncated messages are in their new form.
         truncated: Positions of the truncated messages.
         reasons: Reason why each message stays or is evicted, keyed by position.
-        tokens: Tokens of the messages that stay, with the placeholders that a request has between them.
+        tokens: Tokens of the messages that stay, and of the placeholder messages that a request needs between them.
         tokens_before: Tokens of all messages.
         budget: Most tokens that were allowed.
     """
@@ -107,10 +107,10 @@ def select(
     """Select the messages of a history that stay.
 
     The selection exceeds the budget only if messages that must not be truncated exceed it: pinned messages, reasoning, tool
-    calls without results, and a request that ``budget`` spares.
+    calls without results, and with ``budget.spares_request`` the user's message of the current turn.
 
     Args:
-        messages: The agent's history, or the last messages of the log.
+        messages: The agent's history, or the last messages of the session's log.
         features: Features of each message.
         budget: Limits of the selection.
         first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the current turn.
@@ -163,7 +163,7 @@ def select(
 class _Unit(NamedTuple):
     """Messages that stay together or are evicted together.
 
-    A unit is one text message, or a tool call with its result, or the other tool messages of a turn.
+    A unit is one text message, a tool call with its result, or all tool messages of a turn that are in no such pair.
 
     Attributes:
         positions: Positions of the messages in the history.
@@ -213,10 +213,10 @@ def is_pinned(message: Message) -> bool:
 
 
 def _required(messages: Sequence[Message], units: Sequence[_Unit], first_turn: Collection[str]) -> dict[int, str]:
-    """Return the reasons of the messages that always stay, keyed by position.
+    """Return the messages that always stay: the reason why each stays, keyed by position.
 
-    A caller may have sent a message of the first turn again later. Of several messages with one id, only the earliest belongs
-    to the first turn.
+    Of several messages with one id, only the earliest belongs to the first turn. The later messages are copies that a caller
+    has sent again.
     """
     missing = set(first_turn)
     first: set[int] = set()
@@ -241,7 +241,8 @@ def _required(messages: Sequence[Message], units: Sequence[_Unit], first_turn: C
 def _locked(messages: Sequence[Message], required: Collection[int], *, spares_request: bool) -> frozenset[int]:
     """Return the positions of required messages that must not be truncated.
 
-    A tool call in the last message must not be truncated, because the tool may be about to run with that input.
+    A tool call in the last message must not be truncated, because the tool may be about to run with the call's input.
+    With ``spares_request``, the user's message of the current turn must not be truncated either.
     """
     locked = {at for at in required if is_pinned(messages[at])}
     if messages and tool_use_ids(messages[-1]):
@@ -255,12 +256,12 @@ def _locked(messages: Sequence[Message], required: Collection[int], *, spares_re
 
 
 class _Demand(NamedTuple):
-    """Tokens of the optional messages.
+    """Tokens of the optional messages, that is, of all messages except those that always stay.
 
     Attributes:
         high: Tokens of messages of the high importance level.
         middle: Tokens of messages of the middle importance level.
-        user: Tokens of messages of the user.
+        user: Tokens of messages of the user, of any importance level.
     """
 
     high: int
@@ -296,11 +297,15 @@ def _make_room(
     2. Remove the oldest tool calls of the current turn.
     3. Replace media by short texts.
     4. Truncate other texts, and the inputs of tool calls.
-    5. Truncate all of these to a smaller size.
+    5. Truncate all texts, tool results and inputs of tool calls to a smaller size.
 
-    The messages that always stay have at least half of the budget. If they exceeded the budget, up to a quarter of the budget
-    is freed for messages of the middle importance level. One huge tool result then does not displace the conversation. Pinned
-    messages are never truncated. If pinned messages alone exceed the budget, the other messages keep a readable size.
+    The messages that always stay may use at least half of the budget. If they exceed ``most`` tokens at first, up to a quarter
+    of the budget is freed for messages of the middle importance level. One huge tool result then does not displace the
+    conversation. Pinned messages are never truncated. If pinned messages alone exceed the budget, the other messages keep a
+    readable size.
+
+    Optional messages may fill the history up to ``most`` tokens. Of these, ``headroom`` tokens are only for the user's message
+    of the current turn.
     """
     was_over, usual = truncator.tokens > most, most - headroom
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
@@ -351,15 +356,17 @@ def _final_answer(truncator: MessageTruncator) -> list[int]:
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Candidate of a selection: a unit in full, a unit shortened, or the addition that completes a shortened unit.
+    """Candidate of a selection: a full unit, a shortened unit, or the rest of a shortened unit.
+
+    A unit is a group of messages that stay together or are evicted together. The rest is the part that was left out.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is selected first.
         positions: Positions of the messages in the history.
         tokens: Tokens that the candidate adds to the selection.
         turn: Index of the turn of the messages.
-        condensed: Shortened form of the last message. None for a unit in full or an addition.
-        needs: Shortened unit that this candidate completes. None if the candidate is no addition.
+        condensed: Shortened form of the last message. None for a full unit or a rest.
+        needs: Shortened unit to which this rest belongs. None if the candidate is no rest.
         is_taken: Whether the candidate has been selected.
     """
 
@@ -383,9 +390,9 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Return the candidates for the given units, the highest rank first.
+    """Return the candidates for the given units of messages, the highest rank first.
 
-    A unit that can be shortened has two candidates: the shortened messages, and the addition that completes them.
+    A unit that can be shortened has two candidates: the shortened unit, and the rest, with which the unit is full again.
     """
     weights = budget.weights
     items: list[_Item] = []
@@ -427,7 +434,8 @@ def _condensed(message: Message, features: MessageFeatures, count: Callable[[Mes
 def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
     """Select candidates by rank as long as they fit, and return them in this order.
 
-    An addition is selected together with the shortened unit that it completes.
+    The rest of a shortened unit is selected only with the shortened unit. ``opened`` contains the indices of the turns with
+    selected messages.
     """
     taken: list[_Item] = []
     for item in items:

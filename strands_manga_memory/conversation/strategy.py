@@ -36,8 +36,8 @@ def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | Plugin
     """Wrap a conversation manager or a plugin as a Strands context strategy.
 
     Use the result in ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``. The policy works as in
-    ``Agent(conversation_manager=...)`` or ``Agent(plugins=...)``. It can be combined with Strands' own strategies and with the
-    stash. One policy serves one agent, either as a strategy or directly.
+    ``Agent(conversation_manager=...)`` or ``Agent(plugins=...)``. It can be combined with Strands' own strategies and with
+    Strands' stash (storage for offloaded messages). One policy serves one agent, either as a strategy or directly.
 
     Args:
         policy: ``ImportanceWeightedConversationManager``, ``VerifiedSummarizingConversationManager``,
@@ -66,7 +66,7 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the conversation manager, and hooks that call the manager as an agent calls its own."""
+        """Register the manager's hooks, and hooks that make the calls that an agent makes to its conversation manager."""
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
         self.policy.register_hooks(agent.hooks)
@@ -101,7 +101,8 @@ class PolicyStrategy:
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
         """Restore the state of the conversation manager after the session was restored.
 
-        The session has restored either its whole log or only the agent's history.
+        If the session has restored its whole log, the messages that the manager had removed are removed again. If the session
+        has restored only the agent's history, no message is removed.
         """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:

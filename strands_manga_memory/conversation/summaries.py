@@ -134,7 +134,7 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Return a span in which all turns after the message ``last`` count as recent. None if ``last`` is not in ``fresh``."""
+        """Return a span whose recent part begins after the message ``last``. None if ``last`` is no unsummarized message."""
         for at, message in enumerate(self.fresh):
             if message.get("tracking_id") == last:
                 return replace(self, fresh=self.fresh[: at + 1], recent=(*self.fresh[at + 1 :], *self.recent))
@@ -183,8 +183,8 @@ def select_kept(
     Pinned messages always stay, with the other messages of their turns. As long as there are ``room`` tokens, other whole turns
     stay too. Turns of the first importance level in ``bands`` are selected first, and newer turns before older turns.
 
-    A turn with ``outdated`` messages, which a later message corrected, stays only if it is pinned. It would follow the facts of
-    the summary, and would seem current.
+    A turn with ``outdated`` messages, which a later message corrected, stays only if it is pinned. Otherwise the model would
+    read the turn after the facts of the summary, and would take the outdated turn as current.
     """
     found = [(turn, messages[turn.start : turn.stop]) for turn in turns(messages)]
     kept = {at for turn, own in found if any(map(is_pinned, own)) for at in turn}
@@ -396,12 +396,12 @@ class SummaryStats:
         runs: Number of summaries that were started.
         swapped: Number of summaries that replaced turns.
         discarded: Number of summaries that were not used, because the history had changed meanwhile.
-        failed: Number of runs without any usable text, because of refusals, errors or inventions.
+        failed: Number of runs without any usable text, because the summarizer refused, failed or invented facts.
         waits: Number of model calls that had to wait for a summary.
-        warnings: Number of times that the history came near the trigger.
+        warnings: Number of times that the history came near the trigger (the tokens at which a summary is due).
         attempts: Number of requests to the summarizer.
         tokens_spent: Tokens that the summarizer read and wrote.
-        cache_hit_rate: Share of drafts that were found in the cache. 0.0 without a cache.
+        cache_hit_rate: Share of summary texts that were found in the cache. 0.0 without a cache.
         resting: Whether the circuit breaker of the summarizer is open.
         tokens_freed: Tokens by which summaries made the history smaller.
         enough: Number of summaries that brought the history below the trigger.
@@ -482,11 +482,11 @@ class SummaryJobs:
 
     @property
     def is_done(self) -> bool:
-        """Whether a run has ended, with a summary or an error."""
+        """Whether the current run has ended, with a summary or an error, and its result has not been taken yet."""
         return self._pending is not None and self._pending.run.is_done
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
-        """Start a run that summarizes the messages before the recent turns, or join an equal run of this process."""
+        """Start a run that summarizes the messages before the recent turns, or join a run of this process for them."""
         marks = span.marks()
         first, last = (str(marks[at][0]) for at in (0, -1))
         self.covered = CoveredRange(first, last, time.time())

@@ -82,7 +82,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     A draft of the text is rejected if it refuses, instructs or invents, or if it is empty or too long. After three runs without
     a usable draft, the summarizer is not asked for a while. Summaries then consist of facts, and messages stay by importance.
-    If another process saved the conversation first, so that a summary is lost, the summary is installed again.
+    If the summarized turns are back in the history because another process saved first, the summary replaces them again.
 
     One manager serves one agent. The manager restores the exact history under every session manager, as its trimmer does.
 
@@ -217,8 +217,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Install a finished summary, so that the history has room for the messages ``coming``.
 
-        If the history with these messages exceeds the hard limit, the summary is awaited first. If that is not enough, older
-        turns are replaced by facts.
+        If the history with these messages exceeds the hard limit, the summary is awaited first. If the history still exceeds
+        the limit, older turns are replaced by facts that the extractor finds in them.
         """
         await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
@@ -275,7 +275,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller when the model's context window is full, or nearly full.
 
-        Messages older than the recent turns are replaced by facts, without a model. Then the trimmer reduces the rest.
+        Messages older than the recent turns are replaced by facts that are extracted from them. The trimmer reduces the rest.
 
         Args:
             agent: The agent. Its list of messages is changed in place, in one step.
@@ -304,8 +304,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
         """Start a summary run if a summary is due and no run is active.
 
-        A run of another process is repeated here after ``patience`` seconds, for the same messages. By then, the drafts of the
-        other process are in the cache.
+        If a run of another process has no result after ``patience`` seconds, the run is repeated here for the same messages,
+        with the cached drafts of the other process. With ``is_wanted``, a summary is due at any size of the history.
         """
         self._jobs.resume(agent)
         if self._jobs.is_writing:
@@ -327,7 +327,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace the summarized turns by a finished summary in one step, if these turns have not changed.
 
-        The latest summary is installed again if its turns are back in the history, because another process saved first.
+        If another process saved the conversation first, the summarized turns may be back. Then they are replaced again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -364,10 +364,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
     def _fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace everything before the recent turns by facts, without a model.
+        """Replace everything before the recent turns by facts that the extractor finds in it, without a model.
 
-        With ``only_fresh``, this happens if there are turns without a summary. Otherwise, it happens if the history becomes
-        smaller.
+        With ``only_fresh``, the history changes only if it has older turns without a summary. Without ``only_fresh``, the
+        history changes only if it becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -384,10 +384,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _head(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
     ) -> tuple[list[Message], list[Message]]:
-        """Return the new messages before the recent turns, and the messages that are evicted.
+        """Return the messages that replace those before the recent turns (summary and kept messages), and the evicted messages.
 
         The history should have at most ``room`` tokens afterwards. The recent turns begin at the position ``split``. If
-        ``is_tight``, only pinned messages stay with the summary.
+        ``is_tight``, only turns with pinned messages are kept. Otherwise, other important turns may be kept too.
         """
         tokens, most = self.trimmer.tokens, self.trimmer.max_tokens
         covered = [message for message in history[:split] if not is_synthesized(message)]
@@ -475,7 +475,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
 
     def fold_at_once(self, agent: Agent, budget: int) -> int:
-        """Replace everything before the recent turns by facts, without a model, and return the number of tokens freed.
+        """Replace everything before the recent turns by facts that are extracted from it. Return the number of tokens freed.
 
         Args:
             agent: The agent. Its list of messages is changed in place, in one step.

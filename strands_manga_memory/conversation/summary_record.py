@@ -201,7 +201,8 @@ def render_summary(
 
     If there is no room for all facts, facts are left out in this order: tasks, findings, statements of little content,
     outcomes, promises, open questions. Identifiers, decisions, preferences and corrections are left out last. Of one kind, the
-    oldest facts are left out first. The record still keeps some of them, and the log keeps everything.
+    oldest facts are left out first. Facts that are left out may stay in the summary record, and the session's log
+    keeps all messages.
     """
     written = summary.text
     prose = SearchableText(written, types)

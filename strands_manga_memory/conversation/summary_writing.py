@@ -340,7 +340,8 @@ class SummaryWriter:
     async def write(self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None) -> Summary:
         """Return a summary of the turns that an earlier summary covers, and of the given messages.
 
-        The earlier text stays, or is written again from the original turns. Without a summarizer, the messages add only facts.
+        The earlier text stays, except segments that are merged, whose text is written again from the original turns. Without a
+        summarizer, the messages add facts to the earlier summary, but no text.
         """
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.
@@ -407,8 +408,8 @@ class SummaryWriter:
     def _logged(self, ids: Collection[str]) -> list[Message]:
         """Return the logged messages from the first to the last message whose id is in ``ids``.
 
-        Empty if the log lacks one of the ids. If several processes wrote the conversation, log and history may have the turns
-        in different orders.
+        Empty if the log lacks one of the ids. The messages between may have other ids. The order of the ids does not matter,
+        because log and history may have the turns in different orders if several processes wrote the conversation.
         """
         if self._log is None:
             return []
@@ -477,7 +478,7 @@ class SummaryWriter:
         return DraftWork(best[1], attempts, tokens)
 
     def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
-        """Return the facts that a draft about the messages must contain: the most important that fit a share of its budget."""
+        """Return the facts that a draft about the messages must contain: the most important in 60 % of ``most`` tokens."""
         ids = {message.get("tracking_id") for message in messages}
         own = [slot for slot in slots if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)]
         return select_facts(own, most_tokens=int(most * _REQUIRED_SHARE), count=self._count)
@@ -520,7 +521,7 @@ class SummaryWriter:
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
-        """Shorten the text of the segments to its share of the budget. Sentences of the oldest segments are removed first."""
+        """Shorten the segments to 60 % of the summary's tokens in total. Sentences of the oldest segments are removed first."""
         room = int(self.sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):

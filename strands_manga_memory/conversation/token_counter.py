@@ -189,8 +189,8 @@ _BLANK = "[blank text]"
 def block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool = False) -> int:
     """Return the tokens of one content block of a message or of a tool result.
 
-    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Providers differ, and this is the longer
-    text. A block of unexpected shape is counted as JSON, too.
+    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Some providers write shorter JSON. A block
+    of unexpected shape is counted as JSON, too. With ``blank``, an empty text counts as the text that Strands sends instead.
     """
     try:
         return _block_tokens(block, text_tokens, blank=blank)
@@ -225,7 +225,7 @@ def _reasoning(value: Any, text_tokens: Callable[[str], int]) -> int:
 
 
 def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of all strings in a value: guarded content, or a block of a kind unknown to this package."""
+    """Return the tokens of all strings in a value, such as guardrail content or a block of a kind unknown to this package."""
     if isinstance(value, str):
         return text_tokens(value)
     if isinstance(value, bytes):

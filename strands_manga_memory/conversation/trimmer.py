@@ -44,9 +44,9 @@ class Trimmer:
         features: Features of the messages.
         bands: Lowest scores of the importance levels.
         signals: Weights of the signals that decide how much a message is needed.
-        on_evict: Function that is called with the messages that were evicted or truncated, or None.
-        recent_log: Function that returns the last messages of the log, at most the given number. None: there is no log, or it
-            has been read.
+        on_evict: Function that is called with the messages that were evicted or truncated. None: no function is called.
+        recent_log: Function that returns the last messages of the session's log, at most the given number. None: there is no
+            log, or the log has been read already.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class Trimmer:
 
         Args:
             messages: The history.
-            settled: Tracking id of the message up to which evicted messages do not return from the log. None: all may return.
+            settled: Tracking id of a message. Evicted messages up to this one are never restored. None: all may be restored.
         """
         ensure_ids(messages)
         self._tail.notice(messages)
         self._tail.settled = settled
 
     def settled(self, messages: Sequence[Message]) -> str | None:
-        """Return the tracking id of the message up to which evicted messages must not return. None if all may return.
+        """Return the id of the message up to which evicted messages must not be restored. None if all may be restored.
 
-        Up to this message, other code may have removed messages from the history on purpose.
+        Other code may have removed messages up to this one from the history on purpose.
         """
         self._tail.notice(messages)
         return self._tail.settled
@@ -114,15 +114,15 @@ class Trimmer:
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens by which the user's message of the current turn may exceed a token limit, as the model counts."""
+        """Return the tokens, as the model counts, by which messages may exceed a limit because of a large user message."""
         room = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(room.tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether messages with ``tokens`` tokens in all must be trimmed.
 
-        If trimming makes room for later turns, messages are also trimmed at the beginning of a turn in case the tool results of
-        the previous turn take up much of the history.
+        Messages over the token limit or the turn limit must be trimmed. If there is a low-water mark, messages must also be
+        trimmed at the beginning of a turn when the tool results of the previous turn are large.
         """
         limits = self.limits
         most = limits.full_tokens
@@ -153,7 +153,7 @@ class Trimmer:
         Args:
             messages: The messages to select from.
             beside: Tokens of the budget that are reserved for other content.
-            trim_to: Tokens, as the model counts, up to which optional messages are kept. None: the whole budget.
+            trim_to: Tokens up to which messages are kept that do not always stay, as the model counts. None: the whole budget.
         """
         limits = self.limits
         room = self._headroom(messages, limits.tokens)
@@ -182,7 +182,7 @@ class Trimmer:
         return history, tokens
 
     def _narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
-        """Return the untruncated messages that a selection keeps within ``tokens`` tokens."""
+        """Return the messages that a selection keeps within ``tokens`` tokens if it may not truncate messages."""
         return self._select(messages, tokens, turns=None, may_truncate=False).messages
 
     def _smaller(self, messages: Sequence[Message], error: Exception | None) -> Selection:
@@ -221,11 +221,11 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work`` on messages and return its result. Work that may block the event loop for long runs in a thread."""
+        """Run ``work`` on messages and return its result. Use a thread if the work could block the event loop for long."""
         return await asyncio.to_thread(work) if self._is_long(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Return whether work on messages would block a running event loop for long."""
+        """Return whether trimming messages, with ``beside`` further tokens, would block a running event loop for long."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -254,9 +254,9 @@ class Trimmer:
             await self.off_loop([*agent.messages, *coming], lambda: self._trim(agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Trim the history without awaiting. Work that would block an event loop is left to the end of the invocation.
+        """Trim the history in this thread. If that would block an event loop, leave it to the end of the invocation.
 
-        At the end of a turn, room for the next request is made as well, so that this request needs no further selection.
+        At the end of a turn, room for the next request is made as well, so that the next request needs no selection of its own.
         """
         messages, room = agent.messages[:], 0
         if ends_turn and not self.limits.has_low_mark:
@@ -319,10 +319,10 @@ class Trimmer:
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], beside: int
     ) -> tuple[Selection, list[Message]]:
-        """Select messages from recent messages, and return the selection with its candidates.
+        """Select from recent messages. Return the selection, and the candidates from which the messages were selected.
 
-        If trimming makes room for later turns, the candidates are all recent messages, including evicted messages. Otherwise,
-        evicted messages are candidates only from time to time, or if the history would leave much of the budget unused.
+        If there is a low-water mark, the candidates are all recent messages, including evicted messages. Otherwise, evicted
+        messages are candidates only after many new messages, or if the history would leave much of the budget unused.
         """
         limits, tail, total = self.limits, self._tail, self.features.total
         tail.follow(history, self.features.tokens)
@@ -377,7 +377,7 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[Message], list[int]]:
-    """Return the new history, the messages that left it or were truncated, and the positions of the evicted messages.
+    """Return the new history, the messages that left it or were truncated, and the evicted messages' positions in candidates.
 
     Messages that do not change are the same objects as before.
     """

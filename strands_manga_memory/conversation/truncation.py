@@ -33,7 +33,7 @@ _CHARACTERS_PER_TOKEN = 10
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return a truncation marker with the number of removed characters and, if given, the name for reading the full text."""
+    """Return a marker with the number of removed characters and, if given, the name under which the full text can be read."""
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
 
@@ -176,7 +176,7 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Groups of members that a JSON record keeps."""
+    """Groups of members (keys with their values) that a JSON record keeps when it is shortened."""
 
     KEY = 0
     IDS = 1
@@ -315,8 +315,9 @@ class _JsonText:
     ) -> str | None:
         """Return the text in a shorter form. None if this form is still too long.
 
-        Each list keeps at most ``items`` items, the first ``detailed`` of them in more detail. Records outside of lists lose
-        members only with ``is_strict``. Without ``is_limited``, every length is accepted.
+        ``level`` is an index of ``_DETAILS``. Each list keeps at most ``items`` items, the first ``detailed`` of them at the
+        next level of more detail. With ``is_strict``, records outside of lists lose members, too. Without ``is_limited``, the
+        text may have any length.
         """
         detail = _DETAILS[level]
         finer = [_DETAILS[max(0, level - 1)]] * detailed
@@ -373,7 +374,7 @@ class _Pruning:
         return [*map(self.value, first, levels), *note, *map(self.value, last, levels)]
 
     def _levels(self, detail: _Detail | None) -> Iterator[_Detail]:
-        """Return the level of detail of each item of a list, of which the first may have more detail."""
+        """Return the level of detail of each list item: ``detail`` for all, or without it more for the first items."""
         return repeat(detail) if detail else chain(self._finer, repeat(self._detail))
 
     def _members(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:
@@ -420,7 +421,7 @@ def _gap(value: Any) -> int:
 
 
 def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return the members of a JSON record that are kept."""
+    """Return those members (keys with values) of a JSON record that belong to the group ``members``."""
     if members is _Members.ALL:
         return value
     if members is not _Members.KEY:

@@ -42,8 +42,8 @@ class Layout:
 
     Attributes:
         skip: Index of the first log record that a restore needs.
-        keys: Messages up to the point from which history and log agree. Each key is a tracking id or a key of ``bodies``.
-        bodies: Messages that differ from their log record, or whose log record is too far back.
+        keys: Messages before the end that history and log have in common. Each key is a tracking id or a key of ``bodies``.
+        bodies: Messages that differ from their log record, or whose log record is so old that a restore would not read it.
         after: Tracking id of the log record after which history and log agree. None: they agree from record ``skip`` on.
     """
 
@@ -218,7 +218,7 @@ class MessageLog:
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Return the point from which history and log agree to the end: a position in the history and an index in the log.
 
-        The id of the preceding record is in the log only once, so that a restore can find this record.
+        The point lies after a log record whose id is in the log only once, so that a restore can find the point by this id.
         """
         position, record = len(messages), self.length
         while position and record:

@@ -1,7 +1,7 @@
 """Dialogue acts of messages, in English and Japanese. An act is a purpose, such as greeting, correction or instruction.
 
 The act depends on the words of the message and on the message before it. The patterns come from the language packs and are
-tried in the order of the file. A standing instruction is an order to the assistant that forbids something, applies every time,
+tried in the order of each pack. A standing instruction is an order to the assistant that forbids something, applies every time,
 or concerns the length, tone, language or format of answers.
 """
 
@@ -236,11 +236,11 @@ _REVOCATIONS = tuple(rule.pattern for pack in load_packs() for rule in pack.rule
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
-    """Return for each message of a user whether it is an instruction that is still active.
+    """Return for each given message of a user whether it is an instruction that is still active.
 
-    A later message can revoke an instruction: the one with which it shares the most words and topics, in either language, or
-    the latest of several such instructions. A revocation without a topic, such as "forget the rules", ends the latest
-    instruction.
+    A later message can revoke one instruction: the instruction that shares the most words and topics with this message, in
+    either language. Of several such instructions, the latest is revoked. A revocation without a topic, such as "forget the
+    rules", revokes the latest instruction.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -309,8 +309,8 @@ def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answe
     """Return the dialogue act of a user's message, given the assistant's message before it.
 
     A message is a correction if it gives another value after the assistant declined a value. Any other message that gives a
-    value is a constraint. A message that only drops a condition is no constraint. A correction by its words may only decline an
-    offer, as in "no, just the address". All other dialogue acts stay the same.
+    value is a constraint. A message that only drops a condition is no constraint. If a message worded as a correction only
+    declines an offer, as in "no, just the address", its other words decide. All other dialogue acts stay the same.
 
     Args:
         text: Text of the user's message.

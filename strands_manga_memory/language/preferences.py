@@ -66,7 +66,7 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot of a preference with a given key. ``favorite genres`` and "my favorite genre" have the same slot."""
+    """Return the slot (the normalized key) for a key. ``favorite genres`` and "my favorite genre" have the same slot."""
     plain = " ".join(unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()).replace("favourite", "favorite")
     bare = _OWNER.sub("", plain)
     role = _ROLE.match(bare)
@@ -164,8 +164,8 @@ _ITSELF = any_language("preferences.itself")
 def extract_preferences(texts: Iterable[str]) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a message, in the order of the texts.
 
-    A preference or fact without a slot is kept as a whole sentence. Only the beginning and the end of a text of over 8,000
-    characters are read.
+    A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Only the beginning and the end
+    of a text of over 8,000 characters are read.
     """
     found: dict[tuple[str, str], Preference] = {}
     for text in texts:
@@ -196,7 +196,8 @@ def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Prefer
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
     """Return the preferences that a user states in several texts (the oldest first), keyed by slot.
 
-    Later preferences change or extend earlier preferences. A statement without a slot is keyed by its beginning.
+    Slots are keys such as ``genre``. A statement without a slot is keyed by its first 40 characters. Later preferences change
+    or extend earlier preferences.
     """
     slots: dict[str, str] = {}
     for text in texts:
@@ -335,7 +336,7 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
 
 
 def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool) -> list[Preference]:
-    """Convert found values to preferences. Wanted values of a slot become one preference."""
+    """Convert found values to preferences: one for all wanted values of a slot (such as ``genre``), one per other value."""
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
@@ -527,10 +528,10 @@ class SubjectTracker:
         self._is_occasional = False
 
     def own_part(self, sentence: str) -> str:
-        """Read the next sentence of a message and return it without clauses about other people.
+        """Read the next sentence of a message and return its clauses about the user.
 
-        The whole sentence is returned if no clause is about the user. A sentence that names no person is about the person of
-        the sentence before it.
+        The sentence is returned whole if it mentions nobody else, or if no clause is about the user. A sentence that names
+        no person is about the person of the sentence before it.
         """
         self._is_occasional = _OCCASION.search(sentence) is not None
         self._has_gift = self._has_gift or _GIFT.search(sentence) is not None

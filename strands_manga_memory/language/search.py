@@ -95,9 +95,9 @@ def query_terms(text: str) -> list[str]:
 def content_terms(question: str) -> frozenset[str]:
     """Return the terms of a question that make a text relevant if they are among its ``evidence_terms``.
 
-    Words of any request (such as "recommend" or "again"), single digits, grammar and a single kanji that is no noun do not
-    count. A question about the user or the assistant may have no other words, such as "What do I love?". Its words then count,
-    except grammar.
+    Words that are common in requests (such as "recommend" or "again"), single digits, grammatical words and a single kanji that
+    is no noun do not count. If a question about the user or the assistant has no other words, as in "What do I love?", all its
+    words except grammatical words count.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = _REQUEST_WORDS.sub(" ", question)
@@ -300,7 +300,7 @@ def _lead(record: str) -> str:
 
 
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Return the chosen passages, one record per line. A record without its beginning starts with its first fields if short."""
+    """Return the chosen passages, one record per line. If a record's beginning is not chosen, its first fields are added."""
     lines: list[str] = []
     before = -1
     for at in chosen:

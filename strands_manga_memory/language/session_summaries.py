@@ -246,7 +246,7 @@ def classify_sentiment(texts: Any) -> Sentiment:
 
 
 def _feeling(sentence: str) -> int:
-    """Return the sentiment of a sentence towards the assistant. Tastes and questions about a thing count as 0."""
+    """Return the sentiment towards the assistant, below 0 if negative. Tastes and questions about a thing count as 0."""
     score = sentiment_score(sentence)
     if not score or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence)) or extract_preferences([sentence]):
         return 0
@@ -423,7 +423,7 @@ def summarize_session(
         summarizer: Summarizer to use.
         lines: Role and text of each message.
         max_tokens: Largest number of tokens of the summary's text.
-        timeout: Seconds to wait for the summarizer.
+        timeout: Seconds to wait for the summarizer in each attempt. After a timeout, no further attempt is made.
         tries: Number of attempts.
     """
     source = render_lines(lines)

@@ -70,7 +70,7 @@ class Fact:
         text: The fact in few words, as the model reads it.
         source: ``tracking_id`` of the message that contains the fact.
         key: Subject of the fact. A later fact of the same kind with the same key replaces this fact. Empty for no subject.
-        weight: Amount of information in the fact that cannot be guessed, 0 or more.
+        weight: Amount of specific information in the fact, such as numbers and names, as in ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
 
@@ -86,12 +86,12 @@ class FactExtractor(Protocol):
     """Protocol for extractors of facts from messages. They may be slow, because they run in the background."""
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
-        """Return the facts in messages, in their order. The ``source`` of a fact must be the ``tracking_id`` of its message."""
+        """Return facts in the order of their messages. The ``source`` of a fact must be the ``tracking_id`` of its message."""
         ...
 
 
 def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]) -> list[Fact]:
-    """Select the most important facts that fit into ``most_tokens`` tokens together, and return them in their order."""
+    """Select the most important facts that fit into ``most_tokens`` tokens together, in the order of ``facts``."""
     chosen = set()
     for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
         tokens = count(fact.text)
@@ -129,7 +129,7 @@ _BARE_NUMBER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value that a correction may replace.
+    """Number, date or other entity in a fact, which a later correction by the user may replace.
 
     Attributes:
         type: Name of the entity type, or ``number``.
@@ -144,12 +144,12 @@ class Value:
     unit: str = ""
 
     def is_like(self, other: Value) -> bool:
-        """Return whether one value can replace another value."""
+        """Return whether two values have the same type and unit, so that either may correct the other."""
         return self.type == other.type and self.unit == other.unit
 
     @property
     def is_definite(self) -> bool:
-        """Whether the subject of the value is known. A number without a unit has no known subject."""
+        """Whether the value has a type or a unit that shows its meaning. A number without a unit has none."""
         return self.type != _NUMBER or self.unit != ""
 
     def differs_from(self, other: Value) -> bool:
@@ -165,9 +165,9 @@ def _on_the_dial(time: str) -> str:
 
 
 def find_values(text: str, types: EntityTypes) -> list[Value]:
-    """Return the last value of each type and unit in a text, which a correction may replace.
+    """Return the last value of each type and unit in a text.
 
-    Without such values, the last bare number in the text is returned.
+    If there are none, return the last number of at most four digits, even without a unit.
     """
     found: dict[tuple[str, str], Value] = {}
     for entity in types.find(text):
@@ -189,10 +189,10 @@ def find_values(text: str, types: EntityTypes) -> list[Value]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Apply the corrections among the facts and return the changed facts.
 
-    A correction replaces the latest earlier value that has the same type and differs. The earlier fact must be near the
-    correction or have the same topic. The old value is removed if it is an identifier, an amount of the same things, or in the
-    previous message. Otherwise both values are shown, as ``old → new``. A fact without remaining words gets an empty text. A
-    correction gets the ids of the messages that it corrects.
+    A correction replaces the latest earlier value that has the same type and differs. The earlier fact must be one of the
+    last 6 facts before the correction, or share words with it. The old value is removed from its fact if it is an identifier,
+    has the same unit, or is in the user's previous message. Otherwise its fact shows both values, as ``old → new``. A fact with
+    no other information gets an empty text. A correction gets the ids of the messages that it corrects.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -227,7 +227,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _corrected_by(
     at: int, new: Value, facts: Sequence[Fact], values: Callable[[int], list[Value]], *, exact: bool
 ) -> tuple[int, Value] | None:
-    """Return the position of the fact that a correction changes, and the value that is replaced. None if it changes no fact."""
+    """Return the position of the fact that a correction changes, and the old value in it, or None if it changes no fact.
+
+    If ``exact`` is true, ``new`` is an identifier, and an older fact needs only one word in common with the correction.
+    """
     topic = _topic(facts[at].text)
     of_unknown_unit: tuple[int, Value] | None = None
     for before in range(at - 1, -1, -1):
@@ -292,9 +295,9 @@ class RuleFactExtractor:
     """Extractor that uses rules, without a model.
 
     The user's messages give preferences, corrections, decisions, open questions and other statements. The assistant's messages
-    give promises, outcomes, findings and entities that identify something. Tool calls give the actions. Tool results give no
-    facts, because they are large and no part of the conversation. Numbers of cards, accounts and official documents are
-    redacted.
+    give promises, outcomes, findings and identifiers, such as order numbers. Tool calls give the assistant's actions. Tool
+    results give no facts, because they are large and no part of the conversation. Numbers of cards, accounts and official
+    documents are redacted.
 
     Args:
         types: Entity types to search for.
@@ -369,7 +372,7 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence, such as "my budget is". A later sentence about the same subject replaces it."""
+        """Return the subject of a sentence, such as "my budget is". A later fact with this subject replaces its fact."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -427,7 +430,7 @@ def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
 
 
 def _differ(values: Sequence[Value], understood: Sequence[Value]) -> bool:
-    """Return whether a value of the user differs from all values of its type that the assistant repeated."""
+    """Return whether a value of the user differs from all values of its type that the assistant understood, if any."""
     return any(
         any(value.is_like(other) for other in understood)
         and all(value.differs_from(other) for other in understood if value.is_like(other))

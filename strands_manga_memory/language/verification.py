@@ -25,11 +25,11 @@ _STEM = 5
 
 
 class SearchableText:
-    """Text that can be searched for facts, whose values are found in any spelling.
+    """Text that can be searched for facts. A value of a fact is found in any spelling.
 
     Args:
         text: Text to search.
-        types: Entity types whose values are compared.
+        types: Entity types whose values are recognized in the text and in facts.
     """
 
     def __init__(self, text: str, types: EntityTypes = SHOP) -> None:

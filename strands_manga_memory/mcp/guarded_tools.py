@@ -34,7 +34,7 @@ class ToolOwner(Protocol):
         """Handle the start of a call."""
 
     def unknown(self) -> None:
-        """Handle a server's answer that the tool does not exist."""
+        """Handle a server's answer that the called tool does not exist."""
 
 
 class GuardedTool(AgentTool):
@@ -255,7 +255,7 @@ def guard_tool(
     Args:
         tool: Any value that ``Agent(tools=[...])`` accepts: a function decorated with ``@tool``, a module tool, its import path
             or file, an ``MCPAgentTool``, an agent, a list of them, or a provider of tools. For an ``MCPClient`` prefer
-            ``GuardedMCPTools``: it also reconnects before its tools are known, and follows changes of the tools.
+            ``GuardedMCPTools``: it also connects to a server that is down at first, and updates changed tools.
         policy: Policy of the breaker. Default: ``BreakerPolicy()``.
         fallbacks: Tools to call with the same arguments, in this order, while ``tool`` is unavailable. They are guarded, too.
         stale_ttl: Seconds that a good result of a read-only tool may answer the same call of the same user again, while the
@@ -320,11 +320,11 @@ class GuardedToolProvider(ToolProvider):
         return list(self._tools.values())
 
     def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Register a consumer at the provider."""
+        """Register a consumer, such as an agent, at the wrapped provider."""
         self.provider.add_consumer(consumer_id, **kwargs)
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Remove a consumer from the provider."""
+        """Remove a consumer, such as an agent, from the wrapped provider."""
         self.provider.remove_consumer(consumer_id, **kwargs)
 
     def _known(self, tool: AgentTool) -> GuardedTool | None:

@@ -41,11 +41,11 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
     A failing tool or server never makes the agent fail. Each tool has a circuit breaker of its own.
 
-    Any number of agents in any threads may share one object. Create one object per client, so that the calls of all agents
-    count together. An object that starts its client also stops the client after its last agent is gone.
+    Any number of agents in any threads may share one object. Create one object per client, so that a breaker counts the
+    failures of all agents. An object that starts its client also stops the client after its last agent is gone.
 
-    When the server's tools change, the tools of the agents are updated. An agent is known from its first call of a tool. To
-    know the agent from the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
+    When the server's tools change, the tools of each agent that has called a tool before are updated. To update an agent from
+    the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
 
     Args:
         client: Client of the MCP server, started or not.

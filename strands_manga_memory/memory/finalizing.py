@@ -116,15 +116,15 @@ class MemoryKeeper:
     hot: HotStore | None = None
 
     def partition(self, owner: Owner) -> UserPartition:
-        """Return the memories of one user in the table."""
+        """Return the part of the table with the memories of one user, without reading it."""
         return UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
 
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store the memories of a conversation and return its summary.
 
         The result is None if there is no summary, or if the user was erased meanwhile. After an erasure, nothing more is
-        stored. Every step can be repeated. After more messages or a redaction, the next call replaces the summary. A
-        conversation that is created again after a deletion or expiry has a summary of its own.
+        stored. A failed call can be repeated. If the conversation has more or redacted messages since the last call, its
+        summary is replaced. A conversation that is created again after a deletion or expiry has a summary of its own.
         """
         owner = Owner(transcript.user_id, transcript.tenant)
         partition = self.partition(owner)
@@ -176,7 +176,7 @@ class MemoryKeeper:
         Args:
             owner: The user.
             loaded: Memories of the user, if the caller has just read them.
-            guard: Marker of the user's last erasure, as in ``UserPartition.update``.
+            guard: Marker of the user's last erasure, or None. After a later erasure, nothing is written. Default: no check.
             forgotten: Deletion times of weekly and monthly summaries, keyed by ``forgotten_id``. Sessions from before a
                 deletion do not create the summary again.
 
@@ -383,7 +383,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
     Args:
         transcript: Transcript of the session.
         by_model: Preferences that a model found. If empty, rules extract the preferences. A preference belongs to the latest
-            message of the user with its words, and is left out if there is no such message.
+            message of the user that contains the words of the preference. Without such a message, it is left out.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -430,7 +430,7 @@ def _is_small_talk(turn: Sequence[Utterance]) -> bool:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return the topics of at least 3 sessions in the last 30 days, mapped to the ids and end times of their sessions."""
+    """Return each topic of at least 3 sessions in the last 30 days, mapped to the ids and end times of its sessions."""
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
     for record in records:
@@ -463,7 +463,7 @@ def _without_redacted(transcript: Transcript, retracted: Container[str]) -> Tran
 
 
 def _without_forgotten(transcript: Transcript, removals: Sequence[Removal], *, after: float) -> Transcript:
-    """Return a transcript without turns that state a deleted preference and without messages up to the time ``after``."""
+    """Return a transcript of the messages after the time ``after``, without turns that state a deleted preference."""
     gone = {
         utterance.turn
         for utterance in transcript.utterances

@@ -30,8 +30,8 @@ _MOST_KEY_CHARACTERS = 200
 class MemoryChanges:
     """Changes of a user's memories in the table and in the hot tier.
 
-    After a change of the table, the copies in the hot tier and the pending preference signals are updated. A live agent sees
-    the change before its next model call. A removal is stored with its time, so that older messages do not restore the memory.
+    After a change of the table, the copies in the hot tier and the preferences in the outbox are updated. A live agent sees the
+    change before its next model call. A removal is stored with its time, so that older messages do not restore the memory.
 
     Args:
         partition: Partition of the user in the memory table.
@@ -40,7 +40,7 @@ class MemoryChanges:
         clock: Function that returns seconds since 1970.
         shown: Function to call with the id and the new record of each changed memory. The record is None after a deletion.
         log: Log of the user's preferences.
-        outbox: Outbox of pending preference signals, or None.
+        outbox: Outbox of preferences that are still to be sent to other systems, or None.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class MemoryChanges:
         return True
 
     def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
-        """Delete the preferences of a message and the summaries of its session. Return the number of changed memories."""
+        """Delete a message's preferences up to ``at`` (default: now) and its session's summaries. Return how many changed."""
         at = self._clock() if at is None else at
         is_stored = False
         try:
@@ -209,6 +209,6 @@ class MemoryChanges:
 
 
 def _name_of(key: str) -> str:
-    """Return the subject of a preference key, such as ``genre``. A key that is itself a subject keeps its case."""
+    """Return the subject that a preference key means: ``genre`` for ``favorite genres``. A key ``Genre`` keeps its case."""
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -80,8 +80,9 @@ def agent_context(
     """Render memories as a text of at most ``max_tokens``.
 
     The text begins with all preferences: the 10 best in full, the others as short ``key=value``. Then come the open questions
-    of the last 7 days, up to 5 of the latest important sessions, and weekly and monthly summaries. A preference in the memories
-    overrides a profile value of the same subject. ``ranked`` returns the score of a preference, by default its importance.
+    of the last 7 days, up to 5 of the latest sessions with an importance of 0.5 or more, and weekly and monthly summaries. A
+    preference in the memories overrides the value of the same subject in ``profile``. ``ranked`` returns the score of a
+    preference, by default its importance.
     """
     known = list(records)
     worth = ranked or (lambda record: record.importance)
@@ -183,7 +184,7 @@ _LATEST = 253_402_300_799.0
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return all texts by which a request may show a memory."""
+    """Return the texts of a memory, such as its full and its short form, that a request to the model may contain."""
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
@@ -196,7 +197,7 @@ def shown_texts(record: MemoryRecord) -> list[str]:
 def ended_at(record: MemoryRecord) -> float:
     """Return the end of a memory's session, or of the last session of a weekly or monthly summary, in seconds since 1970.
 
-    Without a session, the result is the time when the memory was last learned.
+    Without a session, the result is the time when the memory was last updated.
     """
     at = record.metadata.get("ended_at", record.updated_at)
     return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else min(record.updated_at, _LATEST)

@@ -50,8 +50,8 @@ class Ranking:
 class MemoryReader:
     """Reader of a user's memories that also searches them and records recalls.
 
-    A session start reads the memories for the agent's context into a snapshot. The recent memories, which only searches need,
-    are then read in the background. Both reads are limited, so their cost does not grow with the number of memories. All
+    A session start reads the memories for the agent's context into a snapshot. Recent facts and messages, which only searches
+    need, are then read in the background. Both reads are limited, so their cost does not grow with the number of memories. All
     memories are read only by ``recalled`` and by a search that the snapshot does not answer.
     """
 
@@ -84,14 +84,14 @@ class MemoryReader:
     # Methods that use the snapshot
 
     def start(self) -> None:
-        """Read the memories at a session start, except those that rendering the context has just read."""
+        """Read the memories at a session start, unless they were just read for the text in the system prompt."""
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
         self._with_recent()
 
     def refresh(self) -> None:
-        """Read the memories from the table again, and the profile from its source."""
+        """Read the memories from the table again, and the user's profile from the application's ``ProfileSource``."""
         self._take(self._partition.load_start(), lambda older: None)
 
     def drop_snapshot(self) -> None:
@@ -112,7 +112,7 @@ class MemoryReader:
     def found(self, query: str, limit: int | None) -> list[Hit]:
         """Return the memories and passages of messages that are most similar to ``query``.
 
-        Text in the query that this package added to a request is ignored.
+        If ``query`` is a message of a request, the blocks that this package added to it are ignored.
         """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
@@ -280,9 +280,9 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Add the recorded recalls to the memories at the time ``due``, in monotonic seconds.
+        """Add recorded recalls to the access counts of their memories at the time ``due``, in monotonic seconds.
 
-        If the process exits earlier or the table is unavailable, a later recall causes the recalls to be added.
+        If the process exits earlier or the table is unavailable, the recalls are added after a later recall.
         """
 
         def fold() -> None:

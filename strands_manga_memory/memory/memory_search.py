@@ -40,13 +40,15 @@ def score(
     used_at: float = 0.0,
     similarity: float | None = None,
 ) -> float:
-    """Return the score of a memory for ranking: similarity, times roots of importance, recency and access count.
+    """Return the score of a memory: ``similarity * importance**0.5 * (recency * use)**0.25``.
+
+    ``use`` is 1 plus the logarithm of 1 plus the access count.
 
     Args:
         record: Memory to rank.
         now: Current time, in seconds since 1970.
         half_life: Seconds in which the recency factor halves. None means that recency never decreases.
-        uses: Number of recalls that the record does not include yet.
+        uses: Number of recalls that are not in the record's access count yet.
         used_at: Time of the last of these recalls, in seconds since 1970.
         similarity: Similarity to the query. None means that there is no query.
     """
@@ -62,12 +64,12 @@ class MemoryQuery:
     """Conditions that the results of a search meet.
 
     Attributes:
-        types: Types of the memories. None means all types except those in ``DERIVED``.
+        types: Types of the memories. None means all types except ``DERIVED``, the types derived from sessions.
         min_importance: Least importance of a memory.
-        metadata: Required metadata values, keyed by name. Case is ignored. In a list, one element must be equal.
+        metadata: Required metadata values, keyed by name. Case is ignored. If the memory has a list, one element must be equal.
         since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was last
-            learned is used.
-        until: Exclusive upper bound of the same time.
+            updated is used.
+        until: Exclusive upper bound of the time that ``since`` limits.
 
     Raises:
         ValueError: A value is out of range.
@@ -206,7 +208,7 @@ class Snapshot:
                 self._enter([record])
 
     def add_older(self, loaded: PartitionContent, *, is_partial: bool) -> None:
-        """Add memories, except those that the snapshot already has or that were removed from it."""
+        """Add memories that the snapshot never had. ``is_partial`` is true if the table may still have more memories."""
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
             self.records |= new
@@ -285,7 +287,7 @@ class Snapshot:
         return score(record, now=now, half_life=half_life, uses=uses, used_at=used_at, similarity=similarity)
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
-        """Return whether a text shares a word with the query. If vectors are used, the result is always true."""
+        """Return whether the text with the key ``name`` has a word of the query. If ``asked`` is None (vectors), it is true."""
         text = self._texts[name]
         is_passage = text.record.type == MemoryType.EPISODE
         return asked is None or not asked.isdisjoint(evidence_terms(text.own if is_passage else f"{text.own} {text.near}"))

@@ -56,9 +56,9 @@ USUAL_SLOTS = frozenset(
 class UserSalt:
     """Random salt from which the ids of a user's preferences are derived.
 
-    The salt is stored encrypted in the memory table, so that only a holder of the key can derive the id of a preference from
-    its subject. Subjects in ``USUAL_SLOTS``, and all subjects without an encrypting codec, stay in clear text. An erasure of
-    the user deletes the salt.
+    The salt is stored encrypted in the memory table, so that only a holder of the encryption key can derive the id of a
+    preference from its subject. Without an encrypting codec, and for the subjects in ``USUAL_SLOTS``, the id has the
+    subject in clear text and needs no salt. An erasure of the user deletes the salt.
     """
 
     def __init__(self, table: Table, owner: Owner, codec: Codec | None) -> None:
@@ -131,11 +131,11 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id.
-        uses: Number and last time of recorded recalls that ``records`` do not include yet, keyed by memory id.
+        uses: Number and last time of recalls that are not in the access counts of ``records`` yet, keyed by memory id.
         unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
-        latest: Ids of the latest facts and feedback, the latest first.
+        latest: Ids of the latest memories of the types fact and feedback, the latest first.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class PartitionContent:
 
 @dataclass(frozen=True)
 class _Range:
-    """Range of sort keys to query. With a limit, only the highest keys and the attributes for display and search are read."""
+    """Range of sort keys to query. A limit reads that many items from the end, with their attributes for display and search."""
 
     first: str | None = None
     last: str | None = None
@@ -210,7 +210,7 @@ class UserPartition:
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories of the user, or those of one type.
 
-        Recorded recalls are read with all memories. For one type, they are read only if ``uses`` is true, by a second query.
+        Recalls that no access count includes yet are read, too. For one type, this needs ``uses=True`` and a second query.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.
@@ -220,7 +220,7 @@ class UserPartition:
         return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
 
     def load_context(self) -> PartitionContent:
-        """Read summaries, preferences, open questions and recorded recalls for finalizing. Raises the errors of ``load``."""
+        """Read summaries, preferences, open questions and recalls, to store a session. Raises the errors of ``load``."""
         return self._load([_Range(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
 
     def load_start(self) -> PartitionContent:
@@ -352,7 +352,7 @@ class UserPartition:
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
         """Return the id of the summary ``name``.
 
-        The first call makes an id from the current time. Each call stores the id until ``expires_at``.
+        The first call makes an id from the current time. Later calls return this id, and extend its storage to ``expires_at``.
         """
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
@@ -420,7 +420,7 @@ class UserPartition:
         self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
     def uses(self) -> dict[str, tuple[int, float]]:
-        """Return number and last time of the recorded recalls that the memories do not include yet, keyed by memory id."""
+        """Return number and last time of the recalls that are not in the access counts yet, keyed by memory id."""
         return self._ledger()[1].counts
 
     def fold(self) -> int:

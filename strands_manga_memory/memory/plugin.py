@@ -92,7 +92,7 @@ class Learner:
     """Background extraction of preferences from messages by a model.
 
     One request runs at a time. Messages that arrive meanwhile share the next request. ``hear`` gets the id, the preferences and
-    the time of each message, and runs in the queue ``lane`` of the writer.
+    the time of each message, and runs in the queue ``lane`` of the background ``writer``.
     """
 
     def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference], float | None], None]) -> None:
@@ -173,9 +173,8 @@ class UserContext(Plugin):
     """Plugin that adds the user's memories to every model call.
 
     The preferences known at session start are a block of the system prompt that stays the same during the session. The history
-    of earlier sessions and the preferences stated later come before the user's text, in the message that opened the turn (the
-    user's message and all requests until the answer). Later preferences override earlier ones. The stored history contains none
-    of these texts.
+    of earlier sessions and the preferences stated later come before the user's text, in the user's message that began the turn.
+    These preferences override the block in the system prompt. The stored history contains none of these texts.
 
     Args:
         store: Store of the user's memories.
@@ -317,10 +316,10 @@ class UserContext(Plugin):
         self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}, None))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
-        """Delete the preferences of a message, and the memories of its session, from all stores.
+        """Delete the preferences of a message, and the summaries of its session, from all stores.
 
-        The receiver of preference signals gets a retraction. The call waits for the stores. Edits in the agent's history need
-        no call: the plugin detects them at the next turn.
+        The sink of preferences, if there is one, gets a retraction. The call waits for the stores. Edits in the agent's history
+        need no call: the plugin detects them at the next turn.
 
         Args:
             message_id: ``tracking_id`` of the message.
@@ -353,7 +352,7 @@ class UserContext(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """Text about the user in the last request."""
+        """Text about the user in the last request to the model."""
         found: object = self._found_in_turn[1]
         lines = found if isinstance(found, list) else [found]
         return "\n".join(map(str, [*self._other_texts(), *lines]))
@@ -458,7 +457,7 @@ class UserContext(Plugin):
 
 
 def _with_earlier_values(overrides: Mapping[str, str], shown: Sequence[str]) -> dict[str, str]:
-    """Return new preferences with earlier likes and dislikes appended, because new ones do not replace them.
+    """Return new preferences. Earlier likes are added to new likes, and earlier dislikes to new dislikes.
 
     Args:
         overrides: New preferences, keyed by subject such as ``genre``.

@@ -181,8 +181,8 @@ _MOST_LATE = 1_000
 class ProfileReader:
     """Reader that gets profiles from a source within a deadline and logs the errors of the source.
 
-    An answer after the deadline is kept for the next read of the same user that fails. Fields with a value of a wrong type are
-    left out.
+    An answer after the deadline is kept, and returned if the next read for the same user fails. Fields with a value of a
+    wrong type are left out.
 
     Args:
         source: Source of the profiles.
@@ -214,7 +214,7 @@ class ProfileReader:
         self._late: dict[Owner, Profile | None] = {}
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user. If the source fails or is too late, return an earlier late answer, or None."""
+        """Return the profile of a user. If the source fails or is too late, return an earlier read's late answer, or None."""
         owner = Owner(user_id, tenant)
         try:
             asked = self._ask(owner)

@@ -126,14 +126,14 @@ class MemoryRecord:
         content: Text of the memory.
         importance: Importance from 0 to 1.
         metadata: Additional data.
-        created_at: Time when the memory was first learned.
-        updated_at: Time when the memory was last learned.
+        created_at: Time when the memory was first stored.
+        updated_at: Time when the memory was last changed or stated again.
         accessed_at: Time of the last recall, or 0. Recent recalls may be missing.
         access_count: Number of recalls. Recent recalls may be missing.
         expires_at: Expiry time. None means never.
         version: Number that each change increments, except a change of the access count or access time.
-        covers: Versions of the session summaries in a weekly or monthly summary, keyed by id. Empty for a memory that was read
-            at a session start.
+        covers: Versions of the session summaries in a weekly or monthly summary, keyed by id. Reads at a session
+            start omit this attribute.
         unknown: Attributes written by a later version of this package. They are preserved on writes.
     """
 
@@ -197,7 +197,7 @@ class Owner:
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """User id and tenant as the application passed them. Every record stores them, and every read compares them."""
+        """User id and tenant as the application passed them. Records store them, and reading a record of other ids fails."""
         return {"user": self.user_id, "tenant": self.tenant}
 
 
@@ -208,7 +208,7 @@ def content_key(content: str) -> str:
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the id of the session summary ``name``. Ids sort by ``at``, the session's time in seconds since 1970."""
+    """Return the id of the session summary ``name``. Ids sort by ``at``, such as the session's start, in seconds since 1970."""
     return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
 
 
@@ -278,7 +278,7 @@ SHOWN_ATTRIBUTES = ("latest", *sorted(_KNOWN - {"covers", "created_at", "owner",
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     """Convert a record to the item that is stored in the table.
 
-    Without a codec, content and metadata are encoded only if some tables cannot store their values.
+    Without a codec, content and metadata are encoded only if they have values that DynamoDB rejects, such as NaN.
     """
     item: Item = {
         **record.unknown,
@@ -303,9 +303,9 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Return attributes in their stored form: unchanged, or encoded together as the attribute ``sealed``.
+    """Return attributes in their stored form: unchanged, or encoded by the codec in one attribute ``sealed``.
 
-    Without a codec, attributes are encoded only if some tables cannot store their values.
+    Without a codec, they are encoded, not encrypted, only if they have values that DynamoDB rejects, such as NaN.
     """
     if codec is None and _fits_a_table(body):
         return body

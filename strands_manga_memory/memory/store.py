@@ -47,9 +47,9 @@ class UserMemoryStore(MemoryStore):
     Pass the store to Strands' ``MemoryManager(stores=[...])``. The manager searches the store, adds memories, offers tools, and
     adds search results to requests. A store belongs to one user, because ``search`` has no argument for the user.
 
-    When an agent is built, the memories are read once into the process, from the hot tier if possible. ``search`` uses these
-    memories, so that model calls do not wait for the table. Only the first search for words that no recent memory has reads all
-    memories. ``recall`` always reads the table.
+    When an agent is built, the latest memories are read into the process, from the hot tier if possible. ``search`` uses these
+    memories, so that model calls do not wait for the table. The first search that these memories do not answer reads all
+    memories into the process. ``recall`` always reads the table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
@@ -67,7 +67,7 @@ class UserMemoryStore(MemoryStore):
         codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are stored in clear text.
         hot: Hot tier that caches the memories of active users, so that the start of an agent reads no table.
         profile: Source of the user's profile in another service, read at session start within 0.25 seconds.
-        outbox: Outbox of preference signals. ``forget`` and ``retract`` remove pending signals of the deleted preferences.
+        outbox: Preferences that wait to be sent to another service. ``forget`` and ``retract`` remove deleted ones from it.
         max_characters: Most characters of a memory. Default 4,000.
         count_tokens: Function that counts the tokens of a text. The default ``estimate_tokens`` usually returns too many.
 
@@ -165,7 +165,7 @@ class UserMemoryStore(MemoryStore):
         return entries_of(await asyncio.to_thread(self.found, query, limit=limit), self._count_tokens)
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Store a memory from an extractor or a model. Adding the same content again renews its expiry.
+        """Store a memory from an extractor or a model, and return its ``memory_id``. Adding the same content renews its expiry.
 
         ``metadata`` may contain ``memory_type`` and ``importance``. By default, a text that states a preference is stored as a
         preference, and any other text as a fact.
@@ -208,7 +208,7 @@ class UserMemoryStore(MemoryStore):
         """Store a preference of the user, and replace that of the same key. The case of the key is ignored.
 
         Args:
-            key: Subject of the preference, such as ``genre``. The key ``favorite genres`` has the same meaning.
+            key: Subject of the preference, such as ``genre``. Common variants, such as ``favorite genres``, count as this key.
             value: Preferred value.
             importance: From 0 to 1. Default 0.9.
             metadata: Additional JSON values.
@@ -237,7 +237,7 @@ class UserMemoryStore(MemoryStore):
         turn_count: int = 0,
         open_questions: Sequence[str] = (),
     ) -> MemoryRecord:
-        """Store the summary of a session that was saved elsewhere, or replace the stored summary of the session.
+        """Store the summary of a session whose messages are stored elsewhere, or replace the session's stored summary.
 
         Args:
             session_id: The session.
@@ -275,13 +275,13 @@ class UserMemoryStore(MemoryStore):
         since: float | None = None,
         until: float | None = None,
     ) -> list[MemoryRecord]:
-        """Read unexpired memories from the table, the best matches first.
+        """Read unexpired memories from the table. Similar to ``query``, important and recent memories come first.
 
         The table needs one query for each megabyte of memories. The recall is recorded in the background. The returned
         ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
-            type: Type of the memories. By default, memories of all types except those in ``DERIVED`` are returned.
+            type: Type of the memories. Default: all types except messages, questions and roll-ups of sessions (``DERIVED``).
             min_importance: Least importance of a memory.
             limit: Most results after the filters. None means no limit.
             query: Text to which the first results are most similar.
@@ -300,14 +300,14 @@ class UserMemoryStore(MemoryStore):
         return self._reader.recalled(type, limit=limit, query=query, **filters)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return the memory with this id, or None. The call needs one read and one query for the access count."""
+        """Return the memory with this id, or None if it is missing or expired. The access count needs a second request."""
         return self._reader.get(memory_id)
 
     def forget(self, memory_id: str) -> bool:
         """Delete a memory and all memories derived from it. Return whether the memory existed.
 
-        Live agents stop using the memory before their next model call. Earlier messages do not restore it. Later messages may
-        create it again.
+        Live agents stop using the memory before their next model call. Messages from before the
+        deletion do not create the memory again, but later messages may.
 
         Raises:
             ValueError: ``memory_id`` is not the id of a memory.
@@ -317,13 +317,13 @@ class UserMemoryStore(MemoryStore):
     def retract(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
         """Delete the preferences that a message stated, for example after a redaction. Return the number of changed memories.
 
-        Live agents stop using the preferences before their next model call. The receiver of preference signals gets a
-        retraction.
+        Deleted summaries and changed preferences count as changed memories, too. Live agents stop using the preferences before
+        their next model call. A service to which the ``outbox`` sends preferences gets a retraction.
 
         Args:
-            message_id: ``tracking_id`` of the message. Later finalizing of the session ignores the message.
+            message_id: ``tracking_id`` of the message. When its session is finalized (summarized), the message is ignored.
             session_id: Session of the message. Its summary and stored messages are deleted, and finalizing creates them again.
-            at: Time of the removal, in seconds since 1970. Later texts of the same message are kept. Default: now.
+            at: Time of the removal, in seconds since 1970. Preferences that the message stated later are kept. Default: now.
         """
         return self._changes.retract(message_id, session_id, at)
 
@@ -332,7 +332,7 @@ class UserMemoryStore(MemoryStore):
         self._reader.drop_snapshot()
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries in a weekly or monthly summary, keyed by id. A missing summary is ``"expired"``."""
+        """Return the session summaries in a weekly or monthly summary, keyed by id, with ``"expired"`` for each missing one."""
         return self._reader.sources(memory_id)
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
@@ -356,10 +356,10 @@ class UserMemoryStore(MemoryStore):
         return self._reader.context(max_tokens, self._count_tokens)
 
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
-        """Return the memories and passages of messages that are most similar to ``query``.
+        """Return the memories most similar to ``query``, including passages of messages that were stored as memories.
 
-        The search covers the memories in this process. If none of them has the words of the query, all memories are read from
-        the table, once, and searched.
+        The search covers the memories in this process. If they do not answer the query, all memories are read from the table
+        into this process, unless this was done before.
         """
         return self._reader.found(query, limit)
 

@@ -1,4 +1,4 @@
-"""Functions that read messages, separate tool results, and format messages for requests to a model."""
+"""Functions that read messages and tool results, divide histories into turns, and format messages for a model."""
 
 from strands_manga_memory.messages.message_parts import (
     blocks_of,

@@ -142,6 +142,6 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the plain, guarded and cited texts of a message, one text per line, without placeholders."""
+    """Return the texts of ``text``, ``guardContent`` and ``citationsContent`` blocks, one per line, without placeholders."""
     texts = (spoken_text(block) for block in message["content"])
     return strip_placeholders("\n".join(text for text in texts if text))

@@ -69,7 +69,7 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
 
 def _blocks(message: Message) -> Iterator[Any]:
-    """Yield the blocks of a message, including blocks inside tool results and guarded blocks."""
+    """Yield the blocks of a message. Of tool results and ``guardContent`` blocks, only their inner blocks are yielded."""
     for block in message["content"]:
         if "toolResult" in block:
             yield from block["toolResult"].get("content") or ()

@@ -64,7 +64,7 @@ def is_of_tools(message: Mapping[str, Any]) -> bool:
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
-    """Return the text of a plain, guarded or cited text block, empty if malformed. None for other blocks."""
+    """Return the text of a ``text``, ``guardContent`` or ``citationsContent`` block, empty if malformed; None for others."""
     if "text" in block:
         return _string(block["text"])
     if "guardContent" in block:
@@ -255,8 +255,8 @@ def _described(message: Message) -> str:
 def is_message(value: Any) -> bool:
     """Return whether a value is a message that Strands can process.
 
-    The contents of tool blocks and of other blocks are not checked. Strands fails in every turn with an invalid message, so
-    invalid messages are rejected when they are read.
+    Checked are the role, the list of blocks, and the ids and names in tool blocks, but not inputs and results of tools. Strands
+    fails in every turn with an invalid message, so invalid messages are rejected when they are read.
     """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str) or not isinstance(value.get("content"), list):
         return False

@@ -40,11 +40,11 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged. A placeholder is inserted before a history that starts with the assistant, into
-    an empty message, and between tool results and the user's next text. A placeholder is also inserted before the last of
-    several user messages, so that the answer refers to the last message only. If a tool call has several results, only the last
-    result stays. A call without a result gets an error result. A repeated id of a tool call gets a suffix, in the call and in
-    the result. Results without a call are left out. Messages in this format are not changed again.
+    Consecutive messages of one role are merged. But the last of several user messages stays separate, after a placeholder, so
+    that the answer refers to the last message only. A placeholder is also inserted before a history that starts with the
+    assistant, into an empty message, and between tool results and the user's next text. If a tool call has several results,
+    only the last result stays. A call without a result gets an error result. A repeated id of a tool call gets a suffix, in the
+    call and in the result. Results without a call are left out. Messages in this format are not changed again.
 
     Args:
         messages: History, which is not changed.
@@ -82,7 +82,7 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether a block is at a valid position: reasoning before other content, a cache point behind other content."""
+    """Return whether index ``at`` is valid: reasoning before, a cache point after content, which is at indexes ``contents``."""
     if "reasoningContent" in block:
         return at < contents[-1]
     return "cachePoint" not in block or at > contents[0]
@@ -204,7 +204,7 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Assign the results in a message to the latest tool calls with the same ids. Of equal ids, the order decides."""
+    """Assign the results in a message to the latest tool calls with the same ids, in order if an id repeats."""
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
         if "toolResult" in block:
@@ -231,7 +231,7 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of tool calls: the next message of the history if it has exactly these results."""
+    """Return a message with the results of tool calls: the history's next message if it has exactly these, else a new one."""
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
     if following is None or following["role"] != "user":
@@ -284,6 +284,6 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Return the number of placeholders that a request contains before the messages of a history."""
+    """Return the total number of placeholders that a request inserts before and between the messages of a history."""
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))

@@ -46,7 +46,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _word(first: str, last: str, length: int) -> float:
-    """Return the tokens of a word. Names and abbreviations are split more often than other words."""
+    """Return the estimated token count of a word. ``first`` and ``last`` are its end letters. Names are split more often."""
     tokens = 1.05 if length <= 5 else 1.2 if length <= 8 else 1.5 if length <= 11 else length / 4.5
     if first.isupper():
         tokens += 0.3 if last.islower() else max(0.0, 0.4 * length - 0.4)

@@ -186,7 +186,7 @@ def _sections_in(text: str) -> dict[str, list[str]]:
 
 
 def _render(sections: Mapping[str, Sequence[str]]) -> str:
-    """Return the context block with sections in their order. The last lines of a block that is too large are removed."""
+    """Return the context block, with sections in the order of ``SECTIONS``. The last lines of too large a block are removed."""
     lines = {name: list(sections[name]) for name in SECTIONS if name in sections}
     over = sum(estimate_tokens(render_section(name, part)) for name, part in lines.items()) - MAX_CONTEXT_TOKENS
     for name in reversed(SECTIONS):

@@ -1,4 +1,4 @@
-"""Shows the stored data of a conversation, and the outcome of each message, without changing the conversation."""
+"""Shows a conversation's stored data, and which messages the agent's history keeps, without changing the conversation."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Inspection:
 
     Attributes:
         conversation: Name of the conversation in the stores.
-        hot: Properties of the copy in the hot tier: ``state``, ``version``, and ``expires_in`` and ``ttl`` in seconds. None
-            if the hot tier has no copy.
+        hot: Properties of the copy in the hot tier: ``state`` (``active``, ``closing`` or ``deleted``), ``version``, and
+            ``expires_in`` and ``ttl`` in seconds. None if the hot tier has no copy.
         durable: Properties of the copy in the durable tier: ``state``, ``version``, ``turns``, ``ahead`` and ``expired``.
-            ``ahead`` is True if the hot tier may have newer data. None if the durable tier has no copy.
+            ``ahead`` is True if the hot tier may have newer data, ``expired`` if the session is over. None without a copy.
         turns: Number of user requests.
         created: Time at which the conversation began, in seconds since 1970.
         last_activity: Time of the last save, in seconds since 1970.

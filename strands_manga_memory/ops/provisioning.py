@@ -37,7 +37,7 @@ def iam_policy(
     setup: bool = False,
     stream: str | None = None,
 ) -> dict[str, Any]:
-    """Return an IAM policy with the permissions that a worker or sweeper needs.
+    """Return an IAM policy for a process that runs agents (worker) or that ends expired sessions (sweeper).
 
     Args:
         sessions: ARN of the sessions table.
@@ -61,7 +61,7 @@ def iam_policy(
 
 
 def redis_acl(user: str = "manga-memory", *, prefix: str = "smm", cluster: bool = False) -> str:
-    """Return the arguments of ``ACL SETUSER`` for a worker or sweeper, with ``PASSWORD`` in place of a password.
+    """Return arguments of ``ACL SETUSER``, with ``PASSWORD`` in place of a password, for a process that runs or ends sessions.
 
     Args:
         user: Name of the Redis user.

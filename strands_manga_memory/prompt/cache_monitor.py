@@ -99,7 +99,7 @@ class PromptCacheMonitor(Plugin):
         return f"PromptCacheMonitor(lifetime={self._lifetime})"
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the middleware and the hook for the agent's model calls."""
+        """Register the middleware that compares the agent's requests, and the hook that records the cache use of responses."""
         # Wrap handlers run after all Input handlers, so they see the request with everything that those added.
         agent.add_middleware(InvokeModelStage, self._compare_request)
         agent.add_hook(self._record_response, AfterModelCallEvent)

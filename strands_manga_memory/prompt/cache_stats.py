@@ -90,7 +90,7 @@ class CacheStats(CacheUse):
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
         whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
             after the cache point of the last message does not count.
-        uncached_history_tokens: Average number of estimated tokens of old messages after the shared beginning.
+        uncached_history_tokens: Estimated tokens, per call, of repeated messages after the first change since the last request.
     """
 
     by_hour: dict[str, CacheUse]

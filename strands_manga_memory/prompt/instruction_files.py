@@ -31,8 +31,8 @@ class InstructionFiles:
     """Instruction files of the working directory, the user and the machine.
 
     The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this order. Each text is returned
-    with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note. Hard links and
-    symbolic links to another folder or to a hidden file are refused.
+    with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note. Files
+    with several hard links, and symbolic links to another folder or to another hidden file, are refused.
 
     An agent's tools could let an attacker rewrite the model's instructions. If the agent has a tool that is not read-only, a
     file is therefore refused if this process owns or may write to the file, its folder or a folder above. A tool is read-only

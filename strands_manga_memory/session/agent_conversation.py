@@ -114,7 +114,7 @@ class AgentConversation:
     Args:
         place: Storage key of the conversation.
         tiers: The hot and the durable store, shared with the other conversations of the session manager.
-        ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``.
+        ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
         keeps_window: Whether an agent's history is stored. False for an orchestrator, or for a model that keeps the
             conversation.
 
@@ -131,7 +131,7 @@ class AgentConversation:
         self.connect()
 
     def connect(self) -> None:
-        """Begin with an empty copy. In a forked process, this drops unsaved messages, which the parent process saves."""
+        """Begin with an empty record, without I/O. A forked process thereby drops messages that its parent saves."""
         check = partial(_check_merge, is_strict=self.tiers.is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
         self.local = self.hold.local
@@ -208,7 +208,7 @@ class AgentConversation:
         return is_nothing(hold.hot.record) and not head.is_closed
 
     def _is_over(self, *, inspect: bool) -> bool:
-        """Return whether the session has expired, or has left the hot tier while ``resume_cold`` is False."""
+        """Return whether the session has expired or, unless ``resume_cold`` continues such sessions, has left the hot tier."""
         hold, tiers, base = self.hold, self.tiers, self.local.base
         now, hot = tiers.clock(), hold.hot
         is_hot = hot is not None and not is_nothing(hot.record)
@@ -261,7 +261,7 @@ class AgentConversation:
             self._last = message
 
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-        """Add a new message of the agent, or replace the stored message that it continues."""
+        """Add a message, or replace this turn's message of the same ``tracking_id``, unless ``history`` has both."""
         with self.lock:
             identity = message.get("tracking_id") or ""
             slots = self._turn_slots.get(identity, [])
@@ -275,7 +275,7 @@ class AgentConversation:
                 self.add(message)
 
     def redact(self, message: Mapping[str, Any]) -> bool:
-        """Replace all known messages that have the ``tracking_id`` of ``message``. Return False if there are none."""
+        """Put ``message`` in place of all messages in memory with its ``tracking_id``. Return False if there are none."""
         identity = message.get("tracking_id")
         with self.lock:
             local = self.local
@@ -331,7 +331,7 @@ class AgentConversation:
             self._captured = entries_of(snapshot), notes_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store changed values of the agent's metadata, once the conversation has a message."""
+        """Store changed values of the agent's metadata. Nothing is stored while the conversation has no messages."""
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
         if changes and self.local.message_count and self._resets == self.local.resets:
@@ -416,7 +416,7 @@ class AgentConversation:
         yield from (entry for entry in entries if entry.seq > after)
 
     def window_records(self) -> list[dict[str, Any]]:
-        """Return the unedited messages of the history, as dicts with ``message`` and ``at`` (seconds since 1970)."""
+        """Return the messages of the history, except edited ones, as dicts with ``message`` and ``at`` (seconds since 1970)."""
         with self.lock:
             local = self.local
             held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]

@@ -46,7 +46,7 @@ class ConversationSaver:
         asked_at: Monotonic time, in seconds, of the request to the tier for which a turn waits. None before the request.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
-        is_closing: Whether the next full flush marks the durable copy as complete.
+        is_closing: Whether ``commit_all`` marks the durable copy as complete: the hot tier has nothing newer.
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
@@ -61,7 +61,7 @@ class ConversationSaver:
         self._needs_flush = False
 
     def check(self) -> None:
-        """Raise the error that a retry cannot resolve, if there is such an error."""
+        """Raise ``error``, which an earlier save or flush set and a retry cannot resolve, unless it is None."""
         if self.error is not None:
             raise self.error
 
@@ -115,11 +115,11 @@ class ConversationSaver:
         return "durable" if self.durable_health.is_up else "nothing"
 
     def overdue(self, deadline: float) -> bool:
-        """Return whether a turn should stop waiting, because its tier is down or has not answered for ``deadline`` seconds."""
+        """Return whether a turn should stop waiting: ``waits_for`` is ``nothing``, or its tier exceeds ``deadline`` seconds."""
         return self.waits_for == "nothing" or self.left(deadline) == 0.0
 
     def left(self, deadline: float) -> float:
-        """Return the seconds of a deadline that are left since the request to the tier, or all of them before the request."""
+        """Return the seconds left of a deadline that starts at ``asked_at``; the whole deadline if ``asked_at`` is None."""
         asked_at = self.asked_at
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
@@ -235,10 +235,10 @@ _MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other 
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until a save is stored, at most for the deadline of its tier. A cancellation does not stop the save.
+    """Wait until a save is stored, at most for the deadline of the tier ``waits_for``. A cancellation does not stop the save.
 
     Raises:
-        StoreUnavailableError: The changes were not saved in time, and the tiers are strict.
+        StoreUnavailableError: The changes were not saved in time, and ``is_strict`` is set. Otherwise, a warning is logged.
         ConflictError: Another writer's change cannot be merged with the saved ones.
     """
     tiers, tier = saver.tiers, saver.waits_for
@@ -276,15 +276,15 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
 def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
     """Block the thread until a save is stored, at most for the deadline of the durable tier.
 
-    On an event loop, the deadline of the hot tier is the limit, unless ``must`` is True.
+    On an event loop, the wait ends at the shorter deadline of the hot tier, unless ``must`` is True.
 
     Args:
         future: The save.
         tiers: The stores.
-        must: Whether a late save is an error in any case.
+        must: Whether a late save is an error in any case. Otherwise, it is an error if ``is_strict`` of the tiers is set.
 
     Raises:
-        StoreUnavailableError: The changes were not stored in time, and ``must`` is True or the tiers are strict.
+        StoreUnavailableError: The changes were not stored in time, and ``must`` or ``is_strict`` is set. Else it is logged.
         ConflictError: Another writer's change cannot be merged with the saved ones.
     """
     tier = "hot" if is_on_event_loop() and not must else "durable"
@@ -299,7 +299,7 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
 async def settled(future: Future[None], tiers: Tiers) -> None:
     """Wait until a save is stored, at most for the deadline of the durable tier, without blocking the event loop.
 
-    A cancellation does not stop the save.
+    A cancellation does not stop the save. A late save is logged or, if ``is_strict`` of the tiers is set, an error.
     """
     waiter = awaitable(future)
     try:

@@ -121,7 +121,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
         tiers: The stores.
         at_turn: Number of the last turn to copy, counted from 1.
         to: Storage key of the new conversation.
-        ids: Original ids of the new conversation: ``session``, ``user``, ``tenant`` and ``member``.
+        ids: Unescaped ids of the new conversation: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -239,7 +239,7 @@ def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: 
 
     Args:
         hold: The conversation. No agent uses this object.
-        content: The content. Its turns are moved to the log afterwards.
+        content: The content. At the end of the call, a flush moves its turns to the log.
         tiers: The stores.
         replaces: Whether to end an existing conversation, as a deletion does.
 

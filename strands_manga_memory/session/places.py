@@ -116,7 +116,7 @@ class ExpiryEntry:
     Args:
         place: Storage key of the conversation.
         due: Time when a sweeper checks the conversation, in seconds since 1970.
-        ids: Original ids of ``session``, ``user``, ``tenant`` and ``member``.
+        ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
         claimed: Time when a sweeper's claim of the entry ends, in seconds since 1970; 0 if the entry is not claimed.
     """
 
@@ -147,7 +147,7 @@ class ExpiryIndex:
 
         Args:
             now: The time in seconds since 1970.
-            start: Number of the partition with which to begin.
+            start: Number of the index partition with which to begin. After the last partition, 0 follows, so all are read.
         """
         for number in range(start, start + BUCKETS):
             for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
@@ -186,7 +186,7 @@ class ExpiryIndex:
         self._table.delete(*self._key(entry))
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return the entry of a conversation, without original ids; None if there is no entry."""
+        """Return the entry of a conversation with its due time, but with empty ``ids``; None if there is no entry."""
         item = self._table.get(*due_key(place))
         return None if item is None else ExpiryEntry(place, int(item["due"]), {})
 
@@ -207,7 +207,7 @@ def due_key(place: Place) -> Key:
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the key of the item that stores which version of a conversation was last given to the finalizer."""
+    """Return the key of the item that stores which version of a conversation was last given to the finalizer (summarizer)."""
     return f"ended/{place.conversation}", "finalized"
 
 
@@ -268,10 +268,7 @@ def is_in_hot(table: Table, session: str) -> bool:
 
 
 def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
-    """Return the reason why copies of the sessions in a hot tier cannot be checked, as a list with one text.
-
-    The list is empty if all copies can be checked.
-    """
+    """Return a list with one warning if an inaccessible hot tier may have copies of the sessions, else an empty list."""
     if hot is not None and hot.survives_process:
         return []
     if any(one.waits or is_in_hot(table, one.scope.storage_session_id) for one in listed):

@@ -1,4 +1,4 @@
-"""Restore of a Strands agent, and saves at the events of its turns."""
+"""Restore of a Strands agent, and storage of its messages and states before, during and after each turn."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_supported(agent: object) -> None:
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
-    """Complete interrupted turns in the messages of a request. The history is not changed."""
+    """Make the messages of a request valid, such as by error results for interrupted tool calls. The history is not changed."""
     messages = for_model(context.messages)
     return context if messages is context.messages else context.replace(messages=messages)
 
@@ -161,8 +161,8 @@ class SessionAgent:
     def append(self, message: Message, agent: Agent) -> None:
         """Add a message of the agent to its conversation, without I/O.
 
-        If a turn was interrupted, Strands adds artificial tool results to the history. They are removed again, because another
-        process may still be running the turn. Requests to the model complete the turn in any case.
+        If a turn was interrupted, Strands adds artificial tool results to the history. This method removes them, because
+        another process may still be running the turn. Requests to the model get an error result for each open call in any case.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -177,7 +177,7 @@ class SessionAgent:
         conversation.saver.request_soon(_PENDING_SECONDS)
 
     def redact(self, message: Message) -> list[Future[None]]:
-        """Replace all copies of a message by the redacted message, which has the same ``tracking_id``.
+        """Replace all copies of a message by ``message``, its redacted version with the same ``tracking_id``.
 
         Returns:
             Futures that end when the redacted message is stored.
@@ -192,7 +192,7 @@ class SessionAgent:
         return futures
 
     def settle_later(self, future: Future[None]) -> None:
-        """Make the agent's next hook wait for a redaction, so that a synchronous call need not block the event loop."""
+        """Make the agent's next hook wait until a redaction is stored, so that the caller need not block the event loop."""
         self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
 
     async def _settle(self) -> None:

@@ -164,7 +164,7 @@ class SessionMembers:
         """Yield the messages of an agent's log in order, including unsaved messages of this process.
 
         Args:
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
             after: Sequence number of a message. Only later messages are yielded.
             last: Yield only this number of the last messages. None: all messages.
         """
@@ -185,7 +185,7 @@ class SessionMembers:
         return sorted(found)
 
     def in_session(self, session_id: str, agent_id: str) -> tuple[Place, dict[str, Any]]:
-        """Return the storage key and the original ids of an agent's conversation in another session of the same user.
+        """Return the storage key and the unencoded ids of an agent's conversation in another session of the same user.
 
         Raises:
             ValueError: The session id is not allowed.

@@ -1,4 +1,4 @@
-"""Sweeper that finishes expired conversations, and deletes the logs of ended sessions."""
+"""Sweeper that flushes, finalizes and removes expired conversations, and deletes the logs of ended sessions."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class EndedConversation:
     Args:
         place: Storage key of the conversation.
         tiers: The stores of the conversation.
-        ids: Original ids from the expiry index. They are used if no record is left.
+        ids: Unencoded ids of session, user, tenant and member, from the expiry index. They are used if no tier has a record.
 
     Attributes:
-        hold: The conversation's record in this process, and its access to both tiers.
+        hold: Object with this process's copy of the conversation. It reads and writes both tiers.
     """
 
     def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, str | None] | None = None) -> None:
@@ -64,14 +64,14 @@ class EndedConversation:
 
     @property
     def ids(self) -> Mapping[str, str]:
-        """Known original ids of session, user, tenant and member."""
+        """Known unencoded ids of session, user, tenant and member (agent or orchestrator)."""
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
         """Write the turns that only the hot tier has to the durable tier. The hot tier is not written.
 
         Args:
-            claimed: Epoch and version of the hot record that was claimed.
+            claimed: Epoch and version of the hot record at the time when the sweeper claimed (reserved) the conversation.
 
         Returns:
             False if the hot tier has no content of the conversation, or another process has written since the claim.
@@ -101,9 +101,9 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Numbers of expired incarnations whose turns are still in the log.
+        """Numbers of expired incarnations (runs of the conversation) whose turns are still in the log.
 
-        Such turns remain if a user returned before a sweep, or if the table's TTL has deleted the record.
+        Such turns remain if the user began a new incarnation before a sweep, or if the table's TTL has deleted the record.
         """
         if self.hold.durable is None:
             return []
@@ -116,19 +116,19 @@ class EndedConversation:
         ]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield the transcripts of all expired incarnations, then the transcript of the present one."""
+        """Yield the transcripts of all expired runs of the conversation (incarnations), then of the present run."""
         if self.hold.durable is not None:
             for number in self.ended_incarnations:
                 yield from self._transcript(sorted(self.hold.durable.read_log(number).items()))
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
-        """Yield the transcript of the present incarnation, if there is one."""
+        """Yield the transcript of the conversation since its last expiry or deletion, if it has content."""
         if not self.record.is_empty:
             yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
 
     def _transcript(self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None) -> Iterator[Transcript]:
-        """Yield the transcript of a log, if the log has messages and its user is known."""
+        """Yield the transcript of a log with messages and a known user. ``turns`` replaces the counted number of turns."""
         from strands_manga_memory.language.session_summaries import Transcript, Utterance  # its rules take a while to load
 
         ids = self.ids
@@ -219,10 +219,10 @@ class SessionSweeper:
         """Sweep up to ``limit`` expired conversations of each tier.
 
         Returns:
-            Number of conversations that were finished.
+            Number of conversations that were removed from the hot tier, or finalized from the durable tier.
 
         Raises:
-            StoreUnavailableError: The hot tier or, without one, the durable tier does not answer.
+            StoreUnavailableError: The hot tier or, without one, the durable tier does not answer. Other failures are logged.
         """
         hot = self._tiers.hot
         finished = 0 if hot is None else sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))
@@ -285,7 +285,7 @@ class SessionSweeper:
         return is_finalized
 
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
-        """Finalize, expire or clean up a conversation, if one of these is due.
+        """Finalize a conversation, replace it by a tombstone, or delete its last items, if one of these is due.
 
         Returns:
             The time of the next check in seconds since 1970 (None: no check), and whether the conversation was finalized.
@@ -318,7 +318,7 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool) -> bool:
-        """Call the finalizer, unless the present version was finalized before. Return whether it was called."""
+        """Call the finalizer, unless the conversation is empty or this version was finalized. Return whether it is called."""
         if self._finalizer is None or is_empty:
             return False
         mark = self._table.get(*finalized_key(conversation.place))
@@ -340,7 +340,7 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of an ended conversation or, if there is none, its expired tombstone and index entries.
+        """Delete the log of an ended conversation. If it has no log any more, delete its expired tombstone and index entries.
 
         Returns:
             The time of the next check in seconds since 1970 (None: no check), and whether the conversation was finalized.

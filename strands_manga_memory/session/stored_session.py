@@ -45,10 +45,10 @@ class SessionStats(TypedDict):
         turns: Number of turns so far. A turn is one request of the user.
         messages: Number of messages in the log.
         window_messages: Number of messages in the agent's history.
-        left_messages: Number of messages in the log that the history does not have in their original form.
+        left_messages: Number of messages in the log that the history does not have, or has in an edited form.
         unsaved_messages: Number of messages that no tier has confirmed.
         dropped_messages: Number of unsaved messages that were discarded because the conversation was deleted.
-        possible_loss: Whether turns that only the hot tier had may have been lost before the conversation was restored.
+        possible_loss: Whether unflushed turns may be lost, because the hot tier was empty or silent when this process read it.
         hot: State of the hot tier: ``up``, ``down`` or ``none``.
         hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request; empty if the tier is up.
         hot_failures: Number of times that the hot tier did not answer, or refused a request, in this process.
@@ -57,7 +57,7 @@ class SessionStats(TypedDict):
         durable_failures: Number of times that the durable tier did not answer, or refused a request, in this process.
         tokens: Tokens of the history; None if the conversation manager does not count them.
         budget: Token budget of the history; None if the conversation manager has none.
-        left: Tokens left of the budget; None without a budget.
+        left: Remaining tokens of the budget; None without a budget.
         age: Seconds since the conversation began.
         oldest_turn_age: Seconds since the first unedited message of the history was logged; None if there is none.
     """
@@ -88,7 +88,7 @@ class HistoryPage:
 
     Attributes:
         records: The messages in order. Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
-        next: Value of ``after`` for the page of earlier messages; None if the page has the first message.
+        next: Argument ``after`` of ``history_page`` to get earlier messages; None if this page has the first message.
     """
 
     records: tuple[dict[str, Any], ...]
@@ -211,7 +211,7 @@ class StoredSession:
         """Return whether a conversation of an agent is stored in a tier.
 
         Args:
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
         """
         return self._members.new("A", self._members.agent_id(agent_id)).open(inspect=True) is not None
 
@@ -221,8 +221,8 @@ class StoredSession:
         Tombstones stay, so that a late write brings no conversation back. A running agent starts its next invocation with an
         empty history and its initial states.
 
-        Without a durable tier, there is no list of a session's agents. Then only the conversations of this manager's agents and
-        of the scope's agent are deleted. Other conversations end with their time to live.
+        Without a durable tier, there is no list of a session's agents. Then only the conversations of agents that this manager
+        uses, and of the agent that its scope names, are deleted. Other conversations end with their time to live.
 
         Raises:
             StoreUnavailableError: A tier could not be reached; call it again.
@@ -233,10 +233,10 @@ class StoredSession:
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
         """Hold the advisory lease of an agent's conversation, which only one worker can hold at a time.
 
-        The lease does not keep other writers from saving. Changes of two writers are merged, with or without a lease.
+        The lease lets workers that call this method take turns. Writers without it can still save, and changes are merged.
 
         Args:
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
             ttl: Seconds after which the lease ends by itself.
 
         Raises:
@@ -259,17 +259,19 @@ class StoredSession:
         """Yield the messages of an agent's log in order. The whole log is read before the first message is yielded.
 
         Args:
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
             after: Leave out messages up to this sequence number.
         """
         for logged in self._members.log(agent_id, after=after):
             yield logged.message
 
     def records(self, agent_id: str | None = None, *, after: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's log as dicts with ``seq``, ``turn``, ``at``, ``message`` and further stored values.
+        """Yield the messages of an agent's log as dicts, in order.
+
+        Keys are ``seq`` (message number), ``turn`` (turn number), ``at`` (seconds since 1970), ``message`` and further values.
 
         Args:
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
             after: Leave out messages up to this sequence number.
             last: Yield only this many of the last messages; None: all.
         """
@@ -282,9 +284,9 @@ class StoredSession:
         Only the turns around the page are read from a durable tier.
 
         Args:
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
             limit: Maximum number of messages. Default 50.
-            after: ``next`` of the page that was returned last; None for the first page, at the end of the log.
+            after: ``next`` of the page that was returned last. None: the page with the last messages of the log.
 
         Raises:
             ValueError: ``limit`` is below 1, or ``after`` names no message of the log.
@@ -305,13 +307,13 @@ class StoredSession:
         """Begin a new session of the same user with a copy of this session's first turns. This session does not change.
 
         If ``at_turn`` is the last turn, the new conversation has the agent's whole state and history. If ``at_turn`` is an
-        earlier turn, the new history has at most 100 turns. State entries that were set later are then missing, because their
-        earlier values are not stored.
+        earlier turn, the new history has at most 100 turns. State values that were set after that turn are then missing,
+        because the values at that turn are not stored.
 
         Args:
             at_turn: Number of the last turn to copy, counted from 1; ``turn`` in the records of ``history_page``.
             session_id: Id of the new session. The agent must have no conversation in it.
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
 
         Raises:
             ValueError: There is no turn ``at_turn``, or the session id is not allowed.
@@ -332,11 +334,12 @@ class StoredSession:
         The agent then has the state that ``fork`` would give to a new conversation.
 
         An agent of this process has the shortened history at its next turn. An agent of another process has it at its next turn
-        if it uses ``refresh="turn"``. Otherwise it has it one turn later, and its next turn is added to the shortened history.
+        if it uses ``refresh="turn"``. Otherwise the agent's next turn still uses the old history. That turn is stored after the
+        shortened history, which the agent then has from the following turn on.
 
         Args:
             at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is kept.
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
 
         Raises:
             ValueError: There is no turn ``at_turn``.
@@ -354,10 +357,10 @@ class StoredSession:
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the unedited messages in an agent's history, as dicts with ``message`` and ``at`` (seconds since 1970).
 
-        Nothing is read from the tiers if this manager uses the conversation. Otherwise one tier that answers is enough.
+        If this manager does not use the conversation, it is read from the tiers, even if only one tier answers.
 
         Args:
-            agent_id: The agent; the scope's by default.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
         """
         yield from self._members.known_or_looked_at(agent_id).window_records()
 
@@ -376,7 +379,8 @@ class StoredSession:
 
         Args:
             messages: The messages, in order.
-            agent_id: The agent; the scope's by default. A Strands agent of this manager logs its own.
+            agent_id: Id of the agent, which is no Strands agent of this manager. Default: the agent of the session's scope,
+                else the only agent in use, else ``default``.
             keep: Number of last messages that stay in the agent's history; None: all. The log keeps every message.
 
         Raises:
@@ -399,7 +403,10 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
-        """Return an agent's stored conversation for a transfer; None if no conversation is stored.
+        """Return an agent's conversation, to be stored elsewhere by ``transfer``; None if no conversation is stored.
+
+        Args:
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -409,7 +416,12 @@ class StoredSession:
         return taken_out(conversation) if standing_of(conversation) == "exists" else None
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
-        """Return the stored state of a Graph or Swarm for a transfer; None if there is none. Raises as ``transferred``."""
+        """Return the state of a Graph or Swarm, to be stored elsewhere by ``transfer``; None if no state is stored.
+
+        Raises:
+            StoreUnavailableError: The stored state cannot be read.
+            CorruptRecordError: A stored record is damaged.
+        """
         conversation = self._members.new("M", id_, keeps_window=False)
         return orchestrator_taken_out(conversation) if standing_of(conversation) == "exists" else None
 
@@ -426,7 +438,7 @@ class StoredSession:
             dry_run: Whether to store nothing, and only return the present state.
 
         Returns:
-            State of the conversation before the call.
+            State before the call, ``new``, ``exists`` or ``ended`` (deleted or expired). Only a ``new`` conversation is stored.
 
         Raises:
             StoreUnavailableError: A tier does not answer; call ``transfer`` again.

@@ -55,7 +55,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. A restored agent has exactly the messages of the original
     agent, with all changes of its conversation manager.
 
-    If a crash interrupts a turn, the turn is completed in requests to the model. The stored history is not changed.
+    If a crash interrupts a turn, requests to the model get an error result for each open tool call. The history is not changed.
 
     If a store fails, a restored agent continues. Unsaved messages are kept, counted in ``stats()``, and saved later. If the
     process and the hot tier are lost together, the turns since the last flush can be lost. A smaller failure loses no turn.
@@ -203,10 +203,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Replace a message by its redacted version in all stored content.
+        """Replace the message with the same ``tracking_id`` by ``redact_message`` in all stored content.
 
-        The call waits until the redacted message is stored, at most ``durable_deadline``. On an event loop, the call returns at
-        once, and the agent's next hook waits. Nothing that is stored later has the original message.
+        The call waits until the redacted message is stored. After ``durable_deadline``, it is stored in the background. On an
+        event loop, the call returns at once, and the agent's next hook waits. Nothing stored later has the original message.
         """
         live = self._members.agent(agent)
         futures = live.redact(redact_message)
@@ -256,7 +256,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             future.result()
 
     def close(self) -> None:
-        """Flush all changes, and mark the durable copy as complete. The manager can still be used."""
+        """Flush all changes, and mark the durable copy as complete (no turn is missing). The manager can still be used."""
         for conversation in self._members.conversations.copy().values():
             conversation.saver.is_closing = True
         self.flush()

@@ -127,8 +127,9 @@ def connect(
     Args:
         place: Storage key of the conversation.
         tiers: The stores, and the saving rules.
-        ids: Known original ids of ``session``, ``user``, ``tenant`` and ``member``. A new conversation needs all of them.
-        check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
+        ids: Known unencoded ids of ``session``, ``user``, ``tenant`` and ``member``. A new conversation needs all of them.
+        check_merge: Called with this process's states and another writer's record before the two are merged. An error prevents
+            the merge.
     """
     known = {name: str(value) for name, value in ids.items() if value is not None}
     hot = None

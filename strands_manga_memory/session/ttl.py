@@ -90,7 +90,7 @@ class TtlPolicy:
 
     @property
     def tombstone_seconds(self) -> float:
-        """Seconds for which stores keep a tombstone: at least 25 hours, and longer than any copy of an unused conversation."""
+        """Seconds for which stores keep a tombstone. At least 25 hours, and longer than stores keep an unused conversation."""
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
         return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)
 
@@ -171,7 +171,7 @@ class ReturnGaps:
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
-    """Return the counts that all processes have stored.
+    """Return a histogram of users' absences in seconds, with the counts that all processes have stored.
 
     Args:
         table: The durable tier.
@@ -188,7 +188,7 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the ``ReturnGaps`` that all users of the same stores share in this process."""
+    """Return the ``ReturnGaps`` (counts of users' absences) that the session managers with this writer share."""
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table, writer))
     return found

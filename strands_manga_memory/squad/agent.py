@@ -46,8 +46,9 @@ class SessionStrandsAgent(SquadAgent):
     A tool or hook may interrupt the turn. The reason of the interrupt is then the answer, and the user's next message is the
     response to the interrupt.
 
-    Closing a stream or cancelling a request cancels the turn. The turn of an abandoned stream ends by itself. In both cases the
-    conversation is then free for the next request. A stream does no work before its first iteration.
+    Closing a stream or cancelling a request cancels the turn. If a stream is neither read to its end nor
+    closed, its turn still runs to the end. In both cases the conversation is then free for the next request. A stream does no
+    work before its first iteration.
 
     Example::
 
@@ -58,13 +59,13 @@ class SessionStrandsAgent(SquadAgent):
 
     Args:
         options: Name, description and callbacks. ``save_chat`` is always off.
-        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with managers of its
-            own. Called on a thread for each request.
+        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with new session
+            and conversation managers. Called on a thread for each request.
         streaming: Whether to stream responses. Default False.
         hot: Hot store in which a turn holds a lease, so that other processes wait. With None (default), only requests of this
             process wait, and the session managers merge turns that two processes save.
         handoffs: Store of the messages that other agents leave for this agent. It is read once per request. Default: None.
-        tenant: Tenant of all users; None is a tenant of its own.
+        tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
         wait: Seconds that a request waits for earlier requests of its conversation. Default 30.
         lease: Seconds until the lease of a dead or disconnected process expires. Live processes renew it. Default 2.
         grace: Seconds that a cancelled turn has to end by itself. Default 5.
@@ -242,7 +243,7 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn, so that the model does not answer its request with the next one."""
+        """Add an answer to a failed or cancelled turn, so that the model does not answer this request in the next turn."""
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":

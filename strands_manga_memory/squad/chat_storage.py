@@ -75,7 +75,7 @@ class SessionChatStorage(ChatStorage):
 
     Args:
         memory: Memory that stores the sessions.
-        tenant: Tenant of all users; None is a tenant of its own.
+        tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
         max_messages: Maximum number of messages to return for each agent; an even number of at least 2. Agent Squad's limit,
             passed with each saved message, applies as well. Default 100.
         pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and most models require:
@@ -114,7 +114,7 @@ class SessionChatStorage(ChatStorage):
         new_message: ConversationMessage | TimestampedMessage,
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store a message of an agent that is not a Strands agent, in the same way as ``save_chat_messages``."""
+        """Store a message of an agent that is not a Strands agent, and return the agent's latest messages."""
         return await self.save_chat_messages(user_id, session_id, agent_id, [new_message], max_history_size)
 
     async def save_chat_messages(  # type: ignore[override]
@@ -163,7 +163,8 @@ class SessionChatStorage(ChatStorage):
             user_id: Id of the user.
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
-            max_history_size: Limit of messages; odd numbers are rounded down. Default: the limit of the agent.
+            max_history_size: Maximum number of messages; odd numbers are rounded down. Default, and highest possible value:
+                the limit last given to ``save_chat_messages`` for the agent, else ``max_messages``.
 
         Raises:
             ValueError: An id is not allowed.
@@ -179,8 +180,8 @@ class SessionChatStorage(ChatStorage):
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest messages of all agents of a session, oldest first. Each answer begins with ``[agent_id]``.
 
-        The agents are listed by the durable store, or were used by this object before. While the durable store is unavailable,
-        only the messages in the agents' current histories are returned.
+        The agents are those in the durable store's list, and those that this object has used before. While the durable
+        store is unavailable, only the messages in the agents' current histories are returned.
 
         Raises:
             ValueError: An id is not allowed.

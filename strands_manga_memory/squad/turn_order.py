@@ -30,14 +30,14 @@ Key = tuple[str, str]
 
 
 class CircularWaitError(Exception):
-    """Raised if a request waits for a turn that never ends, because the turn's holder waits for the request."""
+    """Raised if two requests would wait for each other, directly or through other requests."""
 
 
 class WaitGraph:
-    """Graph of the requests that wait for each other in this process, to detect circular waits.
+    """Graph of the conversations whose requests wait for each other in this process, to detect circular waits.
 
-    Each edge leads from a conversation that a request holds to the conversation that the request waits for. A request holds its
-    turn for all tasks and threads that run in its context.
+    Each edge leads from a conversation in which a request runs to the conversation for which the request waits. Tasks and
+    threads that run in the request's context count as the same request.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class ConversationTurns:
 
     Args:
         hot: Hot store of the leases; None for requests of this process only.
-        lease: Seconds until the lease of a dead process expires. A turn renews its lease three times as often. Default 2.
+        lease: Seconds until the lease of a dead process expires. A turn renews its lease each third of this time. Default 2.
 
     Raises:
         ValueError: ``lease`` is not above 0.

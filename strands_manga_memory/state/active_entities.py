@@ -95,8 +95,9 @@ class EntityLayer(Layer):
     def with_mentions(self, entities: Iterable[ActiveEntity]) -> EntityLayer:
         """Return a copy in which the entities of a new message replace the active entities of their types.
 
-        All entities must have the same origin. Entities of a tool or the assistant replace nothing if one of them is active
-        already, if they are too many, or if a confirmed entity of the type was named in this turn.
+        All entities must have the same origin. New entities of a tool or the assistant do not replace those of their type if
+        one of the new ones is active already, if they are more than ``MOST_VALUES``, or if a confirmed entity was named in
+        this turn.
         """
         groups: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -115,7 +116,7 @@ class EntityLayer(Layer):
         return self._with(active)
 
     def without(self, types: Iterable[str] | None = None) -> EntityLayer:
-        """Return a copy without the entities of the given types; None: of all types that do not describe the user."""
+        """Return a copy without the entities of the given types. None: keep only types that describe the user, as email."""
         gone = frozenset(self.active) - OF_THE_USER if types is None else frozenset(types)
         return self._with({name: group for name, group in self.active.items() if name not in gone})
 
@@ -148,7 +149,7 @@ class EntityLayer(Layer):
 
 
 def _is_new_subject(known: Iterable[ActiveEntity], named: Collection[str], turn: int) -> bool:
-    """Return whether values that a tool or the assistant named replace the known values of their type."""
+    """Return whether named values replace the known ones: they are few and new, and none was confirmed in this turn."""
     if any(each.value in named for each in known) or len(named) > MOST_VALUES:
         return False  # a long list of values names no subject
     return not any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known)
@@ -225,7 +226,7 @@ class EntityState(LayerAccessor[EntityLayer]):
         self._store.put_if_readable(layer.without() if is_new_subject else layer)
 
     def take_mentions(self, found: Iterable[Entity], origin: Origin, message: str) -> None:
-        """Make the entities that a message named active. Amounts are left out."""
+        """Set the active entities to those that a message named, type by type. Prices and quantities are left out."""
         turn = self._store.get(ConversationLayer).turn_count
         entities = [
             ActiveEntity(

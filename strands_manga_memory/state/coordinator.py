@@ -50,17 +50,17 @@ class StateStats(TypedDict):
         entities: Number of active entities.
         steps: Number of steps of the task, keyed by status.
         remaining_ms: Remaining time budget of the task in milliseconds.
-        executions: Number of steps in the execution memory, and number of all steps recorded for the task.
+        executions: Two numbers of steps of the task: those that the execution layer still has, and all that were recorded.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Number of goals set so far, and number of goals in the archive.
-        tokens: Estimated tokens of each stored part of the state.
+        tokens: Estimated tokens of each stored layer (part of the state).
         caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
             warning about the size.
         over_warning: Whether the stored parts together exceed the ``warning`` limit.
-        compression: Share of the size of tool calls that archiving their goals saved. None without such calls.
-        writes: Number of times that a part was written into ``agent.state``.
+        compression: Share of the tool calls' characters that the archive of goals does not store; None without archived calls.
+        writes: Number of times that a layer was written into ``agent.state``.
         environment_reloads: Number of times that the environment was read.
-        unreadable: Reasons why stored parts cannot be read, keyed by the key of the part.
+        unreadable: Reasons why stored layers cannot be read, keyed by the key of the layer.
     """
 
     phase: str
@@ -86,13 +86,13 @@ class StateCoordinator(Plugin):
 
     The state consists of six typed parts, named layers. The layers conversation, entities and goals are stored in
     ``agent.state``, so any session manager restores them. With ``hot``, all agents of the session share these layers. The
-    layers task and execution exist for one invocation only. The layer environment is read from its source. Hooks record tool
+    layers task and execution exist for one invocation only. The layer environment is read from ``source``. Hooks record tool
     calls, turns and entities. Each agent needs a coordinator of its own. With a ``TieredSessionManager``, intent, agent, locale
     and cart become metadata of the conversation.
 
     The state is rendered as one block of text. The block precedes the user's text in the message that opens the turn. All
     requests of a turn contain the same block, unless the environment changes, the time budget runs low or a tool loop is
-    detected. The block is part of requests only. The history, the stored session and the prompt's prefix do not change.
+    detected. The block is part of requests only. The history, the stored session and the system prompt do not change.
 
     Each layer has an accessor that changes it, such as ``state.goals.set("Find a gift")`` or
     ``state.dialogue.fill_slot("volume", 3)``. The property ``layer`` of the accessor returns the current, immutable value.
@@ -262,7 +262,7 @@ class StateCoordinator(Plugin):
         return self._rendered
 
     def retract(self, message_id: str) -> bool:
-        """Remove the entities and values that a message named. Return whether anything was removed."""
+        """Remove the entities and slot values that a message named. Return whether anything was removed."""
         with self.layers.lock:
             before = self.entities.layer, self.dialogue.layer
             self.entities.remove_source(message_id)

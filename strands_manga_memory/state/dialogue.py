@@ -175,7 +175,7 @@ class ConversationLayer(Layer):
     turn_count: int = Field(default=0, ge=0)
 
     def advanced(self, phase: Phase) -> ConversationLayer:
-        """Return a copy in another phase. It is unchanged if the phase may not follow, or after a handoff to a human."""
+        """Return a copy in another phase, unchanged if ``MOVES`` does not allow the phase or the dialogue is with a human."""
         if phase is self.phase or self.phase is Phase.HANDOFF or phase not in MOVES[self.phase]:
             return self
         return self.replaced(phase=phase)
@@ -287,6 +287,10 @@ class DialogueState(LayerAccessor[ConversationLayer]):
     If the stored dialogue cannot be read, methods that change it raise ``CorruptRecordError``, and the stored data stay
     unchanged.
 
+    Args:
+        store: Store of the agent's state.
+        intents: Slots of each intent, keyed by the intent's name.
+
     Raises:
         ValueError: ``intents`` contains a value that is not a ``DialogueSlot``.
     """
@@ -304,10 +308,10 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         self._mentions: list[Mention] = []
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
-        """Set the user's intent, and the agent that serves the intent.
+        """Set the user's intent, and the agent that serves the intent (None: unchanged).
 
         Values of slots that both the old and the new intent have are kept. The entities of the user's last message fill the new
-        slots with inferred values, as in "volume 2 - I want to order it".
+        slots with inferred values: in "volume 2 - I want to order it", the value precedes the intent.
         """
         with self._changing():
             layer = self.layer
@@ -390,7 +394,7 @@ class DialogueState(LayerAccessor[ConversationLayer]):
     # Events of a turn; they do not raise
 
     def take_message(self, phase: Phase, mentions: Iterable[Mention], *, is_new_turn: bool) -> None:
-        """Move the conversation to ``phase`` after a user's message, and fill slots with the entities of the message."""
+        """Fill slots with the entities of a user's message, move to ``phase`` if allowed, and count the turn if it is new."""
         self._mentions = list(mentions)
         layer = self.layer.advanced(phase)
         if is_new_turn:

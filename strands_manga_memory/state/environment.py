@@ -143,12 +143,12 @@ class CallableEnvironmentSource:
 
 
 class TableEnvironmentSource:
-    """Source that reads the environment from a table that another service writes.
+    """Source that reads the environment (such as tier and cart) from a table that another service writes.
 
     Args:
         table: The table; its schema defines the keys.
-        sort: Sort key value of the record. Default ``environment``.
-        partition: Function that returns the partition key value for a scope. Default: the user's storage id.
+        sort: Sort key value of each user's record. Default ``environment``.
+        partition: Function that returns the partition key value for a scope. Default: its ``storage_user_id``.
         attributes: Table attributes with other names, keyed by environment field: ``{"tier": "membership"}``.
 
     Raises:
@@ -348,7 +348,7 @@ class EnvironmentTracker:
         self._loaded = True
 
     async def refresh(self) -> None:
-        """Load published changes within the deadline, without blocking the event loop."""
+        """Load published changes without blocking the event loop. A read that exceeds ``deadline`` ends in the background."""
         if self._changes is None:
             return
         work = self._look

@@ -130,7 +130,7 @@ def export_for_human(
     summarizer: SessionSummarizer | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Escalation:
-    """Export an agent's conversation for a human who takes it over. The agent may have a ``StateCoordinator``.
+    """Export an agent's conversation for a human who takes it over, with the state of its ``StateCoordinator``, if any.
 
     Args:
         agent: The agent.

@@ -40,7 +40,7 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return the counts with the count of ``pattern`` increased by one. Beyond 20 patterns, it is counted as ``other``."""
+    """Return the counts with the count of ``pattern`` increased by one. From 20 patterns on, new ones count as ``other``."""
     name = pattern if pattern in counts or len(counts) < MOST_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
 
@@ -115,7 +115,7 @@ class Goal(Part):
         first_at: Time of the goal's first tool call, in seconds since 1970; None without tool calls.
         last_at: Time of the goal's last tool call, in seconds since 1970; None without tool calls.
         calls: Number of tool calls.
-        raw_characters: Total characters of the tool calls' arguments and results, for the compression ratio.
+        raw_characters: Total characters of the tool calls' arguments and results, for ``StateStats.compression``.
         tools: Use of each tool, keyed by tool name.
         errors: Number of errors, keyed by the pattern that ``error_pattern`` returns.
         recent: The last 20 tool calls.

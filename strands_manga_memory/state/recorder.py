@@ -1,4 +1,4 @@
-"""Recording of an agent's messages, tool calls and turns in its state, and deadlines of tool calls."""
+"""Recording of an agent's messages, tool calls and turns in its state, and a middleware that stops slow tool calls."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ class Recorder:
         goals: The goals.
         task: The task of the current request.
         calls: Recorder of the agent's tool calls.
-        own_tools: Names of the tools that read and change the state. Their calls are not recorded as steps.
-        types_of_tools: Names of the entity types that are also extracted from tool calls and the assistant's text.
+        own_tools: Names of the tools that read and change the state. Their calls are not recorded as steps of the task.
+        types_of_tools: Names of the entity types to extract from tool calls, tool results and the assistant's text. All types
+            are extracted from the user's messages.
         expires_after_turns: Turns after which an entity that was not named again is dropped.
         session: State that the agents of the session share, or None.
     """
@@ -195,7 +196,10 @@ class Recorder:
         self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], origin, identity)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Replace the data of a message that a guardrail redacted. Strands edits such a message without calling a hook."""
+        """Replace the entities and slot values of the user's last message if a guardrail has redacted the message.
+
+        Strands redacts a message without calling a hook.
+        """
         if self._last_message is None:
             return
         message, content = self._last_message
@@ -241,7 +245,7 @@ def _phase_of(text: str, layer: ConversationLayer) -> Phase:
 
 
 def _set_phrase_act(text: str) -> DialogueAct | None:
-    """Return the dialogue act of a short set phrase, such as a greeting; None for messages with numbers or titles."""
+    """Return the dialogue act of a set phrase, such as a greeting; None for other texts and texts with digits or quotes."""
     if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
         return None
     act = small_talk_act(text, "user")
@@ -288,7 +292,7 @@ class LoopDetector:
         self._counts.clear()
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a tool call, and return whether it completes a loop. Each loop is reported once."""
+        """Count a tool call. Return True for the ``MOST_ALIKE``-th equal call, and False for earlier and later calls."""
         text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
         key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         self._counts[key] = count = self._counts.pop(key, 0) + 1
@@ -302,7 +306,7 @@ _READ = 1_000
 
 
 class ToolCalls:
-    """Recorder of an agent's tool calls in its task, its execution memory and its active goal.
+    """Recorder of an agent's tool calls in its task, its execution memory (steps and findings) and its active goal.
 
     Attributes:
         timed_out: Keys of calls that were stopped at their deadline, until their end is recorded.
@@ -349,8 +353,8 @@ class ToolCalls:
             use_id: Key of the call.
             status: Status of the call.
             text: Result or error.
-            ms: Duration in milliseconds; None: since the start.
-            retry: Whether the call is repeated.
+            ms: Duration in milliseconds. None means the time since the start of the call.
+            retry: Whether the tool will be called again. The step then stays in progress.
             size: Number of characters of the call's arguments and result.
         """
         with self._store.lock:

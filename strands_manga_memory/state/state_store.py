@@ -1,6 +1,6 @@
 """State of an agent in ``agent.state``, shared with the other agents of its session through the hot store.
 
-The state consists of parts such as the goals, named layers.
+The state consists of layers. A layer is one part of the state, such as the goals.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Layer(Part):
     def stored(self) -> str:
         """Return the JSON text to store, with a format version and without default values.
 
-        A text is stored, because Strands copies and checks every value of ``agent.state`` at each write and save.
+        A text is faster than a dict, of which Strands copies and checks every nested value at each write and save.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -98,8 +98,8 @@ class Layer(Part):
     def merged(self, base: Self, other: Self) -> Self:
         """Return ``other`` with the differences between ``base`` and this object applied.
 
-        Mappings are merged by key, tuples by item, and increases of counts are added. If both have changed any other field,
-        this object's value is used.
+        Mappings are merged by key, tuples by item, and increases of counts are added. If this object and ``other`` both changed
+        a field of another type, this object's value is used.
         """
         if other == base:
             return self
@@ -134,7 +134,7 @@ class _Entry:
     """Layer of an agent's state, with its stored text.
 
     Attributes:
-        base: Version of the layer that the session last had.
+        base: The layer when the agent last read it, shared it with the session, or merged the session's layer.
         error: Reason why the stored text cannot be read; empty if it can be read.
         is_later: Whether the layer has changed since the last turn ended.
     """
@@ -151,7 +151,7 @@ class StateStore:
     """Layers (parts of an agent's state, such as the goals) that are stored in ``agent.state`` when they change.
 
     When a session manager replaces ``agent.state``, the layers are read again at their next use. A stored layer that is damaged
-    or from a newer release stays unchanged in ``agent.state``. Here, it is empty and cannot be changed.
+    or from a newer release stays unchanged in ``agent.state``. The store then has an empty layer that cannot be changed.
 
     Args:
         kinds: Classes of the stored layers.
@@ -275,12 +275,12 @@ class StateStore:
 
     @property
     def is_new(self) -> bool:
-        """Whether no state was restored or shared with the session yet."""
+        """Whether the state was neither restored from ``agent.state`` nor exchanged with the session's other agents."""
         with self.lock:
             return self.revision == 0 and not self._is_restored
 
     def has_changed(self) -> bool:
-        """Return whether a layer differs from the version that the session last had."""
+        """Return whether a layer has changed since it was read, or last exchanged with the session's other agents."""
         with self.lock:
             entries = map(self._entry, list(self._entries))
             return any(entry.layer is not entry.base and entry.layer != entry.base for entry in entries)
@@ -295,7 +295,8 @@ class StateStore:
 
         Args:
             shared: Stored texts of the layers, keyed by ``Layer.KEY``.
-            revision: Revision of the shared layers. If it is below the known revision, the layers lack newer changes.
+            revision: Revision of the shared layers. If it is below the last merged revision, the shared layers are outdated,
+                and all values of this agent are applied to them.
         """
         with self.lock:
             for kind in list(self._entries):
@@ -380,7 +381,7 @@ class SessionState:
         store: Store of this agent's state.
         codec: Codec of the shared data.
         is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. A new
-            agent ignores shared state of deleted conversations. None: such state is used until it expires.
+            agent ignores the shared state if no agent that contributed to it has a conversation. None: no check.
         ttl: Seconds that the shared state is stored after the last turn. Default 86,400.
         deadline: Seconds that a turn waits for the shared state. Default 1.
     """

@@ -106,7 +106,7 @@ class TaskStep(Part):
         return self._moved(status, result=result, error=error, duration_ms=round(self.duration_ms + took, 3))
 
     def waiting(self, now: float) -> TaskStep:
-        """Return a copy of the step that is queued again, because the task waits for a human."""
+        """Return a copy of the step with the status ``QUEUED``, because the task waits for a human."""
         return self._moved(StepStatus.QUEUED, duration_ms=round(self.duration_ms + self._since_start(now), 3))
 
     def _since_start(self, now: float) -> float:
@@ -200,7 +200,7 @@ class TaskLayer(Part):
 
 
 class ExecutionKind(StrEnum):
-    """Kind of a step in the execution memory of a task."""
+    """Kind of a recorded step of a task."""
 
     REASONING = "reasoning"
     TOOL = "tool"
@@ -231,8 +231,8 @@ class ExecutionLayer(Part):
         steps: The last steps, oldest first.
         total: Number of steps so far, including steps no longer in memory.
         findings: Findings without repetitions.
-        successes: Number of successes, keyed by the common name of similar steps.
-        errors: Number of errors, keyed by the common name of similar errors.
+        successes: Number of successes, keyed by a name of similar steps, such as the name of the tool.
+        errors: Number of errors, keyed by the error text without numbers and ids.
         plan_changes: The last 20 reasons for changes of the plan.
     """
 
@@ -319,7 +319,7 @@ class TaskState:
 
     Attributes:
         layer: Current, immutable value of the task.
-        running: Ids of the steps of running tool calls, keyed by the key of the call.
+        running: Ids of the steps of running tool calls, keyed by ``call_key``. They differ if the model reused a call id.
     """
 
     def __init__(self, store: StateStore, budget_ms: float, execution: ExecutionState) -> None:

@@ -62,7 +62,7 @@ class TierHealth:
     def error(self) -> str:
         """Cause of the outage of the tier, empty while the tier is up.
 
-        After a refusal, it is the reason and the remedy. After another failure, it is the text of the error.
+        For a ``StoreRefusedError``, it is the reason and the remedy. For other errors, see ``cause_of``.
         """
         return self._error or ("" if self._whole is None else self._whole.error)
 
@@ -140,15 +140,15 @@ class TierHealth:
         return done
 
     def overtaken(self) -> None:
-        """Count a write conflict, after which the next attempt waits longer although the tier is up."""
+        """Count a write conflict with other writers. Until the next success, each conflict makes ``wait`` longer."""
         self._overtaken += 1
 
 
 def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
-    A refusal gives its reason and remedy. An outage gives the text of its error. Other errors give only their types, because
-    their texts may quote a record.
+    A ``StoreRefusedError`` gives its reason and remedy, and a ``StoreUnavailableError`` its text. ``OvertakenError`` and all
+    other errors give only their types, because their texts may quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"

@@ -54,14 +54,14 @@ class HotWrite:
     """Conditional write of a conversation, in one atomic step.
 
     Args:
-        expect: Expected epoch and version; None if there must be no conversation, or only a tombstone of an epoch below
-            ``epoch``.
-        epoch: Epoch after the write.
+        expect: Expected epoch and version; None if there must be no conversation, or only a tombstone (record of a deletion)
+            with an epoch below ``epoch``.
+        epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the conversation.
         version: Version after the write, from :func:`new_version`. If this version is stored already, an earlier attempt
             succeeded.
         fields: Fields to set. Names match ``[a-z0-9._]+``.
         removed: Fields to remove, disjoint from ``fields``.
-        ttl: Seconds until the logical expiry.
+        ttl: Seconds until the logical expiry, at which the conversation ends.
         replace: Whether to remove all other fields first.
     """
 
@@ -81,10 +81,11 @@ class HotRecord:
     Args:
         epoch: Number that grows by 1 at each end or deletion of the conversation.
         version: Number that each write changes.
-        state: ``ACTIVE``, ``CLOSING`` or ``DELETED``. A deleted conversation has only its epoch.
-        ttl: Seconds from the last write to the logical expiry.
+        state: ``ACTIVE``, ``CLOSING`` (being finalized) or ``DELETED``. A deleted conversation has only its epoch.
+        ttl: Seconds from the last write to the logical expiry, at which the conversation ends.
         expires_in: Seconds until the logical expiry by the store's clock, negative afterwards.
-        fields: The requested fields that exist, and the fields of all messages of the window (see ``window_fields``).
+        fields: The requested fields that exist, and the fields of all messages of the agent's current history (see
+            ``window_fields``).
     """
 
     epoch: int
@@ -139,10 +140,11 @@ class HotStore(Protocol):
         """Yield the names of at most ``limit`` active or closing conversations after their logical expiry."""
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Mark an expired active conversation as closing, and return its record without fields.
+        """Mark an active conversation after its logical expiry as closing, and return its record without fields.
 
-        Returns None if the conversation cannot be claimed. A closing conversation whose claim is older than ``lease`` seconds
-        can be claimed again. With ``expired_only=False``, an active conversation is claimed even before its expiry.
+        The caller may then finalize the conversation. Returns None if the conversation cannot be claimed. A closing
+        conversation whose claim is older than ``lease`` seconds can be claimed again. With ``expired_only=False``, an active
+        conversation is claimed even before its expiry.
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
@@ -167,11 +169,11 @@ class HotStore(Protocol):
 def window_fields(window: bytes, conversation: str) -> list[str]:
     """Return the names of the fields with the messages of a window, in order.
 
-    Field ``m5`` holds message 5 of the log, and field ``x2`` holds body 2 (see ``WINDOW_FIELD``). ``window`` is the stored
-    list.
+    ``window`` is the stored list of messages, such as ``b"5,x2"`` (see ``WINDOW_FIELD``). Field ``m5`` holds message 5 of the
+    log. Field ``x2`` holds body 2, a message that differs from the log or is missing from the log.
 
     Raises:
-        CorruptRecordError: The text is not a window, or lists more than ``MAX_WINDOW`` messages.
+        CorruptRecordError: ``window`` is malformed, or lists more than ``MAX_WINDOW`` messages.
     """
     names: list[str] = []
     for part in window.split(b",") if window else ():

@@ -1,4 +1,4 @@
-"""Opening of stores that are given as objects or URLs, and search for the memory table if no argument names it."""
+"""Opening of stores that are given as objects or URLs, and search for the table of user memories."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def hot_store_of(given: HotStore | str | None) -> HotStore | None:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the memory table, or None, and remarks on places that could not be checked.
+    """Return the table of user memories, or None, and a list with the reason if the search for it was not reliable.
 
-    Without a given table, the memory table is searched in the file or service of the durable tier, in which
+    Without a given table, the table is searched in the file or service of the durable tier, in which
     ``MangaMemory.open(memories=True)`` creates the table.
 
     Args:
-        memories: The memory table. False: there is no table. None: the table is not specified.
+        memories: The table. False: there is no table. None: the table is not specified.
         durable: The durable tier.
 
     Raises:
@@ -102,7 +102,10 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the memory table in the file or service of the durable tier, and whether it is the only candidate."""
+    """Return the table of user memories next to the durable tier, and whether its name is certain.
+
+    The table may not exist yet. For a durable tier of an unknown type, return None and False.
+    """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
 

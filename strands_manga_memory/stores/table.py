@@ -153,7 +153,7 @@ class Table(Protocol):
         """
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes of at most 4 MB, or return False without any write if a condition is not met."""
+        """Execute at most 100 writes, of at most 4 MB in total, or return False without any write if a condition is not met."""
 
     def close(self) -> None:
         """Close the connections. The table remains usable and opens new ones."""

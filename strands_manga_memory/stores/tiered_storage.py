@@ -44,12 +44,14 @@ _NO_HOT_FOR, _TRIES = 5.0, 8
 class TieredStorage(Storage):
     """Strands ``Storage`` with one user's values of any size in the durable tier.
 
-    Use it for ``SnapshotSessionManager``, ``Agent(storage=)``, the stash and offloaders. When ``write`` returns, the value is
-    in the durable tier. A read first gets the id of the current version from the durable tier. A value over 8 KiB is then read
-    from the hot tier, if the hot tier has this version. Reads are therefore never outdated.
+    Use it wherever Strands takes a storage, such as ``SnapshotSessionManager`` or ``Agent(storage=)``. When ``write`` returns,
+    the value is in the durable tier. A read first gets the id of the current version from the durable tier. A value over 8 KiB
+    is then read from the hot tier, if the hot tier has this version. Reads are therefore never outdated.
 
     Keys have the rules of Strands' own storages. Repeated ``/`` are collapsed. ``..`` and backslashes are rejected. Each user
     has separate keys.
+
+    The asynchronous methods raise ``StorageError`` if a tier is unavailable, a key is invalid, or a value is damaged.
 
     Args:
         durable: The durable tier, or its URL.
@@ -62,8 +64,7 @@ class TieredStorage(Storage):
         clock: Seconds since 1970.
 
     Raises:
-        ValueError: An id is invalid, or ``hot_ttl`` is not above 0. The other methods raise ``StorageError`` if a tier is
-            unavailable, a key is invalid, or a value is damaged.
+        ValueError: An id is invalid, or ``hot_ttl`` is not above 0.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class TieredStorage(Storage):
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a storage of the keys that begin with ``prefix``. Its keys are written without the prefix."""
+        """Return a storage of the keys that begin with ``prefix``. Its asynchronous methods use keys without the prefix."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         inner = _normal(prefix).strip("/")
@@ -189,7 +190,7 @@ class TieredStorage(Storage):
         """Return the sorted keys of the user that begin with ``prefix``, without reading values. The call blocks.
 
         Raises:
-            StoreUnavailableError: The tier is unavailable.
+            StoreUnavailableError: The durable tier is unavailable.
         """
         return sorted(key for item in self._heads(prefix, ["key"]) if (key := str(item["key"])).startswith(prefix))
 

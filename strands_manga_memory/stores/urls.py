@@ -55,11 +55,11 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the memory table, or None if there is no memory table.
+    """Return the URL of the memory table, or None if ``users`` is None or ``"none"``.
 
-    If ``users`` is ``true``, the memory table is in the file or service of the durable tier. In SQLite and PostgreSQL, both
-    tables have the same URL, because a table's name comes from its schema. In DynamoDB, the table's name is removed from the
-    URL.
+    If ``users`` is ``"true"``, the memory table is in the file or service of the durable tier. It then has the URL ``durable``,
+    because a table's name comes from its schema. In DynamoDB, the table's name is removed from the URL. Any other text is the
+    URL itself.
     """
     if users is None or users.lower() == NO_USERS:
         return None

@@ -37,7 +37,7 @@ def _always() -> bool:
 
 
 class Writer:
-    """Queue of background work that runs in threads.
+    """Queue of background work, such as writes to the stores, that runs in threads.
 
     Work of the same key runs in order. Work of different keys runs at the same time. At most ``threads`` daemon threads exist.
     Threads start on demand, and end after 10 s without work.
@@ -47,7 +47,7 @@ class Writer:
     starts without threads and work.
 
     ``slow`` work calls the durable tier. At most ``threads - 2`` threads run such work, so that a slow table does not delay
-    other work. ``hot_health`` and ``durable_health`` are the availability of the two ``stores``.
+    other work. ``stores`` are the hot and the durable store; ``hot_health`` and ``durable_health`` are their availability.
 
     Args:
         threads: Maximum number of threads. Default 8.
@@ -107,7 +107,7 @@ class Writer:
             self._timer_of.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run pending and delayed work, also on the calling thread, until no needed work is left.
+        """Run pending and delayed work, also on the calling thread, until ``is_needed`` returns False for all work left.
 
         Returns:
             Whether all needed work ended within ``timeout`` seconds.

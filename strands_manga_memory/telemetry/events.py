@@ -40,7 +40,7 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name in the statistics and, except for store calls, of the span.
+        name: Name in the statistics and, after ``manga_memory.``, of the span. Store calls are named by their operation.
         duration: Histogram of the duration in seconds; None for events without a duration.
         counts: Counters and further histograms, keyed by the name of the recorded value, such as ``tokens``.
         labels: Names of the attributes that metrics have. Spans have all attributes.

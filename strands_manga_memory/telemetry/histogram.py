@@ -73,7 +73,7 @@ class OperationStats:
         p95: 95th percentile in seconds.
         p99: 99th percentile in seconds.
         longest: Longest duration in seconds.
-        sums: Sums of the values that the operations recorded, keyed by name, such as ``tokens`` of trims.
+        sums: Sums of the values that the operations recorded, keyed by name, such as ``tokens`` for evicted tokens.
     """
 
     count: int

@@ -120,7 +120,7 @@ class EventRecorder:
                 self._has_thread = True
 
     def _pop(self) -> _Entry:
-        """Remove and return the oldest entry, combined with the entries after it if its kind is ``in_a_row``.
+        """Remove and return the oldest entry, if it is ``in_a_row`` combined with the equal entries directly after it.
 
         Raises:
             IndexError: The queue is empty.

@@ -44,8 +44,9 @@ def export_user(
 ) -> dict[str, Any]:
     """Export all data of a user as JSON values.
 
-    The data are sessions, environments, stored values, memories, preference signals that wait for processing, and overrides
-    of preferences. The export does not extend any TTL. Bytes are encoded as Strands' session managers encode bytes.
+    The data are sessions, published changes of user and shop data, stored values, memories, preferences that wait for delivery
+    to another service, and preferences that replace earlier ones. The export does not extend any TTL. Bytes are encoded as
+    Strands' session managers encode bytes.
 
     Args:
         user_id: Id of the user.
@@ -55,7 +56,7 @@ def export_user(
         memories: Memory table. False for no memory table. None for the default table of the durable store, if this table
             exists.
         codec: Codec of the session managers.
-        memory_codec: Codec of memories and published environments.
+        memory_codec: Codec of memories and of published user and shop data.
         clock: Function that returns seconds since 1970.
 
     Returns:
@@ -142,7 +143,8 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
     """Return a conversation as JSON values.
 
-    ``window``, the agent's history, has the index in ``records`` of each message that is also in the log.
+    ``records`` is the log of all messages. ``window`` is the agent's current history: of each message, the index in
+    ``records``, or the message itself if it is not in the log.
     """
     records = list(manager.records(agent_id))
     found = manager.transferred(agent_id)
@@ -160,7 +162,7 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to a JSON value. Deeply nested values and other types become a list of ``nodes``.
+    """Convert a value to a JSON value. Deeply nested values and types without a JSON form are converted by ``nodes_of``.
 
     Bytes are encoded as Strands' session managers encode bytes.
     """

@@ -41,8 +41,8 @@ def demo(
 ) -> int:
     """Run a demonstration: a worker that is killed twice, then a chat with a panel that shows the memory.
 
-    No keys and no servers are needed; no data leaves this machine. It needs the extra demo. The commands users,
-    sessions and inspect show the chat's sessions.
+    No keys and no servers are needed; no data leaves this machine. Install strands-manga-memory[demo] first. Three
+    other commands show the chat's sessions: users, sessions and inspect.
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:

@@ -1,4 +1,4 @@
-"""Command ``inspect``: tiers, window, scores and outcomes of messages, entities and tools of a conversation."""
+"""Command ``inspect``: shows a conversation's tiers, history size, entities, tools, and which messages were kept or evicted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def inspect(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Show the stored data of a session: tiers, window, outcome of each message, entities, tools. Nothing is changed."""
+    """Show the stored data of a session: tiers, history size, kept or evicted messages, entities, tools. Read-only."""
     memory = opened(settings_of(hot=hot, durable=durable), codec)
     shown: list[Inspection] = []
     pause = threading.Event()
@@ -69,7 +69,7 @@ def _found(memory: MangaMemory, session: str, user: str | None, tenant: str | No
 
 
 def _lasting(inspection: Inspection) -> dict[str, object]:
-    """Return the values of an inspection that do not change with time."""
+    """Return the values of an inspection without the remaining time to live, to detect changes of the stored data."""
     values = asdict(inspection)
     if values["hot"] is not None:
         del values["hot"]["expires_in"]

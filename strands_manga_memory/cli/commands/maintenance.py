@@ -85,7 +85,7 @@ def bench(
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
-    """Hold conversations with a scripted model on these stores, and show the layer's share of each turn.
+    """Hold conversations with a scripted model on these stores, and show how long this package takes in each turn.
 
     The results depend on your machine and network. The conversations are deleted at the end. Benchmarks with fixed
     budgets are in the package's repository: ``python -m tests.benchmarks``.
@@ -155,7 +155,7 @@ def sweep(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Flush and finalize expired sessions, and delete the logs of ended ones."""
+    """Save expired sessions in the database and turn them into memories. Delete logs of sessions that ended long ago."""
     stop = threading.Event()
     if loop:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -47,9 +47,10 @@ def export(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Write all data of a user as JSON: sessions with their logs, memories, stored values, environments, unsent preferences.
+    """Write all data of a user as JSON: sessions with logs, memories, stored values, published carts, unsent preferences.
 
-    Exits with 1 if a store was not checked or a record is unreadable; ``not_looked_at`` and ``unreadable`` list them.
+    Exits with 1 if a store was not checked or a record is unreadable. The JSON lists such stores as ``not_looked_at`` and such
+    records as ``unreadable``.
     """
     settings = settings_of(hot=hot, durable=durable, users=users)
     memory = opened(settings, codec)

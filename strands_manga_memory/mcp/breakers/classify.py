@@ -62,8 +62,8 @@ class CallOutcome:
     Args:
         tool: Name of the tool at its server.
         result: The tool result, if there is one.
-        exception: Exception that was raised, or that became the result.
-        timed_out: Whether the deadline passed first.
+        exception: Exception that the tool raised, or that Strands turned into the result.
+        timed_out: Whether the deadline passed before the tool ended.
         cancelled: Whether the agent was cancelled before the end.
     """
 

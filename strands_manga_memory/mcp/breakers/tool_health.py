@@ -26,7 +26,7 @@ class CallFacts(TypedDict):
 
     Attributes:
         calls: Number of calls that reached the tool.
-        failures: Number of failed calls by code, including ignored failures.
+        failures: Number of failed calls by code, including failures that do not count for the breaker.
         rejected: Number of calls that were rejected, for example because the breaker was open.
         fallbacks: Number of calls that a fallback tool answered instead.
         stale: Number of calls that an earlier result answered instead.
@@ -51,11 +51,12 @@ class ToolStatus(CallFacts):
     Attributes:
         server: Name of the tool's server, or None.
         server_state: ``up``, ``down`` or ``reconnecting``; None without a server.
-        health: ``healthy``, ``degraded`` or ``unavailable``; ``unavailable`` also while the server is not up.
+        health: ``healthy``, ``degraded`` (breaker half open, or half of the failures that open it) or ``unavailable``
+            (breaker open, or server not up).
         state: State of the breaker: ``closed``, ``open`` or ``half_open``.
         retry_after_s: Seconds until a call may be allowed; 0 for immediately, None if the breaker was opened manually.
         failures_in_a_row: Consecutive failures.
-        schema_hash: Hash of the input schema. A new hash means a new tool.
+        schema_hash: Hash of the input schema. It changes when the arguments of the tool change.
     """
 
     server: str | None

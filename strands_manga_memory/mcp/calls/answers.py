@@ -44,12 +44,12 @@ class GoodResult:
 
 
 class ResultCache:
-    """Cache of the most recent good results of a tool.
+    """Cache of the most recent successful results of a tool.
 
     Args:
         ttl: Seconds a result may be used.
         size: Most results. Default 1,024.
-        max_bytes: Most characters of a result's content. Default 65,536.
+        max_bytes: Most characters (not bytes) of a result's content. Default 65,536.
         clock: Monotonic seconds.
 
     Raises:
@@ -225,13 +225,16 @@ def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
 
 
 def fallback_result(result: Mapping[str, Any], problem: ToolFailure, *, used: str) -> dict[str, Any]:
-    """Return the result of a fallback tool with a note for the model that this tool answered."""
+    """Return the result of a fallback tool, after a note for the model that the tool named ``used`` answered instead."""
     note = f"Note: {problem.reason} {used} answered instead."
     return _with_details(result, problem, [{"text": note}, *content_of(result)], fallback=used)
 
 
 def _with_details(result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any) -> dict[str, Any]:
-    """Add the data of a failure to a tool result: a short JSON text for the model, and all data in the metadata."""
+    """Return a result with ``content`` as its content, followed by short JSON about a failure. The metadata get all its data.
+
+    ``marks`` are additional values for both.
+    """
     given = result.get("metadata")
     metadata = {**(given if isinstance(given, Mapping) else {}), DETAILS: {**problem.details(), **marks}}
     return {**result, "content": [*content, {"json": {**problem.as_json(), **marks}}], "metadata": metadata}
@@ -266,7 +269,7 @@ def partial_of(event: Any) -> Any:
 
 
 def _json_head(value: Any) -> str:
-    """Return the beginning of a value's JSON text without encoding the whole value."""
+    """Return a value's JSON text, or just over 500 characters of a longer text, without encoding the whole value."""
     parts: list[str] = []
     left = _PARTIAL_CHARACTERS
     for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):

@@ -87,9 +87,9 @@ class Call:
         user: User of the call, or None if unknown.
 
     Attributes:
-        result: Final event of the ended call, or None if the tool requested an interrupt.
+        result: Final event of the call. None before the end, and if the tool requested an interrupt.
         verdict: Classification of the call, or None if the call was rejected or interrupted.
-        unavailable: Failure that permits the result of a fallback tool or an earlier result instead, or None.
+        unavailable: Failure of the call, if a fallback tool or an earlier result may answer instead. Otherwise None.
     """
 
     __slots__ = ("_guard", "_partial", "_user", "arguments", "cancel_signal", "request_id", "result", "unavailable", "verdict")
@@ -301,7 +301,7 @@ def _error_text(outcome: CallOutcome) -> str:
 def _must_be_raised(error: BaseException) -> bool:
     """Return whether an exception must reach the agent's caller.
 
-    A cancellation must do so if the caller requested it. Otherwise, a task of the tool itself was cancelled.
+    A cancellation must reach the caller only if the caller requested it, not if the tool cancelled a task of its own.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -318,11 +318,10 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the tenant and the user for whom a tool is called.
+    """Return the tenant and the user for whom a tool is called, or a stand-in for them.
 
     They come from the keys ``tenant`` and ``user_id`` of the invocation state, or else from the agent's session. Each agent
-    without a session manager, and each session without a user, counts as a separate user. All calls outside agents together
-    count as one more user.
+    without a session manager, and each session without a user, has its own stand-in. All calls outside agents share one.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):
@@ -340,5 +339,5 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Return a result of ``user_of_call``, or None if the user is unknown."""
+    """Return ``user``, or None if it is the stand-in of ``user_of_call`` for an agent or for calls outside agents."""
     return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user

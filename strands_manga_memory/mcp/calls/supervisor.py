@@ -88,7 +88,7 @@ class ServerSupervisor:
 
     @classmethod
     def of(cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic) -> ServerSupervisor:
-        """Return the supervisor that all users of a client share."""
+        """Return the supervisor of a client. All agents and tools that use the client share it."""
         attached = attachments(client)
         found: ServerSupervisor = attached.get("supervisor") or attached.setdefault("supervisor", cls(client, clock=clock))
         return found
@@ -110,7 +110,7 @@ class ServerSupervisor:
 
     @property
     def is_up(self) -> bool:
-        """Whether the connection works, according to the last report."""
+        """Whether the connection works, as far as the last call or connection attempt has shown."""
         return self._next_attempt is None
 
     @property
@@ -122,7 +122,7 @@ class ServerSupervisor:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may try to reconnect. 0 while connected, and the initial backoff during an attempt."""
+        """Seconds until a call may try to reconnect. 0 while connected. While another attempt runs, the initial backoff."""
         with self._lock:
             if self._next_attempt is None:
                 return 0.0

@@ -1,1 +1,1 @@
-"""Storage, cache and delivery of the preferences that users state."""
+"""Storage and cache of the preferences that users state, and their delivery to other systems."""

@@ -69,10 +69,10 @@ class ProfileState:
         exists: Whether there is an active record. A tombstone is not an active record.
         is_erased: Whether the tombstone of an erasure replaces the record.
         context: Context for agents, read at the last session start, or None.
-        statements: Recent statements of all devices, in the order of their times.
-        removals: Recent removals.
-        revision: Last known revision of the user's preference log in the table.
-        removed: Token that each removal changes. A context that was read under an earlier token must not be used.
+        statements: Recent statements of the user on all devices, in the order of their times.
+        removals: Recent deletions of preferences and retractions of messages.
+        revision: Last known token of the user's preference log in the table, which each change of the log replaces.
+        removed: Token that each removal of data replaces. A context that was read under an earlier token must not be used.
     """
 
     epoch: int = 0
@@ -148,13 +148,13 @@ class HotProfile:
         is_removal: bool = False,
         drops_context: bool = False,
     ) -> None:
-        """Publish a change of the table to new sessions and live agents, and drop the cached memories.
+        """Publish a change of the memory table to new sessions and live agents, and drop the cached memories.
 
         If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
             statements: New statements. Live agents add them to their context.
-            removals: Removals. They also apply to earlier statements that other devices write later.
+            removals: Removals. They also apply to statements from before the removal that other devices write after it.
             revision: Revision of the preference log after the change.
             is_removal: Whether data was removed. Agents then must not use contexts that were read before.
             drops_context: Whether the next session start must read the table.
@@ -177,13 +177,13 @@ class HotProfile:
         self._publish(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
 
     def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the record by a tombstone for ``ttl`` seconds and return the tombstone's epoch."""
+        """Replace the record by a tombstone for ``ttl`` seconds and return its epoch, incremented by each erasure."""
         return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
 
     # Cached memories
 
     def look(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
-        """Return the cached memories and the record's (epoch, version), each None if missing. Needs one round trip."""
+        """Return the cached memories, or None, and (epoch, version) of the active record, or None. Needs one round trip."""
         try:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
             if record is not None and record.state == ACTIVE and record.expires_in > 0:
@@ -207,7 +207,7 @@ class HotProfile:
             return False
 
     def rules_out_erasure(self) -> bool:
-        """Return whether the hot tier proves that the user was not erased recently. Needs one round trip."""
+        """Return whether the hot tier proves that the user was not erased recently. False: unknown. Needs one round trip."""
         if not self._hot.survives_process:
             return False
         try:
@@ -376,7 +376,7 @@ class ProfileCache:
 
     @property
     def cached(self) -> CachedContext:
-        """Context and overrides in this process, without I/O. Statements that are not yet in the hot tier are included."""
+        """Context and later preferences in this process, without I/O. Statements not yet in the hot tier are included."""
         with self._lock:
             return self._cached
 
@@ -444,7 +444,7 @@ class ProfileCache:
             self._take(replace(self._state, statements=statements, removed=""), AgentContext())
 
     def refresh(self) -> bool:
-        """Load the changes of other devices and processes. Return whether the overrides or the context changed.
+        """Load the changes of other devices and processes. Return whether the user's context or later preferences changed.
 
         The call needs one round trip. After a removal, it also reads the memories.
         """
@@ -477,12 +477,12 @@ class ProfileCache:
         return None if loaded is None else self._profile.state_of(loaded[0])
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Return the user's record with the changes of other processes, or None if the hot tier is unavailable."""
+        """Return the user's record, updated from the table, or None if the hot tier fails. ``touch`` renews its expiry."""
         state = self._read(touch=touch)
         return None if state is None else self._health.tried(lambda: self._followed(state))
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Return the user's record with the changes that processes with another hot tier made to the table."""
+        """Return the user's record. If a process with another hot tier changed the table, first update the record."""
         log = self._log if self._reads_revision and state.exists else None
         if log is None or (revision := log.revision()) == state.revision:
             return state
@@ -507,7 +507,10 @@ class ProfileCache:
         self._adopt(state)
 
     def _adopt(self, state: ProfileState | None) -> None:
-        """Use the context in the user's record, or read one and store it if the record has not changed meanwhile."""
+        """Use the context in the user's record. Without a recent context, read one and store it unless the record has changed.
+
+        ``state`` is None if the hot tier is unavailable. Nothing is stored then.
+        """
         state, is_up = state or ProfileState(), state is not None
         context = state.context
         # The limit matters if a removal could not be published.

@@ -82,7 +82,7 @@ class _StoredPreferences:
 
 @dataclass(frozen=True)
 class _State:
-    """Values read before a change: the log (``item``, decoded ``logged``), the erasure marker and the voided times."""
+    """Values read before a change: the log (``item``, decoded ``logged``), the erasure marker and ``VoidedTimes``."""
 
     item: Item | None
     logged: LoggedChanges
@@ -93,9 +93,10 @@ class _State:
 class PreferenceLog:
     """Log of a user's preferences, changed by one transaction for each change.
 
-    The log contains all statements of the user. The record of a subject such as ``genre`` has the value that results from all
-    its statements in the order of their times. The order of writes makes no difference. A value set by ``prefer`` is stored in
-    the record, not in the log. ``publish`` is ``HotProfile.publish``, by which live agents learn of changes.
+    The log contains all statements in messages of the user. The record of a subject such as ``genre`` has the value that
+    results from all its statements in the order of their times. The order of writes makes no difference. A value that the
+    application sets by ``UserMemoryStore.prefer`` is stored in the record, not in the log. ``publish`` is
+    ``HotProfile.publish``, by which live agents learn of changes.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class PreferenceLog:
 
         Args:
             statements: Statements to store.
-            guard: Marker of the user's last erasure, as in ``UserPartition.update``.
+            guard: Marker of the user's last erasure, or None. After a later erasure, nothing is written. Default: no check.
         """
         for first in range(0, len(statements), _MOST_AT_ONCE):
             self._commit(PreferenceChange(statements=statements[first : first + _MOST_AT_ONCE]), guard=guard)
@@ -161,14 +162,14 @@ class PreferenceLog:
         return changed.get(record.memory_id) or record
 
     def forget(self, record: MemoryRecord, at: float) -> Removal:
-        """Delete a preference and its statements up to the time ``at``."""
+        """Delete a preference and its statements up to the time ``at``. Return the removal that was stored for this."""
         removal = Removal.of_preference(*_slot_and_value(record), at)
         _, revision = self._commit(PreferenceChange(removals=[removal], dropped=record.memory_id))
         self._publish(removals=[removal], revision=revision)
         return removal
 
     def retract(self, message_id: str, at: float) -> Mapping[str, MemoryRecord | None]:
-        """Delete the statements that a message made up to the time ``at``.
+        """Delete the statements of a message that are not later than ``at``.
 
         Return the changed preference records, keyed by id. None means that the record was deleted.
         """
@@ -179,9 +180,9 @@ class PreferenceLog:
         return changed
 
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
-        """Replace and publish the revision after a change of a memory outside the log.
+        """Replace and publish the revision of the log after a change of other memories, so that live agents notice it.
 
-        The call works on an encrypted log without its key. The arguments are those of ``HotProfile.publish``.
+        The call works on an encrypted log without its key. The arguments are passed to ``HotProfile.publish``.
         """
         revision = uuid.uuid4().hex
 
@@ -210,7 +211,8 @@ class PreferenceLog:
     ) -> tuple[Mapping[str, MemoryRecord | None], str]:
         """Store a change by compare-and-set on the log.
 
-        Return the changed records and the revision of the log. The revision is empty if nothing was written.
+        Return the changed records (None if deleted), keyed by id, and the revision of the log. The revision is empty if nothing
+        was written, for example because of an erasure after ``guard``.
         """
         table, owner = self._partition.table, self._partition.owner
         notes = [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
@@ -298,7 +300,7 @@ class PreferenceLog:
         return known.changed(content=content, metadata={**known.metadata, **metadata}, updated_at=state.by.at)
 
     def _base(self, record: MemoryRecord) -> Statement | None:
-        """Return the value that ``prefer`` set in a record as a statement, or None if all values come from messages."""
+        """Return a statement with the value that ``UserMemoryStore.prefer`` set. None if all values come from messages."""
         slot, value = _slot_and_value(record)
         given = record.metadata.get(_SET)
         if isinstance(given, dict):
@@ -374,7 +376,7 @@ def forgotten_id(memory_id: str) -> str:
 
 
 def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    """Return the known record of a preference with the value that ``prefer`` set, or ``new`` if there is no known record."""
+    """Return ``known`` with the content of ``new``, set by ``UserMemoryStore.prefer``, or ``new`` if ``known`` is None."""
     if known is None:
         return new
     metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}

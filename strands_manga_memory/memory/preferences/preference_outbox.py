@@ -102,12 +102,12 @@ class CallablePreferenceSink:
 
 
 class TablePreferenceSink:
-    """Sink that stores signals as preferences of the user, one record for each subject such as ``genre``.
+    """Sink that stores preference signals in a memory table, one record for each subject such as ``genre``.
 
-    An older message never overrides a newer message.
+    The latest message about a subject wins, even if its signal arrives first.
 
     Args:
-        table: Table of the schema ``USER_MEMORY``. In the table of a ``UserMemoryStore``, signals become its preferences.
+        table: Table of the schema ``USER_MEMORY``. If a ``UserMemoryStore`` uses the table, it returns the preferences.
         codec: Codec of content and metadata in the table.
         clock: Function that returns the time to store, in seconds since 1970. By default, the time of the message is stored.
     """
@@ -192,7 +192,7 @@ class PreferenceOutbox:
 
     A signal is stored in the memory table before it is sent, and deleted afterwards. So each signal is sent at least once. The
     table numbers the signals of a user, and the sink gets them in this order. A lease lets only one worker at a time send the
-    signals of a user. A ``TablePreferenceSink`` of the same table gets its signals at once, without storing them before.
+    signals of a user. A ``TablePreferenceSink`` of the same table gets its signals directly, without the outbox.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -201,7 +201,7 @@ class PreferenceOutbox:
         codec: Codec of pending signals.
         clock: Function that returns seconds since 1970.
         drained: Function that is called after signals of a user were sent, with the user and whether a retraction was sent. It
-            is called once per run, even if the sink failed after some signals.
+            is called once after several signals, even if the sink failed after some of them.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Create empty queues, at the start and in a forked child. Signals not yet stored belong to the parent process."""
+        """Create empty queues, for a new object or in a forked child. Signals not yet stored belong to the parent process."""
         self._unstored: dict[Owner, deque[Sequence[PreferenceSignal]]] = {}
         self._waits: dict[tuple[Owner, str], float] = {}
         self._put_off: set[tuple[Owner, str]] = set()

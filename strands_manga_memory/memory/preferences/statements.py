@@ -33,13 +33,13 @@ _MOST_REMOVALS = 200
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Preference that a user stated in a message.
+    """Preference that a user stated in a message, or that the application set by ``UserMemoryStore.prefer``.
 
     Attributes:
-        at: Time of the message, in seconds since 1970.
-        message_id: ``tracking_id`` of the message. None if the id is unknown or ``prefer`` set the value.
+        at: Time of the message or of the call, in seconds since 1970.
+        message_id: ``tracking_id`` of the message. None if the id is unknown or the application set the value.
         session_id: Session of the message, or None.
-        is_set: Whether ``prefer`` set the value. Such a value replaces all earlier values of the subject.
+        is_set: Whether the application set the value. Such a value replaces all earlier values of the subject.
     """
 
     preference: Preference
@@ -91,12 +91,12 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletion of a preference or retraction of a message, which makes statements up to its time void.
+    """Deletion of a preference or retraction of a message. Matching statements up to its time no longer count.
 
     Attributes:
         at: Time of the removal, in seconds since 1970.
         slot: Subject of the deleted preference, such as ``genre``. It may be empty.
-        values: Digests of the deleted values. The values are void for every subject.
+        values: Digests of the deleted values. Statements of any subject with these values no longer count.
         message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted preference.
     """
 
@@ -123,7 +123,7 @@ class Removal:
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether the removal makes a statement void."""
+        """Return whether the removal deletes a statement: not a later one, and of the same message, subject or value."""
         if statement.at > self.at:
             return False
         if self.message:
@@ -186,12 +186,12 @@ def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
 
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
-    """Return the statements that no removal makes void."""
+    """Return the statements that no removal deletes."""
     return tuple(each for each in statements if not any(removal.voids(each) for removal in removals))
 
 
 def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
-    """Return the latest 30 statements that no removal makes void, in the order of their times."""
+    """Return the latest 30 statements that no removal deletes, in the order of their times."""
     return tuple(sorted(valid(statements, removals), key=lambda each: each.at)[-MOST_RECENT:])
 
 
@@ -223,8 +223,8 @@ class PreferenceChange:
     Attributes:
         statements: New statements of messages.
         removals: Deleted preferences, or retracted messages.
-        record: Record of the preference that ``prefer`` set, or None.
-        dropped: Id of the preference record to delete, or None.
+        record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
+        dropped: Id of a preference record to delete with the value that ``prefer`` set, or None.
     """
 
     statements: Sequence[Statement] = ()

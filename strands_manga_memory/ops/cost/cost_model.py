@@ -184,7 +184,7 @@ class CostModel:
 
     @classmethod
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
-        """Return a cost model of the published design.
+        """Return a cost model of the published design with which this package compares its costs.
 
         For 1 million messages per day, the design assumes 400,000 writes and 1 million reads of one unit per day, 200,000 users
         of 250 KB, and two indexes of 30 GB that receive every write. The hot tier has 10,000 sessions of 2 KB on one
@@ -201,7 +201,7 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of each shard of the hot tier; 0 in the published design."""
+        """Number of replicas of each shard of the hot tier; 0 in a model from ``CostModel.paper``."""
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
@@ -268,7 +268,7 @@ def _paper_use(workload: Workload) -> MonthlyUse:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between the published design and this package.
+    """Difference between the published design of ``CostModel.paper`` and this package.
 
     Attributes:
         what: Name of the compared quantity.
@@ -284,7 +284,7 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Compare the published design with this package for a workload."""
+    """Compare the published design of ``CostModel.paper`` with this package for a workload."""
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (

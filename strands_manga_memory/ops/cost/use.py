@@ -26,7 +26,7 @@ class Workload:
         bytes_per_message: Bytes per message of a user or assistant.
         seconds_per_turn: Seconds between two turns of a session.
         ttl_seconds: Seconds that a conversation stays in the hot tier after its last turn.
-        session_hours: Hours that the log of a session is stored after the last turn, including the wait for a sweeper.
+        session_hours: Hours that the log of a session is stored after the last turn, until a cleanup process deletes it.
         memory_days: Mean number of days that memories of a session are stored.
         earlier_sessions: Number of a user's earlier sessions with stored memories. None: calculated from the other values.
         bytes_per_user: Bytes of a user's preferences and profile, including indexes.
@@ -126,8 +126,8 @@ class MeasuredUse:
 
     The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English. They were flushed every
     5 turns, and later finalized and swept. The users had up to 20 earlier sessions, one every two days. Earlier sessions add
-    to the cost, because the start and end of a session read the user's memories. The end of a session also rewrites patterns
-    and roll-ups, the summaries of several sessions.
+    to the cost, because the start and end of a session read the user's memories. The end of a session also rewrites behavioral
+    patterns (topics of several sessions), and roll-ups (summaries of a week or month).
 
     A value that consists of three amounts has the amount per session, per turn and per KB.
 
@@ -142,9 +142,9 @@ class MeasuredUse:
         known_share: Share of ``memory_bytes`` that a query of the user's memories reads. The rest are indexes.
         full_from: Number of earlier sessions from which patterns and weekly roll-ups have their full cost. With fewer
             sessions, the cost is proportional.
-        months_from: Numbers of earlier sessions at which monthly roll-ups begin to cost, and have their full cost.
-        writes_by_known: Most write units for patterns and weekly roll-ups, their units per KB of text, and most write units
-            for monthly roll-ups.
+        months_from: Two numbers of earlier sessions. Monthly roll-ups cost nothing up to the first, the most from the second.
+        writes_by_known: Three numbers of write units. Patterns and weekly roll-ups need the second per KB of text, but at most
+            the first. Monthly roll-ups need at most the third.
         reads_by_known: Factor and exponent. The read units are the factor times the KB of the user's memories raised to the
             exponent.
         memory_by_known: Bytes that earlier sessions add per KB of the session's text.

@@ -1,4 +1,4 @@
-"""Checks of installed versions, token counting and context window, and of the sweeper."""
+"""Checks of installed versions, token counting and context window, and of expired conversations that wait for a sweeper."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Import the conversations, orchestrators and memories of an exported user.
+    """Import the conversations, the states of orchestrators (Graph or Swarm) and the memories of an exported user.
 
     Agents can continue the imported conversations. Existing conversations and memories are not changed. Skipped are expired
     memories, and conversations that were recently deleted or expired in the target.

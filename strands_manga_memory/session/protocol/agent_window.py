@@ -29,13 +29,13 @@ def slots_of(
     """Convert an agent's history to references to stored messages.
 
     A message is recognized by its content, else by its ``tracking_id``. The reference to an edited message contains the edited
-    message. A message that is not stored counts as written by the conversation manager.
+    message. For a message that is not stored, such as a summary, the result has a ``Slot`` without a key that contains it.
 
     Args:
         messages: The agent's history.
         view: References of the previous history, and of the messages that were appended since.
         stored: Returns the serialized message to which a reference points.
-        found: Returns the reference to a message that was evicted earlier.
+        found: Returns the reference to the message with a ``tracking_id`` that was evicted from the history; None without one.
     """
     left: dict[bytes, list[Slot]] = {}
     for slot in view:

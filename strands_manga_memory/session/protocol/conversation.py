@@ -28,9 +28,9 @@ EMPTY_SECONDS = 3600.0
 class Conversation:
     """Access of one process to a conversation in the hot and the durable tier.
 
-    The object holds this process's copy of the conversation, and is thread-safe. A flush writes the turns that the log lacks to
-    the durable tier. If a tier that a method needs does not answer, the method raises ``StoreUnavailableError``, and the
-    changes are kept.
+    The object holds this process's copy of the conversation, and is thread-safe. The durable tier has a log of the turns. A
+    flush writes the turns that the log lacks. If a tier that a method needs does not answer, the method raises
+    ``StoreUnavailableError``, and the changes are kept.
 
     Args:
         hot: The hot tier; None if there is only a durable tier.
@@ -39,7 +39,7 @@ class Conversation:
         ttl: Returns the time to live of a record in the hot tier, in seconds.
         session_seconds: Seconds without use after which a session ends. Default: one day.
         flush_every: Number of ended turns missing in the log at which a flush is due.
-        ids: Original ids of session, user, tenant and member. They are stored with the first change.
+        ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), stored with the first change.
         check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
     """
 
@@ -134,7 +134,7 @@ class Conversation:
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier, and join its record with the local copy."""
+        """Read the hot tier's record, join it with the local copy, and return it as read; None if there is none."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -147,10 +147,10 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the durable record, and join it with the local copy.
+        """Read the durable record, join it with the local copy, and return it as read; None if there is none.
 
         Args:
-            is_alone: Whether the hot tier is empty. Turns of an interrupted flush are then read from the log, too.
+            is_alone: Whether the hot tier is empty. Turns of an interrupted flush are then read from the log, and returned.
         """
         durable = self._durable()
         with self._durable_io:
@@ -169,7 +169,7 @@ class Conversation:
             return found
 
     def complete(self) -> None:
-        """Read the messages of the agent's history that are not in memory yet. If the tier fails, they stay missing."""
+        """Read the messages of the agent's history that are not in memory yet. If their store fails, they stay missing."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(lambda: self._read_turns(base.incarnation, lacking))
@@ -281,7 +281,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation, and mark the durable copy as complete until the next change."""
+        """Flush the conversation. Until the next message, mark the durable copy as complete: the hot tier has nothing newer."""
         if self.hot is not None and self.durable is not None:
             self.local.close()
         self.flush(writes_hot=writes_hot)
@@ -351,7 +351,7 @@ class Conversation:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
 
     def _fill_hot(self) -> None:
-        """Write the record to an empty hot tier if the durable record is equal. An older record could undo a deletion."""
+        """Write the local record to an empty hot tier if the durable one is equal. An outdated one could undo a deletion."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -401,9 +401,9 @@ class Conversation:
             self._attempt(lambda: self._write_hot(record))
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write the ended turns to the log, and return the turns that the log still lacks.
+        """Write the ended turns to the log. Return the turns that the log still lacks, with the number of logged messages.
 
-        A turn that no stored record lists is not written, because the two tiers would differ after a crash.
+        A turn is written only if the record in a tier lists its messages. Otherwise, the two tiers would differ after a crash.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {
@@ -480,7 +480,7 @@ class Conversation:
     def expire(self, *, unused_since: float) -> bool:
         """End the conversation because of its age, unless it was used after ``unused_since`` (seconds since 1970).
 
-        The next use begins a new incarnation, in which turns that are not in the log yet continue.
+        The next use begins a new run of the conversation (incarnation), and takes over turns that are not in the log yet.
 
         Returns:
             False if the conversation was not ended, because it was used or changed, or has no content.
@@ -553,7 +553,7 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """After a long silence, read both tiers. If neither has the stored conversation any more, discard the local copy."""
+        """Read both tiers if ``is_silent``. If neither has the stored conversation any more, discard the local copy."""
         if not self.is_silent:
             return
         error = self.load()

@@ -1,7 +1,8 @@
 """Storage of one conversation in the durable tier.
 
 The item ``<member>#HEAD`` is the head: the record without the turns that are in the log. Each item
-``<member>#TURN#<incarnation>#<time>.<tag>`` is a turn of the log.
+``<member>#TURN#<incarnation>#<time>.<tag>`` is a turn of the log. ``member`` is the agent or orchestrator, ``incarnation`` the
+number of the conversation's run between two deletions or expiries, and ``<time>.<tag>`` the ``TurnKey``.
 
 The attribute ``turn`` is JSON text with the turn's messages, unless the turn is encrypted or large. The attributes ``intent``,
 ``tool_calls``, ``latency_ms`` and ``cache_hit`` describe a turn that is not encrypted.
@@ -111,22 +112,22 @@ class DurableTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether the present head is known from the last request to the table."""
+        """Whether this object has the conversation's present head (item with its record) from the last request to the table."""
         return self._head is not None
 
     @property
     def record(self) -> Record | None:
-        """Record of the last known head; None if there is no head, or the head is not known."""
+        """Record in the conversation's head; None if there is no head, or ``is_known`` is False."""
         return None if self._head is None else self._head.record
 
     @property
     def head_version(self) -> int | None:
-        """Random number of the known head, changed by each write; None if no head is known."""
+        """Random number that each write of the conversation's head replaces; None if no head is known."""
         return None if self._head is None or self._head.item is None else self._head.item.get("v")
 
     @property
     def head_expires_at(self) -> int:
-        """Time when the table may delete the known head, in seconds since 1970; 0 if no head is known."""
+        """Time when the table may delete the conversation's head, in seconds since 1970; 0 if no head is known."""
         item = None if self._head is None else self._head.item
         return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
 
@@ -136,7 +137,7 @@ class DurableTier:
         return self._head is not None and bool((self._head.item or {}).get(HOT))
 
     def forget(self) -> None:
-        """Discard the known head, so that the next operation reads the head again."""
+        """Discard this object's copy of the conversation's head, so that the next operation reads the head again."""
         self._head = None
 
     # The head
@@ -239,13 +240,13 @@ class DurableTier:
         )
 
     def remove_head(self) -> bool:
-        """Delete the head that was last read. Return False if another writer has changed the head."""
+        """Delete the conversation's head, but not the log. Return False if another writer has changed the head."""
         item = None if self._head is None else self._head.item
         self._head = None
         return item is None or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation that the tombstones of session and user do not delete; 0 without tombstones."""
+        """Return the lowest incarnation (run) that the tombstones of session and user do not delete; 0 without tombstones."""
         numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
         return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 
@@ -302,7 +303,7 @@ class DurableTier:
         """Read the turns of an incarnation from the log, keyed by turn key.
 
         Args:
-            incarnation: The incarnation.
+            incarnation: Number of the conversation's run between two deletions or expiries.
             newest: Read only the newest turns, until they have this many messages. None: all turns.
             until: Read only turns up to this key. None: all turns.
         """
@@ -362,7 +363,7 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the head with further turns of ``record`` listed as seen, if the log really has them.
+        """Return the head with further turns of ``record`` added to ``seen``, if the log really has them.
 
         A table that was restored from a backup may lack some of the turns.
         """
@@ -374,14 +375,14 @@ class DurableTier:
         return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
-        """Return the sorted numbers of the incarnations that have turns in the log."""
+        """Return the sorted numbers of the incarnations (runs between two deletions or expiries) with turns in the log."""
         before = f"{self._member}#TURN#"
         rows = self._table.query(self._session, first=before, last=f"{before}\U0010ffff", attributes=[])
         found = {str(row[self._table.schema.sort]).removeprefix(before).partition("#")[0] for row in rows}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logs of all incarnations with a number below ``below``."""
+        """Delete the logged turns of all incarnations (runs between two deletions or expiries) below ``below``."""
         first, last = f"{self._member}#TURN#", self._prefix(below)
         rows = self._table.query(self._session, first=first, last=last, attributes=[])
         keys = [(self._session, str(row[self._table.schema.sort])) for row in rows]
@@ -428,7 +429,7 @@ sleep = time.sleep
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
     """Put a tombstone that deletes all conversations of a session or user, also those that are not stored yet.
 
-    A caller that deletes each listed conversation must put the tombstone before the last listing.
+    A caller that also deletes each conversation must list the conversations again after this call.
 
     Args:
         table: The durable tier.
@@ -437,7 +438,7 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
         until: Time when the table may delete the tombstone, in seconds since 1970.
 
     Returns:
-        Lowest incarnation that is not deleted.
+        Lowest incarnation (number of a conversation's run) that the tombstone does not delete.
     """
     before = (table.get(*key) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
@@ -449,8 +450,8 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
 def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
     """Return a record in the form in which the durable tier stores it.
 
-    A message is listed as seen only if the previous head listed it, or if ``record`` contains it. A table that was restored
-    from a backup may lack other messages.
+    ``seen`` counts a message only if the previous head counted it, or if ``record`` contains it. A table that was restored from
+    a backup may lack the messages that neither has.
 
     Args:
         record: The record to store.

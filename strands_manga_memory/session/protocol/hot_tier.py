@@ -3,14 +3,14 @@
 The conversation is one hash. Each write of the hash is one compare-and-set. The values of these fields are JSON:
 
 - ``head``: version and counters.
-- ``view``: the agent's history.
-- ``seen``: keys of seen turns that have no field.
+- ``view``: the agent's history, as references to messages.
+- ``seen``: turns that the writer has seen, with their numbers of messages, if the turns' fields do not show this.
 - ``notes``: state of the conversation manager.
 - ``m1``, ``m2`` and so on: one turn each.
-- ``x1``, ``x2`` and so on: one state entry, edited message or synthesized message each.
+- ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager edited or wrote.
 - ``archive``: turns that have left the history. Without a durable tier, the hash keeps these turns as the log.
 
-The field ``window`` lists the fields that a restore reads.
+The field ``window`` lists the fields that are read when an agent is restored.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "view", "seen", "notes", "archive")
 
 @dataclass
 class _Stored:
-    """Content of the conversation's hash, as the store last returned it.
+    """Content of the conversation's hash after the last read or write, and the epoch of the next write.
 
     Args:
         expect: Epoch and version that the next compare-and-set expects; None if the hash is missing.
@@ -76,9 +76,9 @@ class _Stored:
         entries: Field number and content of each state entry, keyed by name. Number 3 means the field ``x3``.
         bodies: Field number of each edited or synthesized message, keyed by the serialized message.
         archive: Field number and message count of each turn that a restore does not read, keyed by turn key.
-        small: Hash value of each other field's content, keyed by field name.
+        small: Python ``hash()`` of the content of each unnumbered field, such as ``view``, keyed by field name.
         unreadable: Turn key and message count of each turn that cannot be read, keyed by field number.
-        expires_in: Seconds until logical expiry; None if the hash is missing.
+        expires_in: Seconds until the conversation counts as expired (the store keeps it longer); None if the hash is missing.
     """
 
     expect: tuple[int, int] | None = None
@@ -113,7 +113,7 @@ class HotTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether the present content of the store is known from the last request."""
+        """Whether the conversation's content in the store is known. False before the first read and after a failed request."""
         return self._stored is not None
 
     @property
@@ -128,12 +128,12 @@ class HotTier:
 
     @property
     def stored_as(self) -> tuple[int, int] | None:
-        """Epoch and version of the last known content; None if there is no content."""
+        """Epoch (raised by each deletion) and version of the last known content; None if there is none or it is not known."""
         return None if self._stored is None else self._stored.expect
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds until logical expiry at the last read; negative after the expiry, None without content."""
+        """Seconds from the last read until the conversation counts as expired; negative if it has expired, None if missing."""
         return None if self._stored is None else self._stored.expires_in
 
     def forget(self) -> None:
@@ -184,7 +184,7 @@ class HotTier:
         """Replace the last known record with one compare-and-set.
 
         Args:
-            record: The new record. It must be joined with the last known record.
+            record: The new record. It must include the content of the property ``record`` (see ``join``).
             ttl: Seconds to live from now.
 
         Returns:
@@ -224,7 +224,7 @@ class HotTier:
             keys: Keys of the turns to read. None: all turns.
 
         Returns:
-            The archived turns and the turns of the last read, keyed by turn key.
+            The archived turns, and turns that the last ``read`` returned, keyed by turn key. ``keys`` restricts both.
         """
         stored = self._stored
         if stored is None:
@@ -240,7 +240,7 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Return a draft together with the archived turns that its new redactions change, for use without a durable tier."""
+        """Return the record ``draft``, with those archived turns added whose redactions the stored record lacks."""
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
         new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
@@ -471,7 +471,7 @@ def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
 
 
 def _numbered_entries(record: Record, before: _Stored) -> tuple[dict[str, tuple[int, Entry]], dict[bytes, int]]:
-    """Return the field numbers of state entries, and of edited and synthesized messages."""
+    """Number the fields of a record's state entries and edited messages. Fields that ``before`` has keep their numbers."""
     free = max([*(number for number, _ in before.entries.values()), *before.bodies.values()], default=0)
     entries: dict[str, tuple[int, Entry]] = {}
     for name, entry in record.states.items():
@@ -490,7 +490,7 @@ def _listed(
     bodies: Mapping[bytes, int],
     unreadable: Collection[int],
 ) -> bytes:
-    """Return the list of the numbered fields that a restore reads, such as ``1-4,7,x2``."""
+    """Return the list of the numbered fields that a restore reads: ``1-4,7,x2`` for ``m1`` to ``m4``, ``m7`` and ``x2``."""
     numbers = sorted({*(number for number, _ in turns.values()), *unreadable})
     runs: list[list[int]] = []
     for number in numbers:

@@ -39,18 +39,18 @@ class LocalCopy:
 
     Args:
         clock: Returns the time in seconds since 1970.
-        hash_is_log: Whether there is no durable tier, so that the hot tier keeps the log.
-        ids: Original ids of session, user, tenant and member. They are stored with the first change.
+        hash_is_log: Whether the hot tier keeps the log, because there is no durable tier.
+        ids: Unencoded ids of session, user, tenant and member (agent or orchestrator). They are stored with the first change.
         check_merge: Called with this process's states and another writer's record before their changes are merged. An error
             prevents the merge.
 
     Attributes:
-        base: Join of the records that this process has read and written.
-        view: The agent's history, as references to messages.
-        window: The history to store, as references to messages. It also has other writers' turns that the agent lacks.
-        own: The open turn, and turns that no store has confirmed in full.
+        base: Result of ``join`` for all records that this process has read and written.
+        view: The history that the agent has now, as references to messages.
+        window: The history that the next save stores, as references. It also has other writers' turns that ``view`` lacks.
+        own: Turns of this process: the open turn, and turns that no store has confirmed in full.
         has_news: Whether ``window`` differs from ``view`` because of other writers.
-        is_overruled: Whether ``window`` replaces the agent's history at the next turn.
+        is_overruled: Whether ``window`` replaces ``view`` at the next turn, and the agent's edits of its history are discarded.
         dropped: Number of messages that were discarded because the conversation was deleted before they were saved.
         hot_copy: The last known record of the hot tier.
         head_copy: The last known record of the durable tier.
@@ -116,7 +116,7 @@ class LocalCopy:
             about: Further values of a new turn, such as its intent.
 
         Returns:
-            Reference to the message; None if it was discarded, because the beginning of its turn was deleted.
+            Reference to the message; None if it was discarded, because the conversation was deleted during the turn.
         """
         with self.lock:
             if self._skips_rest:  # the turn's beginning was deleted
@@ -137,7 +137,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace the message ``number`` of a turn, as a redaction if a store may have the original message."""
+        """Replace a message of a turn by its index. If a store may have the message, redact it there, too."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -155,7 +155,7 @@ class LocalCopy:
                 self._open = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
-        """Set the agent's present history, in which messages may be missing, edited or synthesized."""
+        """Set the agent's present history. The conversation manager may have removed, edited or written messages in it."""
         with self.lock:
             if tuple(view) == self.view:
                 return
@@ -210,7 +210,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes[0]
 
     def adopt_window(self) -> tuple[Slot, ...]:
-        """Replace the agent's history (``view``) by the history to store (``window``), and return that history."""
+        """Replace the agent's history (``view``) by the history to store (``window``). Return the new ``view``."""
         with self.lock:
             self.view, self.has_news, self.is_overruled, self._notes = self.window, False, False, None
             return self.view
@@ -283,7 +283,7 @@ class LocalCopy:
     # The stores' side
 
     def draft(self) -> Record:
-        """Return the record to store: ``base`` with all changes of this process. Without changes, it is ``base``."""
+        """Return the record to store: the joined record ``base``, with all unsaved changes of this process."""
         with self.lock:
             base = self.base
             if not self.is_dirty:
@@ -315,10 +315,10 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Note that a record is about to be sent to a tier. Its turns then keep their keys, because the tier may store them.
+        """Note that a record is about to be sent to a tier. From now on, its turns keep their keys.
 
         Returns:
-            False if a turn of the record has got another key in the meantime. The record must then not be sent.
+            False if a turn of the record has got a new key since ``draft`` returned it. The record must then not be sent.
         """
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
@@ -327,7 +327,7 @@ class LocalCopy:
             return True
 
     def note_refusal(self, record: Record) -> None:
-        """Note that a tier has refused a record. Its turns may then get new keys again."""
+        """Undo ``note_offer`` after a tier has refused a record: the keys of its turns may change again."""
         with self.lock:
             self._offers.subtract(key for key in record.turns if key in self._offers)
 
@@ -342,7 +342,7 @@ class LocalCopy:
 
         Args:
             found: The record; None if the tier has none.
-            logged: Turns of the log that the newer record no longer lists, with the number of their messages in the log.
+            logged: Number of logged messages of turns that are too old for ``seen`` in the newer record, ``found`` or ``base``.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -378,16 +378,16 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
-        """Note the durable record that was read. Turns that the record does not list count as missing in the log."""
+        """Note the durable tier's record; None if it has none. Turns that ``seen`` of the record lacks count as not logged."""
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns of the history whose last messages this process does not have and the durable record does not list.
+        """Turns of the history with messages that are neither in memory nor counted in the durable record's ``seen``.
 
-        The value of each turn is its number of known messages.
+        These messages may be lost. The value of each turn is the number of its other messages.
         """
         with self.lock:
             base, head = self.base, self.head_copy
@@ -397,14 +397,14 @@ class LocalCopy:
             return {key: length for key, length in known.items() if length < base.seen.get(key, 0)}
 
     def cut_lost(self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Remove messages from the history that are missing in the log, because the table was restored from a backup.
+        """Remove messages from the history that are missing in the log, such as after the table was restored from a backup.
 
         If another process or the hot tier has the messages, a later join brings them back.
 
         Args:
-            unproven: The turns that were searched in the log.
+            unproven: Keys of the turns that were searched in the log, from the property ``unproven``.
             found: The turns that the log has.
-            incarnation: The incarnation of the log.
+            incarnation: Run of the conversation (until its deletion) to which the log belongs. If it is over, nothing changes.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -421,16 +421,16 @@ class LocalCopy:
                 self.has_news = self.is_overruled = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns that were read from the log, unless the incarnation has changed."""
+        """Add turns from the log of an incarnation (run of the conversation until its deletion), if it is the present one."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 read = {key: turn.merge(self.base.turns.get(key, turn)) for key, turn in turns.items()}
                 self.base = replace(self.base, turns={**self.base.turns, **read}).normalize()
 
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
-        """Return the keys of unlogged and unsaved turns that may be too old for the list of seen turns in a newer record.
+        """Return the keys of unlogged and unsaved turns that are too old for ``seen``, the list of the newest turns.
 
-        The newer record is ``found`` or ``base``. Only the log shows whether its author had seen these turns.
+        This is ``seen`` of ``found`` or ``base``, the newer of the two. Only the log shows whether these turns were stored.
         """
         with self.lock:
             base = self.base
@@ -450,12 +450,12 @@ class LocalCopy:
         self.has_news = self.is_overruled = bool(self.view)
 
     def has_work(self) -> bool:
-        """Return whether the agent has changes that ``base`` does not have."""
+        """Return whether the agent has changes that ``base``, the joined record of the stores, does not have."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
         return is_edited or bool(self.unsaved() or self._changed_states())
 
     def is_stored(self) -> bool:
-        """Return whether a tier is known to have the record ``base``."""
+        """Return whether a tier is known to have the joined record ``base``, with all of its content."""
         return any(
             copy is not None and copy.version == self.base.version and copy.has_content_of(self.base)
             for copy in (self.hot_copy, self.head_copy)
@@ -466,7 +466,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of stored messages of each turn, keyed by turn key."""
+        """Return the number of messages of each turn in the tiers' last known records of an incarnation, keyed by turn key."""
         with self.lock:
             lengths: dict[TurnKey, int] = {}
             for copy in (self.hot_copy, self.head_copy):
@@ -481,16 +481,16 @@ class LocalCopy:
         return version
 
     def next_incarnation(self, known: int, found: Record | None) -> int:
-        """Return the number of a new incarnation.
+        """Return the number of a new incarnation (run of the conversation until its deletion or expiry).
 
-        The number is higher than all known numbers, and at least the present time in seconds. No number is therefore used
-        twice, even if a restored table has lost numbers.
+        The number is higher than ``known`` and those of ``base`` and ``found``, and at least the time in seconds. No number is
+        therefore used twice, even if a table that was restored from a backup lacks the latest numbers.
         """
         highest = max(known, self.base.incarnation, found.incarnation if found else 0)
         return max(highest + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return a tombstone: an empty record of a new incarnation, in which no earlier turn continues."""
+        """Return a tombstone: an empty record of a new incarnation (run of the conversation) without earlier turns."""
         incarnation = self.next_incarnation(known, found)
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 
@@ -511,7 +511,7 @@ class LocalCopy:
         self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
 
     def _rename_late_turns(self) -> None:
-        """Give unsaved turns keys above all keys that were read, because the log is in the order of acceptance."""
+        """Give unsaved turns keys above all keys that were read, so that the log has turns in the order of their first save."""
         late = [key for key in sorted(self.own) if key not in self.base.seen and self._offers[key] <= 0]
         if not late or not self.base.seen or max(self.base.seen) < late[0]:
             return
@@ -538,9 +538,9 @@ class LocalCopy:
             self.base = replace(self.base, unlogged={}).normalize()
 
     def _note_new_incarnation(self, before: Record) -> None:
-        """Discard the unsaved turns after a deletion. After an expiry or a rewind, these turns continue.
+        """Discard the unsaved turns if the conversation was deleted. Keep them if it has expired or was rewound.
 
-        After a rewind, the new incarnation has turns of the earlier one. After a deletion, it has none.
+        Only after a rewind, the new incarnation (run of the conversation) has turns of the earlier one.
         """
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
@@ -553,10 +553,10 @@ class LocalCopy:
         self.is_overruled = self.has_news = True
 
     def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
-        """Update the history to store after ``base`` has changed.
+        """Update ``window``, the history to store, after the joined record ``base`` has changed.
 
-        If other writers only added messages to the history ``ancestor``, the agent's edits are kept. Otherwise the stored
-        history replaces them, followed by the agent's unsaved turns.
+        If other writers only added messages to ``ancestor``, the stored history before the change, the agent's edits are kept.
+        Otherwise the window is the new stored history, followed by the agent's unsaved turns.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

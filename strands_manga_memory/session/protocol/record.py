@@ -107,7 +107,7 @@ class Turn:
     Args:
         messages: The messages, serialized.
         times: Times when the messages were added, in seconds since 1970.
-        redacted: Revisions of the replaced messages, keyed by the index of the message.
+        redacted: Revision number of each redacted message's present content, keyed by the index of the message.
         is_open: Whether more messages may be added.
         about: Further values of the turn, such as the intent.
     """
@@ -157,10 +157,10 @@ class Record:
     Args:
         version: Version of the record. It is higher than every version that the author of the record had seen.
         incarnation: Number of the conversation's incarnation; 0 if none is known. A deletion or expiry begins the next number.
-        carries_from: Lowest incarnation whose unlogged turns continue in this incarnation. A deletion continues no turns.
+        carries_from: Lowest incarnation whose unlogged turns are copied to this incarnation. After a deletion, none are copied.
         window: History of the agent, as references to messages.
         notes: State of the conversation manager.
-        seen: Number of messages that the author of the record had seen, keyed by turn. Old turns may be missing.
+        seen: Turns that the author of the record had seen, with their numbers of messages. Old turns may be missing.
         states: State entries, keyed by name.
         redactions: Replacements of redacted messages, keyed by turn and message index.
         turns: Messages of the turns in the history, and of turns that the log lacks.
@@ -205,7 +205,7 @@ class Record:
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of the turns that have messages in the agent's history, but not all of these messages in the record."""
+        """Keys of the turns with a message to which the history (``window``) refers, but that ``turns`` does not have."""
         ends: dict[TurnKey, int] = {}
         for slot in self.window:
             if slot.key is not None:
@@ -213,16 +213,16 @@ class Record:
         return {key for key, end in ends.items() if key not in self.turns or len(self.turns[key].messages) < end}
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Return whether a turn is so old that ``seen`` may not list it, even if the record's author had seen it."""
+        """Return whether a turn is too old for ``seen``, the list of the newest turns that the record's author had seen."""
         return key not in self.seen and self._horizon is not None and key < self._horizon
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Oldest of the newest ``SEEN_TURNS`` turns in ``seen``; None if ``seen`` has fewer turns."""
+        """Key before which ``seen`` may lack turns; None if ``seen`` has fewer than ``SEEN_TURNS`` turns, and so lacks none."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return the number of a turn's messages that are known to be in the log."""
+        """Return the number of a turn's messages known to be in the log: all seen ones, unless ``unlogged`` has the turn."""
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
@@ -237,7 +237,7 @@ class Record:
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
-        """Return an agent's history that shows the replacements of redacted messages instead of edited versions."""
+        """Return an agent's history in which redacted messages refer to their replacements, not to versions edited earlier."""
         if not self.redactions:
             return tuple(window)
         return tuple(
@@ -266,13 +266,13 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
     """Join two records of the same conversation.
 
     The record with the higher incarnation and version is the newer one. The result is the newer record, with the messages that
-    only the author of the older record had seen. The later value of a state entry is kept, and the higher revision of a
-    redaction.
+    only the author of the older record had seen. Of two values of a state entry, the one with the higher version is kept, and
+    of two redactions of a message, the one with the higher revision.
 
     Args:
         one: A record.
         other: Another record of the conversation. The order of the two records has no effect.
-        logged: Turns of the log that the newer record no longer lists, with the number of their messages in the log.
+        logged: Number of logged messages of turns that are too old for ``seen`` in the newer record. They are not added again.
 
     Returns:
         The joined record. It has the version of the newer record until it is stored.
@@ -314,7 +314,7 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
-    """Return a history with each further message added after the other messages of its turn, else at the end."""
+    """Return a history with messages added: after the other messages of their turn or, if there are none, at the end."""
     result = list(window)
     present = {slot[:2] for slot in window if slot.key is not None}
     for slot in slots:
@@ -327,7 +327,7 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
 
 
 def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
-    """Return a history with each further message added after the nearest message that precedes it in the history ``order``."""
+    """Return a history with messages added, each after the nearest message before it in the history ``order``, else first."""
     result = [slot[:2] for slot in window]
     placed = list(window)
     for slot in slots:
@@ -357,7 +357,7 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether the durable tier, whose record is ``head``, has no log of the record's incarnation yet."""
+    """Return whether ``record`` begins a log, because the durable record ``head`` is None or of an earlier incarnation."""
     return head is None or head.incarnation < record.incarnation
 
 
@@ -390,7 +390,7 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an older record that continues in a new incarnation: unlogged turns, or nothing after a deletion."""
+    """Return the part of a record to copy to a newer incarnation: turns missing in the log, or nothing after a deletion."""
     if older.incarnation < max(1, newer.carries_from):
         return Record()
     kept = older.unlogged.keys()
@@ -410,14 +410,14 @@ def _is_counted(record: Record, key: TurnKey) -> bool:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
-    """Return whether the author of the newer record had seen a turn that the record no longer lists."""
+    """Return whether a turn is too old for the newer record's ``seen``, but known to its author, because the log has it."""
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -> list[Slot]:
     """Return the messages of the older record that the newer record's author had not seen.
 
-    If a turn got messages after the newer history evicted the turn, its seen messages are returned, too.
+    If a turn with new messages has left the newer history, its seen messages are returned, too, to make the turn complete.
     """
     shown = newer.shown_keys
     slots = []

@@ -77,7 +77,7 @@ def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether a stored form is plain JSON text that can also be stored as a string."""
+    """Return whether stored bytes are plain JSON in valid UTF-8, so that a table can store them as a string."""
     if not data.startswith(_HEAD) or b"\\ud" in data:
         return False
     try:
@@ -126,7 +126,7 @@ def _checksum(rest: bytes, place: str) -> bytes:
 
 
 def json_part(dumped: bytes) -> Any:
-    """Return a serialized value as a part of a JSON object. A value that JSON cannot represent becomes ``{"packed": text}``."""
+    """Return a serialized value as a part of a JSON object. If it is not JSON, it becomes the string in ``{"packed": ...}``."""
     return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else JsonPart(dumped)
 
 

@@ -40,8 +40,8 @@ def put_split(
         attributes: Further attributes of the first item.
         when: Condition for the put of the first item. If the condition is not met, the visible value does not change.
         before: The item that is replaced. Its further parts are deleted afterwards.
-        cleans: Whether to delete parts that interrupted writes have left, too. Used after a redaction.
-        scrub: Whether the replaced value contains text that must not be found any more; see ``Table.put``.
+        cleans: Whether to also delete parts of the value that interrupted writes have left. Used after a redaction.
+        scrub: Whether the replaced value must become unreadable in the store's files, as after a redaction; see ``Table.put``.
 
     Returns:
         The first item without the value; None if the condition was not met.

@@ -36,8 +36,8 @@ class DynamoDBTable:
     connections. The waits between attempts are random.
 
     The answer to a conditional write may be lost. If its retry finds that the condition is no longer met, the write returns
-    False, although the first attempt may have written. The caller must then compare the stored record. A ``transact`` call can
-    be repeated safely, because each call has a token.
+    False, although the first attempt may have written. The caller must then read the record, and compare it with the intended
+    one. The attempts of one ``transact`` call have the same token, so DynamoDB executes the transaction only once.
 
     Whole numbers are returned as ``int``, other numbers as ``float``. Sets become lists.
 
@@ -134,7 +134,7 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if ``when`` is not met."""
+        """Write a whole record, or return False if ``when`` is not met. ``scrub`` has no effect."""
         request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
         return self._requests.call("put_item", expected=NOT_MET, **request) is not None
 
@@ -203,7 +203,7 @@ class DynamoDBTable:
         return self._requests.pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes of at most 4 MB, or return False without any write if a condition is not met.
+        """Execute at most 100 writes, of at most 4 MB in total, or return False without any write if a condition is not met.
 
         Raises:
             ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.

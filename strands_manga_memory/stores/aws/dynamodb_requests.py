@@ -142,9 +142,10 @@ _HAS_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
-    """Return a boto3 client for ``DynamoDBTable``, which does not retry and opens up to 50 connections.
+    """Return a boto3 client for ``DynamoDBTable``.
 
-    The connect timeout is 2 s, and the read timeout is 1 s. The user agent contains the name of this package.
+    The client does not retry, and opens up to 50 connections. The connect timeout is 2 s, and the read timeout is 1 s. The user
+    agent contains the name of this package.
 
     Args:
         region: AWS region. Default: that of the AWS configuration.

@@ -26,7 +26,7 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return the request arguments for the condition of a write. Every record has the attribute ``partition``."""
+    """Return the request arguments for the condition of a write. Only existing records have the attribute ``partition``."""
     if when is None:
         return {}
     names: dict[str, str] = {}

@@ -70,8 +70,9 @@ class InMemoryHotStore:
 
     The store is fast and thread-safe. Its data is lost with the process. A forked child continues with its own copy.
 
-    A conversation is removed ``grace`` seconds after its logical expiry: at its next use, or when the number of conversations
-    has doubled since the last clean-up. The store therefore holds at most about twice the live conversations.
+    At its logical expiry, a conversation ends, but it stays readable for ``grace`` seconds. It is then removed at its next use,
+    or when the number of stored objects has doubled since the last clean-up. The store therefore holds at most about twice the
+    readable objects.
 
     Args:
         clock: Seconds since a fixed moment. Default ``time.time``.

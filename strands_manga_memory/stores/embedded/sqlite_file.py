@@ -82,7 +82,7 @@ class SQLiteFile:
 
     @contextmanager
     def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the connection to one thread, after opening it and repeating an unfinished ``scrub`` if necessary.
+        """Lend the connection to one thread, after opening it if necessary and repeating a ``scrub`` that could not finish.
 
         Args:
             create: Whether to create a missing file. Readers pass False, so that they leave no file behind.
@@ -225,7 +225,10 @@ class SQLiteFile:
             connection.close()
 
     def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
-        """Empty the write-ahead log, which contains deleted and replaced data. If the log is in use, later calls try again."""
+        """Empty the write-ahead log, which contains deleted and replaced data. Wait up to ``wait`` seconds for its readers.
+
+        If the log stays in use, the next ``connected`` or ``close`` tries again.
+        """
         was_due = self._is_scrub_due
         self._wait_up_to(min(self._deadline, wait), connection)
         try:

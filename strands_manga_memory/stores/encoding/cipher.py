@@ -101,7 +101,7 @@ class TenantKeys:
 
 
 def escaped_tenant(tenant: str | None) -> str:
-    """Return the encoded form of a tenant. An invalid id raises ``ValueError``."""
+    """Return a tenant in percent-encoding, or ``""`` for None. An invalid id raises ``ValueError``."""
     return "" if tenant is None else encoded_id(checked_id("tenant", tenant))
 
 
@@ -144,8 +144,8 @@ class AesGcmCipher:
         """Return the decrypted value.
 
         Raises:
-            ValueError: The value is damaged, or belongs to another place.
-            KeyMissingError: The value's key was not given.
+            ValueError: The value is damaged, or was encrypted for another storage key than ``place``.
+            KeyMissingError: The cipher does not have the value's encryption key.
         """
         name, rest = _named(data)
         if name not in self._keys:
@@ -156,13 +156,13 @@ class AesGcmCipher:
 class TenantCipher:
     """Cipher by AES-256-GCM with the keys of the tenant that owns the value.
 
-    A value is authenticated together with ``context``, the name of its encryption key, and its place in the store. The place
-    consists of table, record key, tenant, user, session and agent. A value that was copied to another place is rejected.
+    A value is authenticated together with ``context``, the name of its encryption key, and its storage key, which contains the
+    ids of its owner, such as tenant, user and session. A value that was copied to another storage key is rejected.
 
     Args:
         keys: Provider of the keys: ``TenantKeys``, or your own.
         context: Name of the deployment, such as ``"prod"``. Values of another deployment are rejected even with the same keys.
-            Default: no name, so that a table can be restored under another name.
+            Default: no name. Deployments without a name and with the same keys can read each other's values.
 
     Raises:
         ImportError: ``cryptography`` is not installed.
@@ -195,8 +195,8 @@ class TenantCipher:
         """Return the decrypted value.
 
         Raises:
-            ValueError: The value is damaged, or belongs to another place.
-            KeyMissingError: The value's key was not given, or is destroyed.
+            ValueError: The value is damaged, or was encrypted for another storage key than ``place``.
+            KeyMissingError: The provider does not have the value's encryption key, for example because it is destroyed.
         """
         tenant, (id_, rest) = tenant_of(place), _named(data)
         try:

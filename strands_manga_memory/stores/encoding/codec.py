@@ -72,7 +72,7 @@ class Codec:
         return self._cipher is None or self._allow_plain
 
     def check_plain(self, place: str) -> None:
-        """Raise ``CorruptRecordError`` for the value with the storage key ``place`` if unencrypted values are rejected."""
+        """Raise ``CorruptRecordError`` if unencrypted values are rejected. ``place`` is the storage key of such a value."""
         if not self.allows_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
@@ -161,10 +161,10 @@ class Codec:
 
 
 def dump(value: Any) -> bytes:
-    """Serialize a value as compact bytes, from which ``load`` returns an equal value with the same types.
+    """Serialize a value as compact bytes, from which ``load`` restores the value.
 
-    JSON values are stored as JSON. Other values are stored in the format of ``stores.encoding.values``. A value without a
-    format is stored as its ``str()``, with a warning, so that such a tool result does not fail the agent's turn.
+    JSON values are stored as JSON. Other values, such as dates, are stored with their types in the format of
+    ``stores.encoding.values``. Objects of other types are stored as their ``str()``, with a warning, and restored as texts.
 
     Raises:
         ValueError: The value contains itself.

@@ -99,9 +99,10 @@ _HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
 def nodes_of(value: Any) -> list[Any]:
     """Return a value as a list of nodes.
 
-    Items come before their container. The last node is the whole value. A string, number, boolean or None is its own node.
-    Another single value is ``[type, text]``. A container that is JSON is ``["json", value]``. Another container is
-    ``[type, index, index, ...]``, with the indexes of its items. For a dict, the indexes alternate between keys and values.
+    Items come before their container. The last node is the whole value. A string, number, boolean or None is its own node. A
+    value of another type without items, such as a date, is ``[type, text]``. A container with only JSON values is
+    ``["json", value]``, and its items have no nodes. Any other container is ``[type, index, index, ...]``, with the indexes of
+    its items' nodes. For a dict, the indexes alternate between keys and values.
 
     Raises:
         ValueError: The value contains itself.
@@ -170,7 +171,7 @@ def value_of(nodes: Any) -> Any:
 
 
 class _ItemPlaceholder:
-    """Placeholder for an item that already belongs to a container."""
+    """Placeholder in the list of restored values, to detect an item of two containers."""
 
 
 def _holder_of(item: Any) -> str:
@@ -188,7 +189,7 @@ def _items(holder: Any) -> Iterator[Any]:
 
 
 def _hashable(item: Any) -> Any:
-    """Return a dict key or a set item, or its text if the restored item could not be hashed."""
+    """Return a dict key or a set item in the form to store: its text if ``value_of`` would restore an unhashable item."""
     level = [item]
     while level:
         names = set(map(_holder_of, level))

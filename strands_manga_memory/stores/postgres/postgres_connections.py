@@ -40,7 +40,7 @@ class Connection(psycopg.Connection[Any]):
     used_at: float = -math.inf
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run a generator of psycopg, with a wait for the server that ends at the deadline of the connection."""
+        """Run a psycopg operation (a generator that waits for the server). Default ``timeout``: the connection's deadline."""
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:

@@ -150,9 +150,9 @@ class PostgresTable(SQLTable):
         return None if row is None else bytes(row[0])
 
     def _replace(self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool) -> None:
-        """Write or delete a record, or raise ``_WriteConflict``.
+        """Write a record, or delete it if ``data`` is None.
 
-        A record that was absent when its condition was checked could not be locked, and may exist now.
+        If ``was_absent`` is true, the record could not be locked. If it exists now, the write raises ``_WriteConflict``.
         """
         if data is None:
             connection.execute(f"DELETE FROM {self._name()} WHERE partition = %s AND sort = %s", _bytes(key))  # noqa: S608

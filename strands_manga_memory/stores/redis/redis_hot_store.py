@@ -36,13 +36,13 @@ class RedisHotStore:
 
     Any synchronous client of redis-py can be used: standalone, Sentinel or Cluster. Times are those of the server.
 
-    Names are distributed over 1,024 buckets by their CRC-32. Keys are ``prefix:{bNNNN}:c:conversation`` for a conversation,
-    ``prefix:{bNNNN}:x`` for the expiry index of a bucket, ``prefix:{bNNNN}:l:conversation`` for a lease, and
-    ``prefix:{bNNNN}:v:name`` for a value. ``NNNN`` is the bucket. A conversation and its index are therefore on the same node
-    of a cluster. Every method except ``expired`` is one atomic request.
+    Conversations and values are distributed over 1,024 buckets by the CRC-32 of their names. ``NNNN`` is the bucket in a key.
+    Keys are ``prefix:{bNNNN}:c:conversation`` for a conversation, ``prefix:{bNNNN}:x`` for the expiry index of a bucket,
+    ``prefix:{bNNNN}:l:conversation`` for a lease, and ``prefix:{bNNNN}:v:name`` for a value. A conversation and its index are
+    therefore on the same node of a cluster. Every method except ``expired`` is one atomic request.
 
-    The client should not retry, because a second attempt of a write cannot be distinguished from the first. This class retries
-    failed attempts of idempotent operations, with random waits. ``claim``, ``drop`` and ``release_lease`` are attempted once.
+    The client should not retry, because ``claim``, ``drop`` and ``release_lease`` must be attempted only once. This class
+    retries failed attempts of all other operations, with random waits.
 
     Args:
         client: ``redis.Redis`` (also from ``Sentinel.master_for``) or ``redis.cluster.RedisCluster``, with ``decode_responses``

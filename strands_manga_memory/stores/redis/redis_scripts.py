@@ -1,11 +1,11 @@
 """Lua scripts of ``RedisHotStore``.
 
-Each script is one atomic step on one conversation and on the expiry index of its bucket.
+Each script is one atomic step on one conversation and on the expiry index of its bucket (conversations with one hash tag).
 
 A conversation is a hash. The control fields are ``e`` for the epoch, ``v`` for the version, ``s`` for the state, ``t`` for the
-TTL, ``x`` for the logical expiry and ``k`` for the time of the claim. Except the state, control fields are integers. Times are
-milliseconds of the server's clock. A time ends with two check digits, the remainder of the time divided by 97, so that a
-damaged time is detected. The caller's fields have the prefix ``f:``.
+TTL, ``x`` for the logical expiry and ``k`` for the time when a sweeper claimed the conversation. Except the state, control
+fields are integers. Times are milliseconds of the server's clock. A time ends with two check digits, the remainder of the time
+divided by 97, so that a damaged time is detected. The caller's fields have the prefix ``f:``.
 
 If a control field or the stored list of messages is invalid, a script returns ``{'corrupt', field}`` before any write. Only a
 tombstone may replace such a conversation.
