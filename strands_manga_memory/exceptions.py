@@ -58,7 +58,7 @@ NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-me
 
 
 class OvertakenError(StoreUnavailableError):
-    """Other writers keep changing a record. The store works: a write is repeated later, and a read may be repeated."""
+    """Other writers keep changing a record. The store works. The package repeats a write later; a caller may repeat a read."""
 
 
 class ConflictError(StoreError):

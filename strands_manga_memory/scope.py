@@ -84,7 +84,7 @@ def tenant_of(place: str) -> str:
     """Return the encoded tenant in a storage key, or ``""`` if the key has none, such as that of a session without a user.
 
     Storage keys are ``tenant:user:session/...`` for sessions and ``tenant:user/...`` for memories. A prefix ``environment/``
-    (data of the shop's systems) or ``profile/`` (cached memories) is ignored.
+    (cart, stock and account data from other systems) or ``profile/`` (cached memories) is ignored.
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")

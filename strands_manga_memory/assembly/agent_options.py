@@ -55,7 +55,7 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
         ids: ``user_id``, ``session_id``, ``agent_id`` and ``tenant``; None for a missing id.
 
     Raises:
-        ValueError: A scope and ids are both given, or the user or session id is missing, or an id is not allowed.
+        ValueError: A scope and ids are both given, the user or session id is missing, or an id is invalid (such as empty).
     """
     given = {name: value for name, value in ids.items() if value is not None}
     if scope is None:

@@ -1,4 +1,4 @@
-"""Builds the plugins, guarded tools and user tier (such as ``premium``) that ``MangaMemory`` adds to an agent."""
+"""Parts from which ``MangaMemory`` builds an agent, such as plugins, tools with circuit breakers, and the tier of the user."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def make_recall_plugin(
 ) -> conversation.HistoryRecall:
     """Return the plugin that quotes evicted messages in each request, in at most ``tokens`` tokens.
 
-    The plugin searches the log of ``session``, read from the stores only if messages were evicted or truncated. Without a
-    session (None), it searches only the messages that it has seen.
+    None for ``tokens``: 1,024, but at most a quarter of the history's budget. The plugin searches the log of ``session``, read
+    from the stores only if messages were evicted or truncated. Without a session (None), it searches only the messages that it
+    has seen.
     """
     from strands_manga_memory import conversation
 
@@ -147,7 +148,7 @@ def check_cache_monitor(monitor: prompt.PromptCacheMonitor) -> prompt.PromptCach
 
 
 class EnvironmentMetadata(Plugin):
-    """Plugin that stores the user's locale and cart, read from the shop's systems, in the metadata of the conversation."""
+    """Plugin that stores the user's locale and cart, read from an ``EnvironmentSource``, in the conversation's metadata."""
 
     name = "strands-manga-memory:environment"
 
@@ -161,7 +162,7 @@ class EnvironmentMetadata(Plugin):
 
 
 def load_environment(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:
-    """Read a conversation's environment (tier, locale, cart) from the shop's systems. None without a source, or if it fails."""
+    """Read data about the user (tier, locale, cart) from ``source``. None without a source, or if reading fails."""
     if source is None:
         return None
     try:
@@ -175,7 +176,7 @@ class UserTier:
     """Tier of a user, such as ``premium``, which determines the time to live of the user's conversations.
 
     Args:
-        environment: Data about the user from the shop's systems at the start of the session, including the tier; or None.
+        environment: Data that an ``EnvironmentSource`` returned when the session started, including the tier; or None.
     """
 
     def __init__(self, environment: state.Environment | None) -> None:
@@ -198,7 +199,7 @@ class UserTier:
 
 @dataclass(frozen=True)
 class AgentBasis:
-    """Parts from which an agent is built. ``manager`` is None for a node of a graph, ``environment`` without shop data."""
+    """Parts from which an agent is built. A node of a graph has no ``manager``. Without user data, ``environment`` is None."""
 
     manager: TieredSessionManager | None
     tier: UserTier

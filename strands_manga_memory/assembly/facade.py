@@ -60,14 +60,14 @@ class MangaMemory:
         hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``: the memory of this process.
         durable: URL or table of the durable tier, the database. Default: a SQLite file below the working directory.
         memories: URL or table of users' long-term memory. True: a table in the file or service of the durable tier. Default
-            None: no memory, but an erasure includes the default memory table if it exists. False: erasures ignore it.
+            None: no memory, but ``forget_user`` also deletes from the default memory table, if any. False: it does not.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
-        sink: Destination of extracted preferences. Default: ``memories``.
+        sink: Destination of preferences that are extracted from users' messages. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
         environment: Source of the user's locale, cart and tier (such as ``premium``, which sets conversations' time to live).
-        embed: Function from texts to vectors of one length, for searches by meaning. Called in threads, once for each text.
-            Default: recall and memories are searched by words only.
+        embed: Function from texts to vectors of one length, for searches by meaning. Called in threads.
+            Vectors of stored texts are cached. Default: recall and memories are searched by words only.
         defaults: Further settings of the process, such as of history and breakers. Default ``MangaMemorySettings()``.
         settings: Further keyword arguments of every ``TieredSessionManager``, such as ``codec`` or ``ttl``.
 
@@ -192,8 +192,8 @@ class MangaMemory:
     ) -> dict[str, Any]:
         """Return keyword arguments for ``strands.Agent``, such as managers, plugins and ``agent_id``.
 
-        With ``memories``, the result includes a ``memory_manager`` that searches the user's memories. Other optional parts are
-        included only on request.
+        If there is a memory table, the result includes a ``memory_manager`` that searches the user's memories. Other optional
+        parts are included only on request.
 
         ``Agent(plugins=[mine], **memory.agent_kwargs(...))`` raises TypeError if the result contains plugins. Pass further
         arguments of ``Agent`` to this method, as in ``Agent(model=model, **memory.agent_kwargs(..., plugins=[mine]))``, or to
@@ -211,23 +211,23 @@ class MangaMemory:
             history: Method that limits the agent's history. ``importance``: the history is kept within ``max_tokens`` at
                 every model call. ``summarize``: the history grows to about twice ``max_tokens`` (8,000 by default, at most half
                 the model's context window) or to 20 turns. Then, after the response, a summary replaces all but the last 3
-                turns and important messages. Strands' ``aux_model`` of the agent writes the summary; its facts are checked.
-                ``compact``: the history grows until a request comes near the context window, then shrinks as by
-                ``TieredCompactionConversationManager``. Default ``importance``.
+                turns and important messages. Strands' ``aux_model`` of the agent writes it; its facts are checked against the
+                replaced turns. ``compact``: the history grows until a request comes near the context window, then shrinks as
+                by ``TieredCompactionConversationManager``. Default ``importance``.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
                 with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step. Until the next step, the prompt cache
                 can serve the whole previous request. Equal to ``max_tokens``: a full history is trimmed at every turn.
                 Default: room for about seven turns like the last ones, at least two thirds of ``max_tokens``.
             max_turns: Most turns of a history. Default: as many as fit.
-            recall: Whether requests quote evicted messages that match the user's question, in 1,024 tokens or at most a quarter
-                of ``max_tokens``, and the model gets a tool to search evicted messages. Default False.
+            recall: Whether requests quote evicted messages that match the user's question, in at most 1,024 tokens and at most
+                a quarter of ``max_tokens``, and the model gets a tool to search evicted messages. Default False.
             summary_schedule: When summaries are written, and how long a model call waits for them. Default: in the background;
-                a model call waits, up to 30 s, only while the history exceeds its hard limit.
+                a model call waits, up to 30 s, only if the history exceeds 1.5 times the size that starts a summary.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
                 the agent's ``aux_model``, in the background, in the user's words. ``nothing``: not at all. Default ``rules``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
-                keyword arguments, such as ``intents``. ``changes(...)`` publishes new values of cart or tier. Default False.
+                keyword arguments, such as ``intents``. The coordinator also shows data published by ``changes``. Default False.
             instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
                 working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
             cache_monitor: Monitor of the share of cached prompt tokens; agents may share one. Default None.
@@ -351,7 +351,7 @@ class MangaMemory:
         return TieredStorage(user_id=user_id, tenant=tenant, codec=codec, hot_ttl=hot_ttl, **self._tiers(), **self._clock)
 
     def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> state.EnvironmentChanges:
-        """Return a publisher that sends changes in the shop's systems, such as ``publish(cart=[...])``, to a session's agents.
+        """Return a publisher that sends new values of cart, tier and more to a session's agents: ``publish(cart=[...])``.
 
         Raises:
             ValueError: An id is not allowed.
@@ -456,7 +456,7 @@ class MangaMemory:
         )
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
-        """Return an object that ends expired sessions and, with ``memories``, turns these sessions into memories."""
+        """Return an object that ends expired sessions and, if there is a memory table, turns these sessions into memories."""
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, **self._tiers("ttl", "codec", "clock"))
 
@@ -520,9 +520,9 @@ class MangaMemory:
     def retract(self, source: Source) -> RetractionReport:
         """Remove a text that ``explain`` returned from stored memories, summaries, the dialogue state and live agents.
 
-        Deletes the preferences from the text's message, and the summaries and episodes of that message's session. Without a
-        known message, only the memory with the text is deleted. Messages of the conversation stay, and can be redacted in their
-        session.
+        Deletes the preferences extracted from the message that the text came from, and that session's summaries and stored
+        messages. If this message is unknown, only the memory with the text is deleted. The conversation's own messages stay,
+        and can be redacted in their session.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.

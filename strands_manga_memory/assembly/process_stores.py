@@ -80,6 +80,6 @@ def open_outbox(
 
 
 def drain_outbox(hot: HotStore, memories: Table) -> None:
-    """Run pending writes of preferences, to the hot tier first, then to the memory table, for up to 5 seconds each."""
+    """Run pending writes of preferences: up to 5 seconds for the hot tier, then up to 5 seconds for the memory table."""
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     shared_writer(None, memories).drain(_DRAIN_SECONDS)

@@ -391,8 +391,8 @@ class ArchiveIndexer:
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
     """Convert messages to archived messages, with redacted identifiers (such as card numbers).
 
-    Skips summaries and other generated messages, truncated messages, recall's quotes, and small talk. Failed tool results are
-    skipped with the assistant's next message.
+    Skips summaries and other generated messages, truncated messages, quotes of earlier messages, small talk, and failed tool
+    results. If all tool results of a message failed, the assistant's message after it is skipped too.
 
     Args:
         messages: The messages, oldest first.

@@ -38,8 +38,8 @@ def history_tokens(window: int | None) -> int:
     """Return the default token budget of the history for a context window.
 
     The budget is a quarter of the window, at most 16,384 tokens, and 4,096 tokens for an unknown window (None). The rest of the
-    window is for the system prompt, tools, quotes and the answer, and for growth before a summary: a summary is started at
-    up to twice the budget, and model calls wait for it at up to three times the budget.
+    window is for the system prompt, tools, quotes of evicted messages, the answer, and growth before a summary: a
+    summary is started at up to twice the budget, and model calls wait for it at up to three times the budget.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -219,7 +219,7 @@ class Calibration:
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Return the limit in the local counter's tokens that keeps a history within ``max_tokens`` by both counts."""
+        """Return a limit for the local count of a history that keeps the local and the model's count within ``max_tokens``."""
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
@@ -313,9 +313,9 @@ class HistoryLimits:
 
     Attributes:
         max_tokens: Budget of the history. Neither the counter's nor the model's count may exceed it.
-        grow_to: Size in tokens at which the history is trimmed back to ``max_tokens``.
+        grow_to: Size in tokens above which the history is full and must be trimmed. Default ``max_tokens``.
         trim_to: Size in tokens to which a full history is trimmed. None for a size just below ``max_tokens``.
-        trim_every: Number of later turns for which trimming makes room. None to make no room.
+        trim_every: Number of future turns that should fit before the next trimming. None to make no room for them.
         max_turns: Largest number of turns. None for as many turns as fit.
         reserved: Tokens of ``max_tokens`` that every request reserves for quotes of evicted messages.
         calibration: Ratio between the token counts of the model and of the counter.
@@ -351,7 +351,7 @@ class HistoryLimits:
 
     @property
     def full_tokens(self) -> int:
-        """Size above which the history is trimmed, in tokens of the local counter."""
+        """Size above which the history is trimmed, in tokens that the local ``TokenCounter`` counts, not the model."""
         return self.calibration.budget(max(self.most, self.grow_to - self.reserved))
 
     @property
@@ -368,7 +368,7 @@ class HistoryLimits:
 
     @property
     def large_results(self) -> int:
-        """Total size of an ended turn's tool results from which the history is trimmed, in tokens of the model."""
+        """Smallest total size of an ended turn's tool results that cause early trimming, in tokens of the model."""
         return self.most // _LARGE_RESULTS
 
     @property

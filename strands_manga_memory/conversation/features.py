@@ -333,7 +333,10 @@ class FeatureCache:
         return features
 
     def _read_as_reply(self, features: MessageFeatures, message: Message, text: str, *, says_something: bool) -> None:
-        """Classify a user's message as a reply. Does nothing if the assistant is a companion that chats, not a service."""
+        """Adapt the dialogue act of a user's message to the assistant's message before it.
+
+        Does nothing if the assistant is a companion that chats, not a service. ``says_something``: ``text`` has content words.
+        """
         if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
             return
         answers = features.answers and says_something

@@ -70,7 +70,7 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads truncated messages, if a message of this or an earlier call refers to it."""
+        """Give an agent the tool that reads truncated messages, once a message passed to ``offer`` mentions the tool."""
         if agent is None or READER in agent.tool_names:
             return
         self.is_offered = self.is_offered or is_any_named(messages)
@@ -78,9 +78,9 @@ class FullTextArchive:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
-        """Return the full text of a message. None if the name is unknown.
+        """Return the full text of a message by the short name that its truncated form shows. None if the name is unknown.
 
-        The log is searched before the memory, because the message may have been redacted in the log.
+        The log is searched before the texts in this process, because the message may have been redacted in the log.
         """
         for message in self.log() if self.log is not None and name else ():
             if name_of(message) == name:

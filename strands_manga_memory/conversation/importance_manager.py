@@ -77,7 +77,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     One manager serves one agent. With a session manager that logs all messages, such as ``FileSessionManager``, this manager
     restores exactly the history that the agent had. A session manager that restores the history itself must first set
-    ``persist_layout`` to False.
+    this manager's ``persist_layout`` to False. This manager then does not save which messages the history has.
 
     Args:
         max_tokens: Budget of the history, in tokens, both by the counter and by the model's reports. None: a quarter of the
@@ -246,7 +246,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Reduce the restored log to the history that the agent had, and register the middleware that trims requests."""
+        """Reduce the restored message log to the last saved history, and register the middleware that trims requests."""
         agent = event.agent
         messages = agent.messages
         if self.persist_layout:
@@ -335,7 +335,9 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return state
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore a state that :meth:`get_state` returned. The history is restored later, when the agent has been constructed.
+        """Restore a state that :meth:`get_state` returned. Always returns None: Strands need not prepend messages.
+
+        The history is restored later, when the agent has been constructed.
 
         Raises:
             ValueError: The state is that of another conversation manager.
@@ -382,7 +384,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.reported_tokens(messages)
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the model's tokens by which a large current user message may exceed the history limit ``limit``."""
+        """Return by how many tokens, as the model counts, a history may exceed ``limit`` for a large current user message."""
         return self._trimmer.room_beyond(messages, limit)
 
     def score(self, message: Message) -> float:
@@ -390,9 +392,10 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._trimmer.features(message).score
 
     def reserve(self, tokens: int) -> int:
-        """Return how many of the requested ``tokens`` the quotes of ``HistoryRecall`` may take.
+        """Return how many of the requested ``tokens`` quotes of evicted messages (``HistoryRecall``) may take in a request.
 
-        With ``includes_recall``, at most half of the history's budget, which is reserved. Without it, all of ``tokens``.
+        If the manager has ``includes_recall``, the result is at most half of its budget, and the history can no longer use
+        these tokens. Otherwise, the result is ``tokens``.
         """
         return self._trimmer.limits.reserve(tokens) if self.includes_recall else tokens
 
@@ -434,7 +437,7 @@ def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | 
 class StackedConversationManager(Template, ConversationManager):
     """Base class of a conversation manager that wraps another conversation manager.
 
-    The wrapped manager stores the state and restores the agent's history.
+    A session saves the states of this and the wrapped manager as one. The wrapped manager restores the agent's history.
 
     Attributes:
         trimmer: The innermost wrapped manager, which is importance-weighted.

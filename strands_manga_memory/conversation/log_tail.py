@@ -81,10 +81,10 @@ class LogTail:
                 self._messages[id_] = shown
 
     def restore(self, log: Sequence[Message]) -> None:
-        """Restore messages that an earlier process evicted or truncated.
+        """Add messages from the log that an earlier process evicted, and the full forms of messages that it truncated.
 
-        Nothing is restored if the messages in memory are in another order than in the log, or if the log lacks one between two
-        that it has.
+        Nothing changes if the messages in memory have another order in the log, or if two of them are in the log, but not a
+        message between the two.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -106,7 +106,7 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return ``logged`` if an earlier process truncated the message ``id_`` in memory, else the message in memory."""
+        """Return ``logged`` if an earlier process truncated the form of the message that is in memory, else that form."""
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
             return mine
@@ -114,7 +114,9 @@ class LogTail:
         return logged
 
     def is_due(self, budget: int, room: int) -> bool:
-        """Return whether evicted messages may return now: an eighth of the budget is free, or as many tokens were added.
+        """Return whether evicted messages may return now.
+
+        They may if an eighth of the budget is free, or if new messages of that size came since ``candidates`` was last called.
 
         Args:
             budget: Budget of the history, in tokens.

@@ -128,7 +128,7 @@ class MessageTruncator:
         """Truncate content blocks of one kind, the largest first.
 
         Args:
-            kind: ``"toolResult"``, ``"text"`` or ``"toolUse"``. Guarded and cited texts count as ``"text"``.
+            kind: ``"toolResult"``, ``"text"`` or ``"toolUse"``. ``guardContent`` and ``citationsContent`` count as ``"text"``.
             positions: Positions of the messages whose blocks may be truncated.
             target: Total tokens to reach for all messages.
             floor: Smallest size of a truncated block, in tokens.
@@ -315,7 +315,10 @@ def condensed_message(message: Message) -> Message | None:
 
 
 def _telling_texts(content: Sequence[Any], name: str) -> list[Any]:
-    """Reduce the long texts of a user to their important passages, and replace texts without information by placeholders."""
+    """Reduce the long text blocks of a user's message to important passages, and replace small talk by placeholders.
+
+    A message of small talk only is unchanged. ``name`` is the message's short id, which the truncation marker shows.
+    """
     idle = [len(content) > 1 and _is_idle(block["text"]) for block in content]
     if all(idle):
         return [*content]

@@ -104,7 +104,7 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: LatestPassages,
     ) -> dict[RecallHit, str]:
-        """Return the best hits that fit into ``left`` tokens, with the text to quote from each."""
+        """Return the best hits that fit into ``left`` tokens in addition to ``quoted``, with the text to quote from each."""
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
         known = "\n".join([*shown, *quoted.values()])

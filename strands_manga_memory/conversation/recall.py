@@ -86,8 +86,8 @@ class HistoryRecall(Plugin):
     The quotes are added to the requests of the current turn and are never stored. They precede the user's text in the message
     that opened the turn. Each quote is escaped, and names the speaker and the time in UTC.
 
-    Every message of the agent is indexed, under any conversation manager. Messages that the history contains in full, small
-    talk and failed tool results are not quoted. No quotes are added after a greeting, thanks or a farewell.
+    Every message of the agent is indexed, under any conversation manager. Small talk, failed tool results, and messages that
+    the history contains in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
 
     A message is quoted if it contains a content word of the question, if it is the user's reply to a quoted question of the
     assistant, or if a custom retriever found it by its meaning.
@@ -280,8 +280,8 @@ def _expand(
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
     """Search again with the words of the best messages of the first search.
 
-    Return the summed scores of both searches, and the messages found with the neighbours of the best messages. Both are keyed
-    by message number.
+    Return two maps with message numbers as keys: the summed scores of both searches, and the messages. The messages are all
+    that were found, and the neighbours of the best of them in the conversation.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -312,7 +312,7 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 def _questions_first(
     hits: Sequence[RecallHit], replies: Collection[int], found: Mapping[int, ArchivedMessage]
 ) -> list[RecallHit]:
-    """Return ranked messages in which each reply comes after its question. A question with a higher rank keeps its place."""
+    """Return the ranked messages, with each reply's question before the reply. A missing question is added."""
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:
@@ -341,7 +341,7 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
 
 
 def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[RecallHit]:
-    """Return the messages with scores near the best, then the much weaker messages, sorted as their numbers in ``order``."""
+    """Move messages that score far below the best to the end, and sort only these as their message numbers in ``order``."""
     least = _WEAK * hits[0].score if hits else 0.0
     rank = {number: at for at, number in enumerate(order)}
     weak = [hit for hit in hits if hit.score < least]

@@ -172,7 +172,7 @@ class SignalWeights:
         fresh_service: Recency of a message from an assistant that serves the user.
         tool: The message is a tool call with its result, not a text.
         fresh_tool: Recency of a tool call with its result.
-        whole_result: The tool result, or long text of the user, stays in full, not in its shortened form.
+        whole_result: Constant, for the part of a tool result or long text of the user that its shortened form lacks.
         size: Logarithm of the number of tokens.
         half_life: Number of exchanges in which recency halves, above 0.
 

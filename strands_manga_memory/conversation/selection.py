@@ -44,7 +44,7 @@ class SelectionBudget:
         turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this number.
         bands: Lowest scores of the importance levels.
         may_truncate: Whether messages may be truncated or shortened.
-        weights: Weights of the signals that decide how much a message is needed.
+        weights: Weights of the signals (properties of a message) that decide how much the message is needed.
         service: Degree to which the assistant is a service, from 0 (a companion) to 1. Old messages of a service count less.
         fill_to: Tokens up to which optional messages are kept. None: ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
@@ -180,7 +180,7 @@ class _Unit(NamedTuple):
         return sum([features[at].tokens for at in self.positions])
 
     def band(self, features: Sequence[MessageFeatures], bands: Bands) -> Band:
-        """Return the importance level of the unit: never the lowest for a tool call with its result or for an answer."""
+        """Return the importance of these messages, at least ``MIDDLE`` for a tool call and result or a reply to a question."""
         band = bands.of(max([features[at].score for at in self.positions]))
         return MIDDLE if band is LOW and (self.is_cycle or features[self.positions[0]].answers) else band
 
@@ -290,8 +290,9 @@ def _make_room(
 ) -> None:
     """Truncate the messages that always stay until they fit the budget.
 
-    The answer of the first turn is always cut to its beginning and end. Large tool results and final answers are cut further,
-    to make room for other important messages. Each of the following steps is taken only while it is needed:
+    The answer of the first turn is always cut to its beginning and end. Large tool results and final answers are truncated
+    even if they fit the budget, to make room for important optional messages (``demand``). Each of the following steps is
+    taken only while it is needed:
 
     1. Truncate tool results, the answer that ended the turn, and texts of the first turn.
     2. Remove the oldest tool calls of the current turn.
@@ -299,10 +300,9 @@ def _make_room(
     4. Truncate other texts, and the inputs of tool calls.
     5. Truncate all texts, tool results and inputs of tool calls to a smaller size.
 
-    The messages that always stay may use at least half of the budget. If they exceed ``most`` tokens at first, up to a quarter
-    of the budget is freed for messages of the middle importance level. One huge tool result then does not displace the
-    conversation. Pinned messages are never truncated. If pinned messages alone exceed the budget, the other messages keep a
-    readable size.
+    Half of the budget is reserved for the messages that always stay. If these messages exceed ``most`` tokens at first, up to a
+    quarter of the budget is freed for optional messages of the middle importance level. Pinned messages are never truncated.
+    If pinned messages alone exceed the budget, the other messages keep a readable size.
 
     Optional messages may fill the history up to ``most`` tokens. Of these, ``headroom`` tokens are only for the user's message
     of the current turn.

@@ -231,7 +231,7 @@ class Trigger:
         return tokens >= self.tokens and fresh_tokens() >= self.tokens // _WORTH_A_RUN
 
     def watch(self, tokens: int) -> None:
-        """Log a warning and call ``on_warning``, once each time that the history comes near the trigger."""
+        """Log a warning and call ``on_warning``, once each time that a history reaches 75 % of the trigger's tokens."""
         if tokens < WARN_AT * self.tokens:
             self.has_warned = False
         elif not self.has_warned:
@@ -359,7 +359,7 @@ class SharedRuns:
         self._runs: OrderedDict[Hashable, SharedRun] = OrderedDict()
 
     def find(self, key: Hashable) -> SharedRun | None:
-        """Return the run with a key. None if there is no such run, or if it was started before a fork."""
+        """Return the run with a key. None if there is no such run, or if it was started before this process was forked."""
         with self._lock:
             found = self._runs.get(key)
             if found is not None and found.run.is_lost:

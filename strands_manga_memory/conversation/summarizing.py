@@ -81,8 +81,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     are preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user.
 
     A draft of the text is rejected if it refuses, instructs or invents, or if it is empty or too long. After three runs without
-    a usable draft, the summarizer is not asked for a while. Summaries then consist of facts, and messages stay by importance.
-    If the summarized turns are back in the history because another process saved first, the summary replaces them again.
+    a usable draft, the summarizer is not called for a while. Meanwhile, summaries consist of facts only, and the trimmer
+    selects messages by importance. If the summarized turns are back in the history because another process saved first, the
+    summary replaces them again.
 
     One manager serves one agent. The manager restores the exact history under every session manager, as its trimmer does.
 
@@ -217,8 +218,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Install a finished summary, so that the history has room for the messages ``coming``.
 
-        If the history with these messages exceeds the hard limit, the summary is awaited first. If the history still exceeds
-        the limit, older turns are replaced by facts that the extractor finds in them.
+        If the history with these messages exceeds ``hard_tokens``, the summary is awaited first. If the history still exceeds
+        ``hard_tokens``, older turns are replaced by facts that are extracted from them without a model.
         """
         await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
@@ -327,7 +328,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace the summarized turns by a finished summary in one step, if these turns have not changed.
 
-        If another process saved the conversation first, the summarized turns may be back. Then they are replaced again.
+        A save by another process can restore turns that were replaced before. The latest summary then replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -364,10 +365,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
     def _fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace everything before the recent turns by facts that the extractor finds in it, without a model.
+        """Replace everything before the recent turns by facts that are extracted from it without a model.
 
-        With ``only_fresh``, the history changes only if it has older turns without a summary. Without ``only_fresh``, the
-        history changes only if it becomes smaller.
+        The history should have at most ``budget`` tokens afterwards. With ``only_fresh``, it changes only if it has older turns
+        without a summary. Without ``only_fresh``, it changes only if it becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -463,7 +464,13 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- For callers that decide when a summary is due ------------------------------------------------------------------
 
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
-        """Replace the token limits of the constructor by limits that follow from the model's context window."""
+        """Replace the token limits of the constructor by the given limits.
+
+        Args:
+            trigger_tokens: Tokens of history at which older turns are summarized.
+            target_tokens: Budget of the history after a summary.
+            hard_tokens: Tokens of history at which a model call waits for the summary.
+        """
         self._is_bound = True
         self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens

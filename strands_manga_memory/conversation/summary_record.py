@@ -201,8 +201,8 @@ def render_summary(
 
     If there is no room for all facts, facts are left out in this order: tasks, findings, statements of little content,
     outcomes, promises, open questions. Identifiers, decisions, preferences and corrections are left out last. Of one kind, the
-    oldest facts are left out first. Facts that are left out may stay in the summary record, and the session's log
-    keeps all messages.
+    oldest facts are left out first. The summary record keeps up to ``summary_tokens + facts_tokens`` tokens of the facts that
+    are left out, for later rendering.
     """
     written = summary.text
     prose = SearchableText(written, types)

@@ -63,7 +63,7 @@ class ValueStore(Protocol):
 
 
 class SummaryCache:
-    """Cache of verified summary drafts in a hot store. It needs the ``encryption`` extra.
+    """Cache of verified summary drafts in a store whose values expire, such as a ``HotStore``. Needs the ``encryption`` extra.
 
     A failing store acts as an empty cache. The name of an entry is a hash of the summarizer's name, its instructions and the
     whole source text. The draft is encrypted with a key derived from the same texts. So only a process that can read the
@@ -433,7 +433,11 @@ class SummaryWriter:
     async def _written(
         self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Fact], summarizer: Summarizer, *, share: int
     ) -> DraftWork:
-        """Ask the summarizer for a summary text, at most three times. Return the usable draft that lacks the fewest facts."""
+        """Ask the summarizer for a summary text, at most three times.
+
+        Return the usable draft that lacks the fewest required facts, or an empty draft if there is none. The size limit of the
+        text is divided by ``share``, the number of texts in the whole summary, but at most by ``FAN_IN``.
+        """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
             return DraftWork("", 0, 0)

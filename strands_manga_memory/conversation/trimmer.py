@@ -43,7 +43,7 @@ class Trimmer:
         limits: Limits of the history.
         features: Features of the messages.
         bands: Lowest scores of the importance levels.
-        signals: Weights of the signals that decide how much a message is needed.
+        signals: Weights of the signals (properties of a message) that decide how much the message is needed.
         on_evict: Function that is called with the messages that were evicted or truncated. None: no function is called.
         recent_log: Function that returns the last messages of the session's log, at most the given number. None: there is no
             log, or the log has been read already.
@@ -114,7 +114,7 @@ class Trimmer:
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts, by which messages may exceed a limit because of a large user message."""
+        """Return the tokens, as the model counts, that are added to a limit for a user message of more than half the limit."""
         room = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(room.tokens)
 
@@ -153,7 +153,8 @@ class Trimmer:
         Args:
             messages: The messages to select from.
             beside: Tokens of the budget that are reserved for other content.
-            trim_to: Tokens up to which messages are kept that do not always stay, as the model counts. None: the whole budget.
+            trim_to: Most tokens of the selection, as the model counts. Only a large message of the user and messages that
+                always stay, such as pinned messages, may exceed this number. None: the whole budget.
         """
         limits = self.limits
         room = self._headroom(messages, limits.tokens)
@@ -221,7 +222,7 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work`` on messages and return its result. Use a thread if the work could block the event loop for long."""
+        """Run ``work`` and return its result. Use a thread if trimming ``messages`` could block the event loop for long."""
         return await asyncio.to_thread(work) if self._is_long(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
@@ -283,7 +284,7 @@ class Trimmer:
         logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", selection.tokens_before, selection.tokens)
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return the outcomes of the messages in the history and of the last 1,000 evicted messages, oldest first."""
+        """Return which of ``messages`` and of the last 1,000 evicted messages are kept, truncated or evicted, and why."""
         return self._outcomes.of(messages, self.select(messages).reasons)
 
     def forget(self, tracking_id: str) -> None:
@@ -319,10 +320,11 @@ class Trimmer:
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], beside: int
     ) -> tuple[Selection, list[Message]]:
-        """Select from recent messages. Return the selection, and the candidates from which the messages were selected.
+        """Select from the history and evicted messages. Return the selection, and the candidates from which it was made.
 
-        If there is a low-water mark, the candidates are all recent messages, including evicted messages. Otherwise, evicted
-        messages are candidates only after many new messages, or if the history would leave much of the budget unused.
+        If a full history is trimmed below its budget (to a low-water mark), recently evicted messages are always candidates.
+        Otherwise, they are candidates only after many new messages, or if the history would leave much of the budget unused.
+        The messages ``coming`` and ``beside`` further tokens count towards the budget.
         """
         limits, tail, total = self.limits, self._tail, self.features.total
         tail.follow(history, self.features.tokens)

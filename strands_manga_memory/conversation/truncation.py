@@ -374,7 +374,7 @@ class _Pruning:
         return [*map(self.value, first, levels), *note, *map(self.value, last, levels)]
 
     def _levels(self, detail: _Detail | None) -> Iterator[_Detail]:
-        """Return the level of detail of each list item: ``detail`` for all, or without it more for the first items."""
+        """Return each list item's level of detail: ``detail`` if given, else finer levels for the first items."""
         return repeat(detail) if detail else chain(self._finer, repeat(self._detail))
 
     def _members(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:

@@ -42,7 +42,8 @@ class Layout:
 
     Attributes:
         skip: Index of the first log record that a restore needs.
-        keys: Messages before the end that history and log have in common. Each key is a tracking id or a key of ``bodies``.
+        keys: Messages of the history before its last part, which equals the end of the log. Each key is a tracking id or a key
+            of ``bodies``.
         bodies: Messages that differ from their log record, or whose log record is so old that a restore would not read it.
         after: Tracking id of the log record after which history and log agree. None: they agree from record ``skip`` on.
     """

@@ -308,9 +308,10 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
     """Return the dialogue act of a user's message, given the assistant's message before it.
 
-    A message is a correction if it gives another value after the assistant declined a value. Any other message that gives a
-    value is a constraint. A message that only drops a condition is no constraint. If a message worded as a correction only
-    declines an offer, as in "no, just the address", its other words decide. All other dialogue acts stay the same.
+    A value is a number, a time or a name. A message is a correction if it gives another value after the assistant refused a
+    wish: "how about eight?" after "there is no table at seven". Any other message that gives a value is a constraint. A message
+    that only drops a condition is no constraint. If a message worded as a correction only declines an offer, as in "no, just
+    the address", its other words decide. All other dialogue acts stay the same.
 
     Args:
         text: Text of the user's message.
@@ -352,7 +353,7 @@ def _has_value(shown: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a message gives a new value after the assistant declined a value."""
+    """Return whether a message proposes something else ("how about eight?") after a refusal ("there is no table at seven")."""
     if DECLINES.search(before) is None:
         return False
     if said.isascii():

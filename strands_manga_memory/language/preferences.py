@@ -544,7 +544,7 @@ class SubjectTracker:
         return ", ".join(own) if own else sentence
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference in the current sentence is the user's and lasts.
+        """Return whether a preference of the kind ``slot`` (such as "genre") in the last read sentence is the user's and lasts.
 
         The budget for a gift is not the user's. A wish for one occasion, such as "just for today", does not last.
         """

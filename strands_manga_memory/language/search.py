@@ -275,7 +275,10 @@ def without_field_names(text: str) -> str:
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the relevant passages, the best passage first. Without any, all positions in order."""
+    """Return the positions of the passages that fit the terms ``asked``, the best first. If none fits, all positions in order.
+
+    The score of a passage includes the score of the passage before it, multiplied by ``context``.
+    """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
     worth = {term: math.log1p(len(parts) / number) for term, number in in_passages.items()}
@@ -453,7 +456,7 @@ class LexicalIndex(Generic[_Name]):
             return {self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6 for row, rank in rows}
 
     def _rarest(self, asked: Iterable[str]) -> list[str]:
-        """Return the terms to search for, the rarest term first."""
+        """Return the rarest of the terms ``asked`` that are indexed, as many as one search may use, the rarest first."""
         known = sorted((self._frequency[term], term) for term in asked if term in self._frequency)
         chosen: list[str] = []
         postings = 0

@@ -151,10 +151,10 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line]) -> str:
-    """Return a text that quotes the user's first and last request and the last answer.
+    """Return a text that quotes the user's first and last request and the assistant's last answer.
 
-    Requests are the user's questions. If there are none, requests are sentences that state no instruction or preference,
-    because those are stored separately. If there are none either, every sentence is a request.
+    Requests are the user's questions. A user without questions has as requests all sentences that state no instruction or
+    preference (the summary has a field for these), or else all sentences.
     """
     said = [
         each.strip()
@@ -342,7 +342,7 @@ class ModelSessionSummarizer:
         Raises:
             SessionSummaryError: No answer of the model can be used.
             TimeoutError: The model gave no usable answer in time.
-            Exception: The last error of the model.
+            Exception: The last call of the model failed with this error, and no earlier answer can be used.
         """
         source, required = render_lines(lines), required_facts(lines, max_tokens)
         given = head_and_tail(source, self._most, "\n[...]\n")
@@ -469,7 +469,7 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Return whether a text contains all values of a fact and most of its words."""
+    """Return whether ``text``, which is indexed as ``said``, contains all values of a fact and most of its words."""
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False

@@ -149,7 +149,7 @@ class Value:
 
     @property
     def is_definite(self) -> bool:
-        """Whether the value has a type or a unit that shows its meaning. A number without a unit has none."""
+        """Whether the value has a type or a unit that shows its meaning. False for a number without a unit."""
         return self.type != _NUMBER or self.unit != ""
 
     def differs_from(self, other: Value) -> bool:
@@ -189,10 +189,11 @@ def find_values(text: str, types: EntityTypes) -> list[Value]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Apply the corrections among the facts and return the changed facts.
 
-    A correction replaces the latest earlier value that has the same type and differs. The earlier fact must be one of the
-    last 6 facts before the correction, or share words with it. The old value is removed from its fact if it is an identifier,
-    has the same unit, or is in the user's previous message. Otherwise its fact shows both values, as ``old → new``. A fact with
-    no other information gets an empty text. A correction gets the ids of the messages that it corrects.
+    The value in a correction replaces the latest earlier value of the same type if the two differ. The fact with the old value
+    must be one of the last 6 facts before the correction, or share words with it. The old value is removed from the text of
+    that fact if both values are identifiers, such as order numbers, if they have the same unit, or if they have no unit and the
+    user wrote no message between them. Otherwise the text shows both values, as ``old → new``. If the fact has no other
+    information, its text becomes empty. A correction gets the ids of the messages that it corrects.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -229,7 +230,8 @@ def _corrected_by(
 ) -> tuple[int, Value] | None:
     """Return the position of the fact that a correction changes, and the old value in it, or None if it changes no fact.
 
-    If ``exact`` is true, ``new`` is an identifier, and an older fact needs only one word in common with the correction.
+    Facts further back than the last 6 must have two words in common with the correction, or one word if ``exact`` is true
+    (``new`` is an identifier, such as an order number).
     """
     topic = _topic(facts[at].text)
     of_unknown_unit: tuple[int, Value] | None = None
@@ -372,7 +374,7 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence, such as "my budget is". A later fact with this subject replaces its fact."""
+        """Return the subject of a sentence, such as "my budget is", as the ``key`` of its fact. Empty if there is none."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -430,7 +432,10 @@ def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
 
 
 def _differ(values: Sequence[Value], understood: Sequence[Value]) -> bool:
-    """Return whether a value of the user differs from all values of its type that the assistant understood, if any."""
+    """Return whether a value of the user differs from all values of its type and unit that the assistant understood.
+
+    A value for whose type and unit the assistant understood no value does not count.
+    """
     return any(
         any(value.is_like(other) for other in understood)
         and all(value.differs_from(other) for other in understood if value.is_like(other))
@@ -468,7 +473,7 @@ def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: E
 
 
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Return the facts that no later fact replaces. Facts before position ``since`` are only compared with those after it."""
+    """Return the facts that no later fact replaces. Facts before position ``since`` do not replace each other."""
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()
     later: dict[str, set[int]] = {}  # word to the later facts that hold it

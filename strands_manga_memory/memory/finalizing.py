@@ -176,7 +176,8 @@ class MemoryKeeper:
         Args:
             owner: The user.
             loaded: Memories of the user, if the caller has just read them.
-            guard: Marker of the user's last erasure, or None. After a later erasure, nothing is written. Default: no check.
+            guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
+                nothing is written. By default, erasures are not checked.
             forgotten: Deletion times of weekly and monthly summaries, keyed by ``forgotten_id``. Sessions from before a
                 deletion do not create the summary again.
 

@@ -157,7 +157,10 @@ class MemoryChanges:
         return True
 
     def retract(self, message_id: str, session_id: str | None, at: float | None = None) -> int:
-        """Delete a message's preferences up to ``at`` (default: now) and its session's summaries. Return how many changed."""
+        """Delete a message's preferences up to ``at`` (default: now), and the session's summaries if a session is given.
+
+        Return the number of preferences that changed or were deleted, plus the number of deleted session summaries.
+        """
         at = self._clock() if at is None else at
         is_stored = False
         try:

@@ -198,7 +198,8 @@ class MemoryReader:
 
         Args:
             loaded: Memories for the snapshot.
-            then: Function to call with the recent memories after they were read. None means that ``loaded`` contains them.
+            then: Function to call with the memories that only searches need, after they were read in the background. None
+                means that ``loaded`` contains them.
         """
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
@@ -238,7 +239,7 @@ class MemoryReader:
             return self._recent
 
     def _complete(self) -> Snapshot:
-        """Return the snapshot with the recent memories, or without them if the table is unavailable or slow."""
+        """Return the snapshot. It includes the memories that only searches need, unless the table is unavailable or slow."""
         snapshot, recent = self._current(), self._with_recent()
         try:
             if recent is not None:

@@ -64,7 +64,8 @@ class MemoryQuery:
     """Conditions that the results of a search meet.
 
     Attributes:
-        types: Types of the memories. None means all types except ``DERIVED``, the types derived from sessions.
+        types: Types of the memories. None means all types except ``DERIVED``: stored messages, open questions, and weekly and
+            monthly summaries. Summaries of single sessions are included.
         min_importance: Least importance of a memory.
         metadata: Required metadata values, keyed by name. Case is ignored. If the memory has a list, one element must be equal.
         since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was last
@@ -287,7 +288,7 @@ class Snapshot:
         return score(record, now=now, half_life=half_life, uses=uses, used_at=used_at, similarity=similarity)
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
-        """Return whether the text with the key ``name`` has a word of the query. If ``asked`` is None (vectors), it is true."""
+        """Return whether the text with the key ``name`` has a word in ``asked``. None (in a search by vectors) means true."""
         text = self._texts[name]
         is_passage = text.record.type == MemoryType.EPISODE
         return asked is None or not asked.isdisjoint(evidence_terms(text.own if is_passage else f"{text.own} {text.near}"))

@@ -148,7 +148,10 @@ class PartitionContent:
 
 @dataclass(frozen=True)
 class _Range:
-    """Range of sort keys to query. A limit reads that many items from the end, with their attributes for display and search."""
+    """Range of sort keys to query.
+
+    With a limit, only that many items are read, those with the highest sort keys, and only their ``SHOWN_ATTRIBUTES``.
+    """
 
     first: str | None = None
     last: str | None = None

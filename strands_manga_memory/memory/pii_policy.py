@@ -71,7 +71,7 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Return a value with personal data replaced in all its texts, keys of dicts included."""
+        """Apply the policy to all texts in a value, keys of dicts included. ``place`` is the storage key of the user."""
         if isinstance(value, str):
             return self.applied(value, place=place)
         if isinstance(value, Mapping):
@@ -81,7 +81,10 @@ class PiiPolicy:
         return value
 
     def opened(self, text: str, *, place: str = "") -> str:
-        """Decrypt the encrypted parts of a text. A part that cannot be decrypted becomes its rule's name in square brackets."""
+        """Decrypt the encrypted parts of a text. ``place`` is the user's storage key, with which the parts were encrypted.
+
+        A part that cannot be decrypted becomes its rule's name in square brackets.
+        """
         if "[pii:" not in text:
             return text
 

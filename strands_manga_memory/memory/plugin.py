@@ -316,10 +316,10 @@ class UserContext(Plugin):
         self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}, None))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
-        """Delete the preferences of a message, and the summaries of its session, from all stores.
+        """Delete the preferences of a message, and the summaries of its session, from the memory table and all caches.
 
-        The sink of preferences, if there is one, gets a retraction. The call waits for the stores. Edits in the agent's history
-        need no call: the plugin detects them at the next turn.
+        A service to which preferences are sent is notified of the retraction. The call waits for the table and the hot tier.
+        Edits in the agent's history need no call: the plugin detects them at the next turn.
 
         Args:
             message_id: ``tracking_id`` of the message.
@@ -373,7 +373,7 @@ class UserContext(Plugin):
             self._found_in_turn = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Load the changes of other devices and processes, within the deadline."""
+        """Load changes of other devices and processes. After ``deadline`` seconds, the model call continues without them."""
         # In the queue after this turn's own extractions, so that the turn's model calls include them.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
         done, _ = await asyncio.wait([refreshed], timeout=self._deadline)

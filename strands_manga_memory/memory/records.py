@@ -305,7 +305,8 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
     """Return attributes in their stored form: unchanged, or encoded by the codec in one attribute ``sealed``.
 
-    Without a codec, they are encoded, not encrypted, only if they have values that DynamoDB rejects, such as NaN.
+    Without a codec, attributes with values that DynamoDB rejects, such as NaN, are encoded without encryption, and all other
+    attributes are unchanged. ``place`` is the storage key of the record.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -313,7 +314,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Return the attributes of a stored item, decoded if ``sealed_unless_plain`` encoded them."""
+    """Return a stored item's attributes, decoded if ``sealed_unless_plain`` encoded them under the storage key ``place``."""
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
     if codec is not None:

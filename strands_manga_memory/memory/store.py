@@ -275,13 +275,14 @@ class UserMemoryStore(MemoryStore):
         since: float | None = None,
         until: float | None = None,
     ) -> list[MemoryRecord]:
-        """Read unexpired memories from the table. Similar to ``query``, important and recent memories come first.
+        """Read unexpired memories from the table. Memories that are similar to ``query``, important or recent come first.
 
         The table needs one query for each megabyte of memories. The recall is recorded in the background. The returned
         ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
-            type: Type of the memories. Default: all types except messages, questions and roll-ups of sessions (``DERIVED``).
+            type: Type of the memories. Default: all types except ``DERIVED``: stored messages, open questions, and weekly and
+                monthly summaries.
             min_importance: Least importance of a memory.
             limit: Most results after the filters. None means no limit.
             query: Text to which the first results are most similar.

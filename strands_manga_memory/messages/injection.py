@@ -91,7 +91,7 @@ def escape_tags(text: str) -> str:
 
 
 def strip_own_blocks(text: str) -> str:
-    """Remove the blocks that this package adds to requests from a text."""
+    """Return a text without the tagged blocks that this package adds to requests."""
     kept, start = [], 0
     unclosed: set[str] = set()
     for opening in _OWN_BLOCK.finditer(text):
@@ -129,12 +129,12 @@ _MARKS = re.compile(rf"{re.escape(CUT_TEXT)}|{re.escape(PLACEHOLDER)}|{CUT}|{LEF
 
 
 def is_quote(text: str) -> bool:
-    """Return whether a text quotes earlier messages or is a block that this package adds."""
+    """Return whether a text begins with the tag of quoted earlier messages (``QUOTES``) or of the context block."""
     return text.lstrip().startswith((QUOTES, CONTEXT_TAG))
 
 
 def strip_placeholders(text: str) -> str:
-    """Remove the placeholders that this package writes for removed content from a text."""
+    """Return a text without the placeholders that this package writes for removed content."""
     if "[" not in text:
         return text
     plain, count = _MARKS.subn("", text)
@@ -142,6 +142,9 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the texts of ``text``, ``guardContent`` and ``citationsContent`` blocks, one per line, without placeholders."""
+    """Return the texts of ``text``, ``guardContent`` and ``citationsContent`` blocks, one per line.
+
+    Placeholders for removed content are left out.
+    """
     texts = (spoken_text(block) for block in message["content"])
     return strip_placeholders("\n".join(text for text in texts if text))

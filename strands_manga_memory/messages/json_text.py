@@ -191,7 +191,7 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines that describe a JSON document: one for each object in a list, one for other members."""
+    """Yield the lines that describe a JSON document: one for each object in a list, and one for all other members together."""
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_described, value))
     elif isinstance(value, dict):

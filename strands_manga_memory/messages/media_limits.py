@@ -57,8 +57,8 @@ def media_bytes(medium: dict[str, Any]) -> int:
 def within_limits(messages: Sequence[Message]) -> list[Message]:
     """Return messages whose media satisfy the limits of a request.
 
-    If a limit is exceeded, notes replace the oldest media. The newest medium always stays, because some providers accept more
-    bytes. Documents with equal names get different names.
+    If a limit is exceeded, notes replace the oldest media. The newest medium stays even if it alone exceeds the limit of bytes,
+    because some providers accept more. Documents with equal names get different names.
     """
     if not any(media_kind(block) for message in messages for block in _blocks(message)):
         return list(messages)
@@ -127,7 +127,10 @@ class _Names:
 
 
 def _replaced_blocks(message: Message, replacement: Any, *, backwards: bool = False) -> Message:
-    """Return a message with replaced media, also in tool results. The same object is returned if nothing changes."""
+    """Return a message in which ``replacement`` was called for each media block, also in tool results.
+
+    The same object is returned if nothing changes. With ``backwards``, the calls begin with the last block.
+    """
     content = _replaced(message["content"], replacement, backwards=backwards)
     return message if content is message["content"] else cast("Message", {**message, "content": content})
 

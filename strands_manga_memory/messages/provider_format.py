@@ -40,11 +40,13 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged. But the last of several user messages stays separate, after a placeholder, so
-    that the answer refers to the last message only. A placeholder is also inserted before a history that starts with the
-    assistant, into an empty message, and between tool results and the user's next text. If a tool call has several results,
-    only the last result stays. A call without a result gets an error result. A repeated id of a tool call gets a suffix, in the
-    call and in the result. Results without a call are left out. Messages in this format are not changed again.
+    Consecutive messages of one role are merged, except the last of several user messages: an assistant message with a
+    placeholder precedes it, so that the model answers only this message. A placeholder is also inserted before a history that
+    starts with the assistant, into an empty message, and between tool results and the user's next text.
+
+    If a tool call has several results, only the last result stays. A call without a result gets an error result. A repeated id
+    of a tool call gets a suffix, in the call and in the result. Results without a call are left out. Messages in this format
+    are not changed again.
 
     Args:
         messages: History, which is not changed.
@@ -82,7 +84,10 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether index ``at`` is valid: reasoning before, a cache point after content, which is at indexes ``contents``."""
+    """Return whether a block is allowed at index ``at``. ``contents`` are the sorted indexes of the message's content blocks.
+
+    Reasoning must precede the last content block, and a cache point must follow the first. Other blocks are always allowed.
+    """
     if "reasoningContent" in block:
         return at < contents[-1]
     return "cachePoint" not in block or at > contents[0]

@@ -15,7 +15,7 @@ from strands.types.tools import ToolResult
 
 
 class ToolResultSeparator:
-    """Copies the result of each tool call, and orders results of calls with the same id."""
+    """Copies the result of each tool call, and puts results of calls with the same id in the order of the calls."""
 
     __slots__ = ("_calls",)
 

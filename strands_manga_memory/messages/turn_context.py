@@ -61,7 +61,7 @@ def injected_count(message: Message) -> int:
 
 
 def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -> list[Message]:
-    """Return messages with additional blocks before the user's text, in the message that opened the turn."""
+    """Return messages with ``blocks`` added before the user's text, in the message that opened the current turn."""
     at = opening_position(messages)
     if at is None or not blocks:
         return list(messages)
@@ -74,7 +74,7 @@ def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -
 
 
 def without_injected(message: Message) -> Message:
-    """Return a message without added blocks. The same object is returned if there are none."""
+    """Return a message without the blocks that plugins added before its text. Without any, the same object is returned."""
     count = injected_count(message)
     if not count:
         return message
@@ -98,8 +98,8 @@ class Added(NamedTuple):
 def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
     """Return the messages of a request without the blocks that were added for this request, and these blocks.
 
-    Blocks that other plugins added to tool results move before the user's text, because Llama and Mistral on Bedrock refuse
-    text next to tool results.
+    Blocks that a plugin added after tool results are returned in ``Added.before``, so that ``with_added`` puts them before the
+    user's text. Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)

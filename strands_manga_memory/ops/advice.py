@@ -20,7 +20,7 @@ class TtlAdvice:
         enough: Whether the gaps are enough for a recommendation, at least 100.
         curve: Pairs of a time in seconds and the share of users who return within this time.
         knee: Recommended TTL in seconds. Beyond this time, each additional second of TTL gains fewer returning users than
-            the average second.
+            the average second up to the longest gap, or up to a day if that is shorter.
     """
 
     gaps: int

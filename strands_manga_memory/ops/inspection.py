@@ -62,11 +62,12 @@ class Inspection:
 
     Attributes:
         conversation: Name of the conversation in the stores.
-        hot: Properties of the copy in the hot tier: ``state`` (``active``, ``closing`` or ``deleted``), ``version``, and
-            ``expires_in`` and ``ttl`` in seconds. None if the hot tier has no copy.
-        durable: Properties of the copy in the durable tier: ``state``, ``version``, ``turns``, ``ahead`` and ``expired``.
-            ``ahead`` is True if the hot tier may have newer data, ``expired`` if the session is over. None without a copy.
-        turns: Number of user requests.
+        hot: Properties of the copy in the hot tier: ``state`` (``active``, ``deleted``, or ``closing`` while a sweeper ends
+            the session), ``version``, and ``expires_in`` and ``ttl`` in seconds. None if the hot tier has no copy.
+        durable: Properties of the copy in the durable tier: ``state``, ``version``, ``turns`` in this copy, ``ahead`` and
+            ``expired``. ``ahead`` is True if the hot tier may have newer data, ``expired`` if the session is over. None
+            without a copy.
+        turns: Number of user requests, after both copies are joined.
         created: Time at which the conversation began, in seconds since 1970.
         last_activity: Time of the last save, in seconds since 1970.
         metadata: Values that ``set_metadata`` stored.

@@ -90,7 +90,8 @@ class CacheStats(CacheUse):
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
         whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
             after the cache point of the last message does not count.
-        uncached_history_tokens: Estimated tokens, per call, of repeated messages after the first change since the last request.
+        uncached_history_tokens: Estimated tokens, per call, of messages that the previous request also had, but that follow the
+            first difference between the two requests. The cache cannot serve these messages.
     """
 
     by_hour: dict[str, CacheUse]

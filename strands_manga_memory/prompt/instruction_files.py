@@ -32,7 +32,8 @@ class InstructionFiles:
 
     The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this order. Each text is returned
     with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note. Files
-    with several hard links, and symbolic links to another folder or to another hidden file, are refused.
+    with several hard links are refused, and so are symbolic links that leave the folder or lead to a hidden file or folder
+    (``.agent-context.md`` is allowed).
 
     An agent's tools could let an attacker rewrite the model's instructions. If the agent has a tool that is not read-only, a
     file is therefore refused if this process owns or may write to the file, its folder or a folder above. A tool is read-only

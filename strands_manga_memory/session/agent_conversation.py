@@ -208,7 +208,7 @@ class AgentConversation:
         return is_nothing(hold.hot.record) and not head.is_closed
 
     def _is_over(self, *, inspect: bool) -> bool:
-        """Return whether the session has expired or, unless ``resume_cold`` continues such sessions, has left the hot tier."""
+        """Return whether the session has expired. Without ``resume_cold`` and ``inspect``, also if it has left the hot tier."""
         hold, tiers, base = self.hold, self.tiers, self.local.base
         now, hot = tiers.clock(), hold.hot
         is_hot = hot is not None and not is_nothing(hot.record)
@@ -244,7 +244,10 @@ class AgentConversation:
             self._turn_slots = {}
 
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
-        """Add a message to the open turn, or begin a new turn. ``at`` is the time of the message in seconds since 1970."""
+        """Add a message to the open turn. A new user request, or a message without an open turn, begins a turn.
+
+        ``at`` is the time of the message in seconds since 1970.
+        """
         with self.lock:
             begins = starts_turn(message, self._last)  # type: ignore[arg-type]
             if begins and self.local.has_open_turn:
@@ -261,7 +264,10 @@ class AgentConversation:
             self._last = message
 
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-        """Add a message, or replace this turn's message of the same ``tracking_id``, unless ``history`` has both."""
+        """Add a message, or replace this turn's last message with the same ``tracking_id``.
+
+        If ``history`` has more messages with this id than the turn, the message is a second use of one object and is added.
+        """
         with self.lock:
             identity = message.get("tracking_id") or ""
             slots = self._turn_slots.get(identity, [])

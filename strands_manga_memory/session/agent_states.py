@@ -42,7 +42,7 @@ def removed_entries(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> 
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the state entries that belong to an agent itself, such as no metadata, serialized and keyed by name."""
+    """Return the agent's own state entries, serialized and keyed by name. Others, such as metadata, are left out."""
     names = (name for name in states if name.startswith(_STATE) or name in _WHOLE.values())
     return {name: dump(states[name]) for name in names if states[name] != []}
 
@@ -180,7 +180,7 @@ def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], Non
 
 
 def references(messages: Iterable[Message]) -> set[str | None]:
-    """Return each ``toolUseId`` and ``tracking_id`` in references of messages to Strands' stash of removed content."""
+    """Return the ids (``toolUseId`` or ``tracking_id``) in the messages' references to Strands' stash of removed content."""
     found: set[str | None] = set()
     for message in messages:
         for names in _REFERENCES.findall(dump(message["content"]).decode()):

@@ -238,7 +238,7 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
     """Wait until a save is stored, at most for the deadline of the tier ``waits_for``. A cancellation does not stop the save.
 
     Raises:
-        StoreUnavailableError: The changes were not saved in time, and ``is_strict`` is set. Otherwise, a warning is logged.
+        StoreUnavailableError: The changes were not saved in time. Without ``is_strict`` of the tiers, this is only logged.
         ConflictError: Another writer's change cannot be merged with the saved ones.
     """
     tiers, tier = saver.tiers, saver.waits_for

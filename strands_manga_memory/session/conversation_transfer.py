@@ -153,7 +153,7 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
         ValueError: There is no turn ``at_turn``.
         ConflictError: A turn to keep is still open.
         CorruptRecordError: A turn to keep cannot be read.
-        StoreUnavailableError: A tier does not answer; call it again.
+        StoreUnavailableError: A tier does not answer; call ``rewind`` again.
     """
     hold = _loaded(place, tiers)
     if at_turn == 0 and not hold.local.base.is_empty:

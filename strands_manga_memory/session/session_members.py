@@ -28,11 +28,11 @@ class SessionMembers:
     """Conversations of a session's agents and orchestrators (members).
 
     Args:
-        session_id: Id of the session, or its scope with a user.
+        session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user, tenant and agent.
         tiers: The session's stores.
 
     Attributes:
-        scope: The scope of the session; None if only an id was given.
+        scope: ``ConversationScope`` of the session; None if only an id was given.
         conversations: Conversations that the session manager uses, keyed by kind and id.
         agents: Strands agents of these conversations, keyed by agent id.
         prefetched: Conversations that were read for agents that are not built yet, with their messages, keyed by agent id.
@@ -95,7 +95,8 @@ class SessionMembers:
     def agent_id(self, agent_id: str | None) -> str:
         """Return a checked agent id or, if None is given, the default agent id.
 
-        The default is the agent id of the scope or, without a scope, the id of the only agent in use, else ``default``.
+        The default is the agent id of the session's ``ConversationScope``. If the session has only an id, the default is the id
+        of the only agent in use or, with no or several agents, ``default``.
         """
         if agent_id is not None:
             return checked_id("agent_id", agent_id)
@@ -220,7 +221,7 @@ class SessionMembers:
                 conversation.saver.request_flush().result()
 
     def refresh_in_process(self, agent_id: str) -> None:
-        """Read an agent's conversation again in all session managers of this process, for their agents' next turn.
+        """Update an agent's conversation from the tiers in all session managers of this process, for the agent's next turn.
 
         Raises:
             StoreUnavailableError: A tier does not answer.

@@ -71,7 +71,7 @@ class EndedConversation:
         """Write the turns that only the hot tier has to the durable tier. The hot tier is not written.
 
         Args:
-            claimed: Epoch and version of the hot record at the time when the sweeper claimed (reserved) the conversation.
+            claimed: Epoch (raised by each deletion) and version of the hot record when the sweeper claimed the conversation.
 
         Returns:
             False if the hot tier has no content of the conversation, or another process has written since the claim.
@@ -128,7 +128,10 @@ class EndedConversation:
             yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
 
     def _transcript(self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None) -> Iterator[Transcript]:
-        """Yield the transcript of a log with messages and a known user. ``turns`` replaces the counted number of turns."""
+        """Yield the transcript of a log. Yield nothing if the log is empty, or the user or session is unknown.
+
+        ``turns`` replaces the counted number of turns.
+        """
         from strands_manga_memory.language.session_summaries import Transcript, Utterance  # its rules take a while to load
 
         ids = self.ids

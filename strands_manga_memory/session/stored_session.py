@@ -167,7 +167,7 @@ class LogRepository:
         ]
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Replace the message with the same ``message_id`` in the log and the history. It keeps its ``tracking_id``.
+        """Replace the message with the same ``message_id`` in the log and the agent's history. The old ``tracking_id`` stays.
 
         Raises:
             ValueError: ``session_id`` is another session, or there is no such message.

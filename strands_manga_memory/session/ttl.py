@@ -42,6 +42,8 @@ _GROWING = 20
 class TtlPolicy:
     """Policy that sets how long a conversation stays in the hot tier, and how long a session lasts.
 
+    The depth of a conversation is its number of turns. In the mode ``hybrid``, a deep conversation has a longer time to live.
+
     Args:
         tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that
             returns it, called at each use, because a tier may change during a session.

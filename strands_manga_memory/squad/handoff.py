@@ -82,7 +82,7 @@ class Handoffs:
         self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
 
     def write(self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None) -> None:
-        """Store a handoff for another agent until the agent has answered its next request.
+        """Store a handoff until the receiver, ``handoff.to_agent``, has answered the user's next message.
 
         Args:
             handoff: Message to store.
@@ -92,7 +92,7 @@ class Handoffs:
 
         Raises:
             ValueError: An id is not allowed, or ``state`` is not JSON.
-            StoreUnavailableError: Neither the hot nor the durable store answered in time. The handoff is saved later.
+            StoreUnavailableError: No store answered in time. The handoff stays in memory and is saved later in the background.
         """
         record = {"summary": handoff.summary, "state": dict(handoff.state)}
         scope = ConversationScope(user_id, session_id, handoff.to_agent, tenant=tenant)

@@ -47,10 +47,10 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """Mark the caller as waiting for the turn of a conversation during the block.
+        """Mark the caller as waiting to run its request in a conversation during the block.
 
         Raises:
-            CircularWaitError: The holder of the conversation waits for the caller, directly or through other requests.
+            CircularWaitError: The request that runs in the conversation waits for the caller, directly or through others.
         """
         held = self._held.get()
         with self._lock:
@@ -69,7 +69,7 @@ class WaitGraph:
 
     @contextmanager
     def holding(self, key: Key) -> Iterator[None]:
-        """Mark the caller as holder of the turn of a conversation during the block."""
+        """Mark the caller's request as the one that runs in a conversation during the block."""
         before = self._held.get()
         self._held.set((*before, key))
         try:

@@ -95,9 +95,9 @@ class EntityLayer(Layer):
     def with_mentions(self, entities: Iterable[ActiveEntity]) -> EntityLayer:
         """Return a copy in which the entities of a new message replace the active entities of their types.
 
-        All entities must have the same origin. New entities of a tool or the assistant do not replace those of their type if
-        one of the new ones is active already, if they are more than ``MOST_VALUES``, or if a confirmed entity was named in
-        this turn.
+        All entities must have the same origin. A tool's or the assistant's new entities of a type are ignored if one of them is
+        active already, if they are more than ``MOST_VALUES``, or if a confirmed entity of the type was named in the same turn.
+        The active ones among them then count as named again.
         """
         groups: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -149,7 +149,7 @@ class EntityLayer(Layer):
 
 
 def _is_new_subject(known: Iterable[ActiveEntity], named: Collection[str], turn: int) -> bool:
-    """Return whether named values replace the known ones: they are few and new, and none was confirmed in this turn."""
+    """Return whether named values replace the known ones: they are few and new, and ``turn`` named no confirmed known value."""
     if any(each.value in named for each in known) or len(named) > MOST_VALUES:
         return False  # a long list of values names no subject
     return not any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known)

@@ -59,7 +59,7 @@ class StateStats(TypedDict):
         over_warning: Whether the stored parts together exceed the ``warning`` limit.
         compression: Share of the tool calls' characters that the archive of goals does not store; None without archived calls.
         writes: Number of times that a layer was written into ``agent.state``.
-        environment_reloads: Number of times that the environment was read.
+        environment_reloads: Number of times that the environment, such as the user's tier and cart, was read.
         unreadable: Reasons why stored layers cannot be read, keyed by the key of the layer.
     """
 
@@ -86,9 +86,9 @@ class StateCoordinator(Plugin):
 
     The state consists of six typed parts, named layers. The layers conversation, entities and goals are stored in
     ``agent.state``, so any session manager restores them. With ``hot``, all agents of the session share these layers. The
-    layers task and execution exist for one invocation only. The layer environment is read from ``source``. Hooks record tool
-    calls, turns and entities. Each agent needs a coordinator of its own. With a ``TieredSessionManager``, intent, agent, locale
-    and cart become metadata of the conversation.
+    layers task and execution exist for one invocation only. The layer environment has data from the shop's systems, such as
+    the user's tier and cart, and is read from ``source``. Hooks record tool calls, turns and entities. Each agent needs a
+    coordinator of its own. With a ``TieredSessionManager``, intent, agent, locale and cart become metadata of the conversation.
 
     The state is rendered as one block of text. The block precedes the user's text in the message that opens the turn. All
     requests of a turn contain the same block, unless the environment changes, the time budget runs low or a tool loop is
@@ -247,8 +247,8 @@ class StateCoordinator(Plugin):
     def _turn_text(self, context: InvokeModelContext) -> str:
         """Return the rendered state for a request.
 
-        All requests of a turn have the text of the first request, unless the environment, the urgency of the time budget or the
-        number of detected tool loops has changed.
+        All requests of a turn have the text of the first request, unless the environment (such as the user's cart), the urgency
+        of the time budget or the number of detected tool loops has changed.
         """
         urgency = self.task.layer.urgency(self.layers.clock())
         source = (opening_id(context.agent.messages), self.environment, self.calls.loops, urgency)

@@ -175,7 +175,7 @@ class ConversationLayer(Layer):
     turn_count: int = Field(default=0, ge=0)
 
     def advanced(self, phase: Phase) -> ConversationLayer:
-        """Return a copy in another phase, unchanged if ``MOVES`` does not allow the phase or the dialogue is with a human."""
+        """Return a copy in another phase, unchanged if ``MOVES`` forbids it or a human was given the dialogue (``HANDOFF``)."""
         if phase is self.phase or self.phase is Phase.HANDOFF or phase not in MOVES[self.phase]:
             return self
         return self.replaced(phase=phase)

@@ -114,14 +114,14 @@ def _line(item: Any) -> str:
 
 
 class EnvironmentSource(Protocol):
-    """Source from which the environment of a conversation is read."""
+    """Source of a conversation's environment: data from other systems, such as the user's tier and cart."""
 
     def load(self, scope: ConversationScope) -> Environment | None:
         """Return the environment of a conversation; None if it is unknown. The method may block."""
 
 
 class CallableEnvironmentSource:
-    """Source that reads the environment by calling a function, such as a client of a service.
+    """Source that reads the environment (such as tier and cart) by calling a function, such as a client of a service.
 
     Args:
         function: Function that takes the scope of a conversation and returns an ``Environment``, a mapping of its fields, or
@@ -206,7 +206,7 @@ _UNKNOWN = b""
 
 
 class EnvironmentChanges:
-    """Changes of a session's environment, published to all agents of the session.
+    """Changes of a session's environment, such as a new cart, published to all agents of the session.
 
     Every publication writes a new random version. Agents compare versions before each model call, so they also find changes
     that were published while they were disconnected.
@@ -315,10 +315,10 @@ logger = logging.getLogger(__name__)
 
 
 class EnvironmentTracker:
-    """Environment of one agent, kept up to date.
+    """Environment of one agent (such as the user's tier and cart), kept up to date.
 
     With a source, the source is read again after each published change. Without a source, the environment consists of the
-    published values. After a failed read, the last values stay. A model call waits at most ``deadline`` seconds.
+    published values. After a failed read, the last values stay. A model call waits at most ``deadline`` seconds for a read.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class EnvironmentTracker:
         self.reloads = 0
 
     def load(self) -> None:
-        """Load the environment at the start of the session."""
+        """Load the environment, such as the user's tier and cart, at the start of the session."""
         news = self._changes is not None and self._changes.news()
         if news or (self._source is not None and not self._loaded):
             self._read()

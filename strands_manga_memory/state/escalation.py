@@ -55,7 +55,7 @@ class Escalation(BaseModel):
         goal: Active goal.
         earlier_goals: Archived goals, one line each.
         failed_steps: Failed tool calls of the last request.
-        environment: Environment of the conversation.
+        environment: Data from the shop's systems, such as the user's tier and cart.
         turns: The last turns, oldest first.
     """
 

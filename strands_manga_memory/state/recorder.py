@@ -196,9 +196,9 @@ class Recorder:
         self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], origin, identity)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Replace the entities and slot values of the user's last message if a guardrail has redacted the message.
+        """Remove the entities and slot values of the user's last message if a guardrail has redacted the message.
 
-        Strands redacts a message without calling a hook.
+        Those of the redacted text replace them. Strands redacts a message without calling a hook.
         """
         if self._last_message is None:
             return

@@ -282,7 +282,7 @@ class ExecutionState:
         self.layer = ExecutionLayer()
 
     def add_finding(self, text: str, *, of_goal: bool = True) -> None:
-        """Add a finding to the task and, with ``of_goal``, to the active goal. Known findings are not added again."""
+        """Add a finding to the task and, with ``of_goal``, to the agent's active goal, if any. Known findings are skipped."""
         with self._lock:
             if of_goal:
                 self._goals.add_finding(text)
@@ -319,7 +319,8 @@ class TaskState:
 
     Attributes:
         layer: Current, immutable value of the task.
-        running: Ids of the steps of running tool calls, keyed by ``call_key``. They differ if the model reused a call id.
+        running: Step id of each tool call of the task, keyed by the result of ``call_key`` for the call. The step id differs
+            from the key only if the model used the id of a completed call again.
     """
 
     def __init__(self, store: StateStore, budget_ms: float, execution: ExecutionState) -> None:
@@ -421,10 +422,10 @@ class TaskState:
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
         """Undo the completed steps of the task, the last step first; with a step id ``after``, only later steps.
 
-        If the undo of a step fails, the step gets the error, and the other steps are still undone.
+        If the undo of a step fails, the step is not marked as rolled back and gets the error. The other steps are still undone.
 
         Returns:
-            The updated steps, in the order in which they were undone.
+            The updated steps, including those with an error, in the order of the attempts.
         """
         with self._lock:
             steps = list(self.layer.steps.values())

@@ -113,7 +113,8 @@ class HotStore(Protocol):
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
         """Return a conversation with the requested fields and all messages of its window (current history), in one request.
 
-        After the logical expiry, a conversation is returned as long as the store keeps it.
+        After its logical expiry or deletion, a conversation is returned as long as the store keeps it or its tombstone. None if
+        the store has neither.
 
         Args:
             conversation: Name of the conversation.

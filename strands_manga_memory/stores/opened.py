@@ -27,8 +27,8 @@ def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name:
 def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table | None:
     """Return the given table, or open the table that a URL names.
 
-    A missing table is created. While a table is in use, the same URL returns the same object, so that all users of the URL
-    share the table's availability.
+    A missing table is created. While a table is in use, the same URL returns the same object, so that all callers share its
+    connections and the record of its outages.
 
     Args:
         given: A table, a URL, or None.
@@ -70,10 +70,10 @@ def hot_store_of(given: HotStore | str | None) -> HotStore | None:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the table of user memories, or None, and a list with the reason if the search for it was not reliable.
+    """Return the table of user memories, or None, and a list: the reason why a table may exist that was not found, or empty.
 
     Without a given table, the table is searched in the file or service of the durable tier, in which
-    ``MangaMemory.open(memories=True)`` creates the table.
+    ``MangaMemory.open(memories=True)`` creates the table. It is not found if it has a custom name or cannot be read.
 
     Args:
         memories: The table. False: there is no table. None: the table is not specified.
@@ -102,9 +102,10 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the table of user memories next to the durable tier, and whether its name is certain.
+    """Return the table of user memories in the file or service of the durable tier, and whether its name is certain.
 
-    The table may not exist yet. For a durable tier of an unknown type, return None and False.
+    The name is uncertain if the durable tier is a DynamoDB table with a custom name. The table may not exist yet. For a durable
+    tier of an unknown type, return None and False.
     """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.embedded.sqlite import SQLiteTable

@@ -126,7 +126,7 @@ class TieredStorage(Storage):
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a storage of the keys that begin with ``prefix``. Its asynchronous methods use keys without the prefix."""
+        """Return a storage whose async methods add ``prefix`` to every key. ``keys``, ``values`` and ``erase`` do not."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         inner = _normal(prefix).strip("/")

@@ -57,9 +57,9 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 def users_table_url(users: str | None, durable: str) -> str | None:
     """Return the URL of the memory table, or None if ``users`` is None or ``"none"``.
 
-    If ``users`` is ``"true"``, the memory table is in the file or service of the durable tier. It then has the URL ``durable``,
-    because a table's name comes from its schema. In DynamoDB, the table's name is removed from the URL. Any other text is the
-    URL itself.
+    If ``users`` is ``"true"``, the memory table is in the file or service of the durable tier. The result is then ``durable``;
+    for DynamoDB, without the name of the durable table. The memory table's name comes from its schema. Any other text is
+    returned unchanged, as the URL.
     """
     if users is None or users.lower() == NO_USERS:
         return None

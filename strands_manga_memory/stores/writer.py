@@ -107,7 +107,7 @@ class Writer:
             self._timer_of.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run pending and delayed work, also on the calling thread, until ``is_needed`` returns False for all work left.
+        """Run pending work, and delayed work at once, also on this thread, until ``is_needed`` returns False for all work left.
 
         Returns:
             Whether all needed work ended within ``timeout`` seconds.

@@ -120,7 +120,7 @@ class EventRecorder:
                 self._has_thread = True
 
     def _pop(self) -> _Entry:
-        """Remove and return the oldest entry, if it is ``in_a_row`` combined with the equal entries directly after it.
+        """Remove and return the oldest entry. If its event is ``in_a_row``, the next entries of the same event are added to it.
 
         Raises:
             IndexError: The queue is empty.

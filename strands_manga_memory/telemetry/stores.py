@@ -145,14 +145,14 @@ def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
 
 
 def observed_hot_store(store: HotStore) -> HotStore:
-    """Wrap a hot store so that its calls are recorded. A wrapped store is returned unchanged."""
+    """Wrap a hot store so that its calls are recorded. A store that is already wrapped is returned unchanged."""
     if isinstance(store, ObservedStore):
         return store
     return cast("HotStore", ObservedStore(store, tier="hot", collection="conversations"))
 
 
 def observed_table(table: Table, *, tier: str = "durable") -> Table:
-    """Wrap a table so that its calls are recorded. A wrapped table is returned unchanged."""
+    """Wrap a table so that its calls are recorded. A table that is already wrapped is returned unchanged."""
     if isinstance(table, ObservedStore):
         return table
     return cast("Table", ObservedStore(table, tier=tier, collection=table.schema.name))

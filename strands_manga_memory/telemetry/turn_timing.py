@@ -65,7 +65,7 @@ class _TimedRegistry:
 
 
 class _TimedCallback:
-    """Callback that adds its duration to the turn's. It has slots, because a process may have thousands of callbacks."""
+    """Callback that adds its duration to the total of the turn's callbacks. Slots save memory in thousands of callbacks."""
 
     __slots__ = ("_callback", "_clock")
 

@@ -44,9 +44,10 @@ def export_user(
 ) -> dict[str, Any]:
     """Export all data of a user as JSON values.
 
-    The data are sessions, published changes of user and shop data, stored values, memories, preferences that wait for delivery
-    to another service, and preferences that replace earlier ones. The export does not extend any TTL. Bytes are encoded as
-    Strands' session managers encode bytes.
+    The data are sessions, orchestrators, changes of user and shop data (such as the cart) that were published to agents, stored
+    values, memories, statements of preferences, preferences that wait for delivery to another service, and preferences stated
+    since the last session start. The export does not extend any TTL. Bytes are encoded as Strands' session managers encode
+    bytes.
 
     Args:
         user_id: Id of the user.

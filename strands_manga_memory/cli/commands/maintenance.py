@@ -85,10 +85,10 @@ def bench(
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
-    """Hold conversations with a scripted model on these stores, and show how long this package takes in each turn.
+    """Hold conversations with a scripted model on the given stores, and show how long this package takes in each turn.
 
-    The results depend on your machine and network. The conversations are deleted at the end. Benchmarks with fixed
-    budgets are in the package's repository: ``python -m tests.benchmarks``.
+    The results depend on your machine and network. The conversations are deleted at the end. Benchmarks that compare
+    results with fixed limits are in the package's repository: ``python -m tests.benchmarks``.
     """
     memory = opened(settings_of(hot=hot, durable=durable).model_copy(update={"telemetry": True}))
     memory.durable.create_if_missing()

@@ -34,7 +34,7 @@ def ttl_advice(
     durable: Durable = None,
     as_json: Json = False,
 ) -> int:
-    """Recommend a TTL for the hot tier from the gaps between turns. Show the share of users who return within each time."""
+    """Recommend a TTL for the hot tier from the gaps between turns. Show the share of users who return within various TTLs."""
     if file is not None and synthetic is not None:
         raise typer.BadParameter("--input and --synthetic exclude each other")
     if synthetic is not None:

@@ -149,7 +149,7 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
 
     Args:
         call: The end of the call.
-        tool_errors: Meaning of a result with ``isError``: ``failure`` or ``ignore``.
+        tool_errors: Meaning of a result with ``isError``: ``failure``, or ``ignore`` to count neither a failure nor a success.
     """
     try:
         return _classified(call, tool_errors=tool_errors)

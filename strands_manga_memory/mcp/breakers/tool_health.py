@@ -13,7 +13,7 @@ from strands_manga_memory.mcp.breakers.classify import Outcome, Verdict
 
 
 class Latency(TypedDict):
-    """Mean, median (``p50``) and percentiles of a tool's last call durations, in milliseconds. None before the first call."""
+    """Mean, median (``p50``) and percentiles of the durations of a tool's latest calls, in milliseconds. None without calls."""
 
     mean: float | None
     p50: float | None
@@ -51,8 +51,8 @@ class ToolStatus(CallFacts):
     Attributes:
         server: Name of the tool's server, or None.
         server_state: ``up``, ``down`` or ``reconnecting``; None without a server.
-        health: ``healthy``, ``degraded`` (breaker half open, or half of the failures that open it) or ``unavailable``
-            (breaker open, or server not up).
+        health: ``healthy``, ``degraded`` (breaker half open, or closed with at least half of the failures that open it) or
+            ``unavailable`` (breaker open, or server not up).
         state: State of the breaker: ``closed``, ``open`` or ``half_open``.
         retry_after_s: Seconds until a call may be allowed; 0 for immediately, None if the breaker was opened manually.
         failures_in_a_row: Consecutive failures.
@@ -118,7 +118,7 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Record a call that a fallback tool answered, or an earlier result if ``stale`` is true."""
+        """Record a call that was answered with an earlier result if ``stale`` is true, otherwise by a fallback tool."""
         with self._lock:
             if stale:
                 self._stale += 1

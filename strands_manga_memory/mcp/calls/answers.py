@@ -231,9 +231,9 @@ def fallback_result(result: Mapping[str, Any], problem: ToolFailure, *, used: st
 
 
 def _with_details(result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any) -> dict[str, Any]:
-    """Return a result with ``content`` as its content, followed by short JSON about a failure. The metadata get all its data.
+    """Return a result with ``content`` and short JSON about a failure as its content, and all data of the failure as metadata.
 
-    ``marks`` are additional values for both.
+    ``marks`` are added to the JSON and to the data in the metadata.
     """
     given = result.get("metadata")
     metadata = {**(given if isinstance(given, Mapping) else {}), DETAILS: {**problem.details(), **marks}}

@@ -154,10 +154,11 @@ class HotProfile:
 
         Args:
             statements: New statements. Live agents add them to their context.
-            removals: Removals. They also apply to statements from before the removal that other devices write after it.
+            removals: Deletions of preferences and retractions of messages. They also delete statements that are older than
+                the removal but that another device writes later.
             revision: Revision of the preference log after the change.
-            is_removal: Whether data was removed. Agents then must not use contexts that were read before.
-            drops_context: Whether the next session start must read the table.
+            is_removal: Whether other data was removed. After any removal, agents must not use an ``AgentContext`` read before.
+            drops_context: Whether to drop the stored ``AgentContext``, so that the next session start reads the table.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:
@@ -507,9 +508,10 @@ class ProfileCache:
         self._adopt(state)
 
     def _adopt(self, state: ProfileState | None) -> None:
-        """Use the context in the user's record. Without a recent context, read one and store it unless the record has changed.
+        """Use the context in the user's record. If it is missing or older than its TTL, read a new context.
 
-        ``state`` is None if the hot tier is unavailable. Nothing is stored then.
+        The new context is stored unless the record changed during the read. ``state`` is None if the hot tier is unavailable.
+        Nothing is stored then.
         """
         state, is_up = state or ProfileState(), state is not None
         context = state.context

@@ -82,7 +82,11 @@ class _StoredPreferences:
 
 @dataclass(frozen=True)
 class _State:
-    """Values read before a change: the log (``item``, decoded ``logged``), the erasure marker and ``VoidedTimes``."""
+    """Values read before a change of the log.
+
+    They are the log in stored form (``item``, None before the first change) and decoded (``logged``), the marker of the user's
+    last erasure, and the times of the erasure and of retractions (``voided``), up to which statements no longer count.
+    """
 
     item: Item | None
     logged: LoggedChanges
@@ -142,13 +146,17 @@ class PreferenceLog:
 
         Args:
             statements: Statements to store.
-            guard: Marker of the user's last erasure, or None. After a later erasure, nothing is written. Default: no check.
+            guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
+                nothing is written. By default, erasures are not checked.
         """
         for first in range(0, len(statements), _MOST_AT_ONCE):
             self._commit(PreferenceChange(statements=statements[first : first + _MOST_AT_ONCE]), guard=guard)
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
-        """Return the statements that were not deleted, retracted or erased, and the marker of the user's last erasure."""
+        """Return the statements that may be stored, and the record of the last erasure of all the user's data, or None.
+
+        Excluded are statements of deleted preferences, of retracted messages, and from before the erasure.
+        """
         state = self._state(statements)
         return state.logged.admit(statements, state.voided), state.erased
 
@@ -212,7 +220,8 @@ class PreferenceLog:
         """Store a change by compare-and-set on the log.
 
         Return the changed records (None if deleted), keyed by id, and the revision of the log. The revision is empty if nothing
-        was written, for example because of an erasure after ``guard``.
+        was written, for example because the user was erased after the erasure that ``guard`` marks (None: no erasure). A text
+        as ``guard`` means that erasures are not checked.
         """
         table, owner = self._partition.table, self._partition.owner
         notes = [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
@@ -376,7 +385,7 @@ def forgotten_id(memory_id: str) -> str:
 
 
 def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    """Return ``known`` with the content of ``new``, set by ``UserMemoryStore.prefer``, or ``new`` if ``known`` is None."""
+    """Return ``known`` with the values that ``UserMemoryStore.prefer`` set in ``new``, or ``new`` if ``known`` is None."""
     if known is None:
         return new
     metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}

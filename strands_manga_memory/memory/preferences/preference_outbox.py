@@ -321,7 +321,7 @@ class PreferenceOutbox:
         self._unstored.pop(owner, None)
 
     def _accept(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
-        """Store the signals of a message: as preferences if the sink writes to the same table, or else as pending signals."""
+        """Store a message's signals: as preferences if the sink writes to the outbox's table, or else as pending signals."""
         cleaned = []
         for signal in signals:
             try:

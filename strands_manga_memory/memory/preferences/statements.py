@@ -123,7 +123,11 @@ class Removal:
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether the removal deletes a statement: not a later one, and of the same message, subject or value."""
+        """Return whether the removal deletes a statement. It never deletes a later statement.
+
+        A retraction deletes the statements of its message. A deletion of a preference deletes those with its subject or one of
+        its values.
+        """
         if statement.at > self.at:
             return False
         if self.message:
@@ -224,7 +228,8 @@ class PreferenceChange:
         statements: New statements of messages.
         removals: Deleted preferences, or retracted messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete with the value that ``prefer`` set, or None.
+        dropped: Id of a preference record to delete, or None. A value that ``prefer`` set is stored only in the record, so
+            ``removals`` do not delete it.
     """
 
     statements: Sequence[Statement] = ()

@@ -41,7 +41,7 @@ class CapacityPlan:
         live_sessions: Conversations in the hot tier at the peak.
         hot_gb: Size of the conversations in the hot tier, in GB without replicas.
         node: Node type of the hot tier.
-        shards: Number of shards of the hot tier, enough for the data and for the scripts per second.
+        shards: Number of shards of the hot tier, enough for the data and for this package's Lua scripts per second.
         nodes: Number of nodes of the hot tier, including replicas.
         write_units_per_second: DynamoDB write units per second at the peak.
         read_units_per_second: DynamoDB read units per second at the peak.

@@ -83,11 +83,11 @@ def prices(date: str | None = None, *, file: Path | None = None) -> Prices:
     """Return the prices that are valid on a day.
 
     Args:
-        date: Day of the prices, as YYYY-MM-DD. Default: the day of the latest prices.
+        date: The day, as YYYY-MM-DD. The latest prices from this day or earlier are returned. Default: the latest prices.
         file: File with prices in the format of ``prices.json``. Default: the file of the package.
 
     Raises:
-        ValueError: There are no prices for the day, or the file has another format.
+        ValueError: All prices are from later days, or the file has another format.
     """
     text = (files(__package__) / "prices.json" if file is None else file).read_text(encoding="utf-8")
     try:

@@ -125,15 +125,15 @@ class MeasuredUse:
     """Measured resources that sessions use. ``python -m tests.benchmarks cost`` repeats the measurement.
 
     The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English. They were flushed every
-    5 turns, and later finalized and swept. The users had up to 20 earlier sessions, one every two days. Earlier sessions add
-    to the cost, because the start and end of a session read the user's memories. The end of a session also rewrites behavioral
-    patterns (topics of several sessions), and roll-ups (summaries of a week or month).
+    5 turns, and a sweeper turned the ended sessions into memories. The users had up to 20 earlier sessions, one every two days.
+    Earlier sessions add to the cost, because the start and end of a session read the user's memories. The end of a session also
+    rewrites behavioral patterns (topics of several sessions), and roll-ups (summaries of a week or month).
 
     A value that consists of three amounts has the amount per session, per turn and per KB.
 
     Attributes:
         date: Date of the measurement.
-        write_units: Write units per session, per turn and per KB of text. Storing the text of the turns comes on top.
+        write_units: Write units per session, per turn and per KB of text, without the units to store the turns themselves.
         read_units: Read units per session, per turn and per KB of stored turns.
         session_bytes: Bytes in the sessions table per session, per turn and per KB of stored turns.
         memory_bytes: Bytes in the memory table per session, per turn and per KB of text.
@@ -142,7 +142,7 @@ class MeasuredUse:
         known_share: Share of ``memory_bytes`` that a query of the user's memories reads. The rest are indexes.
         full_from: Number of earlier sessions from which patterns and weekly roll-ups have their full cost. With fewer
             sessions, the cost is proportional.
-        months_from: Two numbers of earlier sessions. Monthly roll-ups cost nothing up to the first, the most from the second.
+        months_from: Two numbers of earlier sessions. Monthly roll-ups cost nothing up to the first, most from the second on.
         writes_by_known: Three numbers of write units. Patterns and weekly roll-ups need the second per KB of text, but at most
             the first. Monthly roll-ups need at most the third.
         reads_by_known: Factor and exponent. The read units are the factor times the KB of the user's memories raised to the
@@ -249,10 +249,10 @@ class MonthlyUse:
     Attributes:
         messages: Number of user messages.
         write_units: Number of DynamoDB write units for the tables.
-        index_write_units: Number of DynamoDB write units for the indexes, if counted separately.
+        index_write_units: Number of DynamoDB write units for the indexes. 0 if ``write_units`` includes them.
         read_units: Number of DynamoDB read units.
         stored_gb: Mean size of the tables in GB of 1e9 bytes.
-        index_gb: Size of the indexes in GB, if counted separately.
+        index_gb: Size of the indexes in GB. 0 if ``stored_gb`` includes them.
         live_sessions: Mean number of conversations in the hot tier.
         hot_gb: Size of the hot tier in GB, without replicas.
         tokens: Number of tokens, keyed by model and then by ``input``, ``cache_read``, ``cache_write`` or ``output``.

@@ -69,7 +69,11 @@ class Conversation:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether a flush is due: enough ended turns are missing in the log, or the durable record is outdated."""
+        """Whether ``flush_every`` ended turns are missing in the log, or the durable record is outdated.
+
+        The durable record is outdated if it lacks a redaction, is closed although the conversation was continued, or was last
+        stored hours before the conversation was last used.
+        """
         if self.durable is None:
             return False
         base, head = self.local.base, self.local.head_copy
@@ -134,7 +138,7 @@ class Conversation:
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier's record, join it with the local copy, and return it as read; None if there is none."""
+        """Join the hot tier's record into the local copy. Return the record unjoined, or None. ``touch``: restart its TTL."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -553,7 +557,7 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers if ``is_silent``. If neither has the stored conversation any more, discard the local copy."""
+        """Read both tiers if none has answered for hours. Discard the local copy if neither has the conversation any more."""
         if not self.is_silent:
             return
         error = self.load()

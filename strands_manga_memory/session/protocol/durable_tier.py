@@ -122,12 +122,12 @@ class DurableTier:
 
     @property
     def head_version(self) -> int | None:
-        """Random number that each write of the conversation's head replaces; None if no head is known."""
+        """Random number in the item of the conversation's head, replaced by each write; None if no item is known."""
         return None if self._head is None or self._head.item is None else self._head.item.get("v")
 
     @property
     def head_expires_at(self) -> int:
-        """Time when the table may delete the conversation's head, in seconds since 1970; 0 if no head is known."""
+        """Time when the table may delete the item of the conversation's head, in seconds since 1970; 0 if no item is known."""
         item = None if self._head is None else self._head.item
         return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
 
@@ -137,7 +137,7 @@ class DurableTier:
         return self._head is not None and bool((self._head.item or {}).get(HOT))
 
     def forget(self) -> None:
-        """Discard this object's copy of the conversation's head, so that the next operation reads the head again."""
+        """Discard this object's copy of the conversation's head item. ``is_known`` is then False until the next read."""
         self._head = None
 
     # The head
@@ -240,7 +240,7 @@ class DurableTier:
         )
 
     def remove_head(self) -> bool:
-        """Delete the conversation's head, but not the log. Return False if another writer has changed the head."""
+        """Delete the conversation's head item, but not the log. Return False if another writer has changed the item."""
         item = None if self._head is None else self._head.item
         self._head = None
         return item is None or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
@@ -256,7 +256,7 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> None:
-        """Write a turn to the log, merged with the stored copy of the turn if there is one.
+        """Write a turn of an incarnation (run of the conversation) to the log, merged with a stored copy of the turn.
 
         Raises:
             StoreUnavailableError: The table does not answer. The turn may have been stored, and can be put again.
@@ -293,7 +293,7 @@ class DurableTier:
         return put is not None
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns from the log by their keys. Missing and damaged turns are left out."""
+        """Read turns of an incarnation (run of the conversation) from the log. Missing and damaged turns are left out."""
         wanted = {self._turn_key(incarnation, key): key for key in keys}
         found = self._table.batch_get(list(wanted)) if wanted else {}
         turns = {wanted[where]: self._turn_in(item) for where, item in found.items()}
@@ -326,7 +326,7 @@ class DurableTier:
             last = sort  # parts of large turns count towards the limit
 
     def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
-        """Return the keys of damaged turns in the log."""
+        """Return the keys of damaged turns that the log has of an incarnation (run of the conversation)."""
         prefix = self._prefix(incarnation)
         keys = []
         for item in self._table.query(self._session, first=prefix, last=f"{prefix}\U0010ffff"):
@@ -336,7 +336,7 @@ class DurableTier:
         return keys
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
-        """Return the keys of turns in the log that the head does not list as logged."""
+        """Return the keys of turns that are in the log, although the stored record ``head`` does not list them as logged."""
         prefix = self._prefix(head.incarnation)
         # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -351,7 +351,7 @@ class DurableTier:
         return unlisted
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Return the head with turns that only the log has, because a flush was interrupted before it wrote the head."""
+        """Return the stored record ``head`` joined with turns that only the log has, because a flush was interrupted."""
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
             return head
@@ -363,9 +363,9 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the head with further turns of ``record`` added to ``seen``, if the log really has them.
+        """Return the stored record ``head`` with further known turns of ``record`` in its field ``seen``, if the log has them.
 
-        A table that was restored from a backup may lack some of the turns.
+        A turn that ``record`` lists may be missing in the log if the table was restored from a backup.
         """
         unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
         if not unproven:
@@ -450,13 +450,13 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
 def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
     """Return a record in the form in which the durable tier stores it.
 
-    ``seen`` counts a message only if the previous head counted it, or if ``record`` contains it. A table that was restored from
-    a backup may lack the messages that neither has.
+    Its field ``seen`` (known turns with their numbers of messages) then counts only messages that ``record`` contains or the
+    previous stored record counted. A table that was restored from a backup may lack other messages.
 
     Args:
         record: The record to store.
         unlogged: Turns that are incomplete in the log, with the number of messages that the log has. The head contains them.
-        before: The previous head; None if there is none.
+        before: The previously stored record; None if there is none.
     """
     had = before.seen if before is not None and before.incarnation == record.incarnation else {}
     seen = {}

@@ -70,11 +70,11 @@ class _Stored:
 
     Args:
         expect: Epoch and version that the next compare-and-set expects; None if the hash is missing.
-        epoch: Epoch of the next write.
+        epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the conversation.
         record: The record; None if there is none.
         turns: Field number and content of each stored turn, keyed by turn key. Number 12 means the field ``m12``.
         entries: Field number and content of each state entry, keyed by name. Number 3 means the field ``x3``.
-        bodies: Field number of each edited or synthesized message, keyed by the serialized message.
+        bodies: Field number of each message that the conversation manager edited or wrote, keyed by the serialized message.
         archive: Field number and message count of each turn that a restore does not read, keyed by turn key.
         small: Python ``hash()`` of the content of each unnumbered field, such as ``view``, keyed by field name.
         unreadable: Turn key and message count of each turn that cannot be read, keyed by field number.
@@ -240,7 +240,7 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Return the record ``draft``, with those archived turns added whose redactions the stored record lacks."""
+        """Return the record ``draft`` with archived turns added, in redacted form, whose redactions are new in ``draft``."""
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
         new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
@@ -308,7 +308,7 @@ class HotTier:
 
     @staticmethod
     def _numbered_turns(record: Record, before: _Stored) -> dict[TurnKey, tuple[int, Turn]]:
-        """Return the turns of a record with their field numbers. A new turn gets the next free number."""
+        """Return a record's turns with the numbers of their hash fields: as in ``before``, or free numbers for new turns."""
         used = [number for number, _ in (*before.turns.values(), *before.archive.values())]
         free = max([*used, *before.unreadable], default=0)
         damaged = {key: number for number, (key, _) in before.unreadable.items()}

@@ -39,10 +39,10 @@ class LocalCopy:
 
     Args:
         clock: Returns the time in seconds since 1970.
-        hash_is_log: Whether the hot tier keeps the log, because there is no durable tier.
+        hash_is_log: Whether the hot tier keeps the log of all turns, because there is no durable tier.
         ids: Unencoded ids of session, user, tenant and member (agent or orchestrator). They are stored with the first change.
-        check_merge: Called with this process's states and another writer's record before their changes are merged. An error
-            prevents the merge.
+        check_merge: Called with the values of this process's state entries, keyed by name, and another writer's record before
+            their changes are merged. An error prevents the merge.
 
     Attributes:
         base: Result of ``join`` for all records that this process has read and written.
@@ -137,7 +137,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace a message of a turn by its index. If a store may have the message, redact it there, too."""
+        """Replace the message with index ``number`` in a turn. If a store may have it, the next save replaces it there, too."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -175,14 +175,14 @@ class LocalCopy:
 
     @property
     def held_turns(self) -> dict[TurnKey, Turn]:
-        """All turns in memory: evicted, stored and unsaved turns."""
+        """All turns in this process's memory, including unsaved turns and turns that have left the agent's history."""
         with self.lock:
             redactions = self.base.redactions
             evicted = {key: turn.redact(redactions.get(key, {})) for key, turn in self.evicted.items()}
             return {**evicted, **self.base.turns, **self.own}
 
     def close(self) -> None:
-        """Mark the durable copy as complete at the next flush. A new message cancels the mark."""
+        """Mark the durable copy as complete at the next flush: the hot tier has nothing newer. A new message cancels this."""
         with self.lock:
             if not self.base.is_empty or self.own:
                 self._changes[CLOSED] = True
@@ -342,7 +342,8 @@ class LocalCopy:
 
         Args:
             found: The record; None if the tier has none.
-            logged: Number of logged messages of turns that are too old for ``seen`` in the newer record, ``found`` or ``base``.
+            logged: Number of logged messages, keyed by turn. The turns are too old for the list of newest turns (``seen``) in
+                the newer record, ``found`` or ``base``.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -378,16 +379,16 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
-        """Note the durable tier's record; None if it has none. Turns that ``seen`` of the record lacks count as not logged."""
+        """Note the durable tier's record or None if it has none, and update ``base.unlogged``, the turns that the log lacks."""
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns of the history with messages that are neither in memory nor counted in the durable record's ``seen``.
+        """Turns of the history with messages that may be lost: neither this process nor the durable tier's record has them.
 
-        These messages may be lost. The value of each turn is the number of its other messages.
+        The value of each turn is the number of its messages that are in memory or counted in that record.
         """
         with self.lock:
             base, head = self.base, self.head_copy
@@ -428,9 +429,10 @@ class LocalCopy:
                 self.base = replace(self.base, turns={**self.base.turns, **read}).normalize()
 
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
-        """Return the keys of unlogged and unsaved turns that are too old for ``seen``, the list of the newest turns.
+        """Return the keys of the turns that are too old for the newer record's list of newest turns, ``seen``.
 
-        This is ``seen`` of ``found`` or ``base``, the newer of the two. Only the log shows whether these turns were stored.
+        Of ``found`` and ``base``, one is the newer record. The keys are those of this process's turns in ``own``, and of the
+        older record's turns in ``unlogged``. Only the log shows whether these turns were stored.
         """
         with self.lock:
             base = self.base
@@ -466,7 +468,10 @@ class LocalCopy:
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of messages of each turn in the tiers' last known records of an incarnation, keyed by turn key."""
+        """Return the number of stored messages of each turn, keyed by turn key: the higher one of the tiers' known records.
+
+        Only records of the given incarnation (run of the conversation) count.
+        """
         with self.lock:
             lengths: dict[TurnKey, int] = {}
             for copy in (self.hot_copy, self.head_copy):

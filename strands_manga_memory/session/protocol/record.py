@@ -218,11 +218,14 @@ class Record:
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Key before which ``seen`` may lack turns; None if ``seen`` has fewer than ``SEEN_TURNS`` turns, and so lacks none."""
+        """Oldest key of the newest ``SEEN_TURNS`` turns in ``seen``, which may lack older turns. None if it has fewer."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return the number of a turn's messages known to be in the log: all seen ones, unless ``unlogged`` has the turn."""
+        """Return the number of a turn's messages that are known to be in the log.
+
+        It is the number in ``unlogged`` or, for other turns, the number of messages that the record's author had seen.
+        """
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
@@ -233,7 +236,7 @@ class Record:
         return known is not None and known.is_open and not turn.is_open
 
     def has_content_of(self, other: Record) -> bool:
-        """Return whether this record has the same incarnation and content as another record."""
+        """Return whether another record has the same content and is of the same incarnation (run of the conversation)."""
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
@@ -272,7 +275,8 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
     Args:
         one: A record.
         other: Another record of the conversation. The order of the two records has no effect.
-        logged: Number of logged messages of turns that are too old for ``seen`` in the newer record. They are not added again.
+        logged: Number of logged messages, keyed by turn. The turns are too old for the list of newest turns (``seen``) in the
+            newer record, and are not added again.
 
     Returns:
         The joined record. It has the version of the newer record until it is stored.
@@ -357,7 +361,7 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether ``record`` begins a log, because the durable record ``head`` is None or of an earlier incarnation."""
+    """Return whether ``record`` begins a log: the durable record ``head`` is None or of an earlier run of the conversation."""
     return head is None or head.incarnation < record.incarnation
 
 
@@ -390,7 +394,10 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of a record to copy to a newer incarnation: turns missing in the log, or nothing after a deletion."""
+    """Return the part of a record to copy to the next run of the conversation (a newer incarnation).
+
+    The part consists of the turns that are missing in the log. After a deletion, it is empty.
+    """
     if older.incarnation < max(1, newer.carries_from):
         return Record()
     kept = older.unlogged.keys()
@@ -410,7 +417,10 @@ def _is_counted(record: Record, key: TurnKey) -> bool:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
-    """Return whether a turn is too old for the newer record's ``seen``, but known to its author, because the log has it."""
+    """Return whether the newer record's author knew a turn that is too old for that record's list of newest turns, ``seen``.
+
+    A turn that the log has counts as known.
+    """
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
 

@@ -185,7 +185,7 @@ def version_of(value: Sequence[Any]) -> Version:
 
 
 def head_object(record: Record) -> dict[str, Any]:
-    """Return the version, incarnation, times, counters, ids, unlogged turns and redactions of a record as a JSON object."""
+    """Return a record as a JSON object, without ``window``, ``notes``, ``seen``, ``states`` and ``turns``."""
     head: dict[str, Any] = {
         "version": list(record.version),
         "incarnation": record.incarnation,

@@ -22,8 +22,8 @@ class SQLiteTable(SQLTable):
     writes, but never damages the file. Each process has one connection, which is opened at the first use and closed around a
     fork.
 
-    Deleted and replaced data is overwritten in the file and removed from the write-ahead log before a write returns. Records
-    stay after their TTL attribute has passed, as they may in DynamoDB. Readers check the attribute.
+    Deleted and replaced data is overwritten in the file and removed from the write-ahead log before a write returns. Reads
+    also return records whose TTL attribute has passed, as DynamoDB may. The caller checks the attribute.
 
     Args:
         path: The file. Missing folders are created for the owner only (0700), as is the file (0600).

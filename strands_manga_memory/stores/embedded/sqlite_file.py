@@ -82,13 +82,13 @@ class SQLiteFile:
 
     @contextmanager
     def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the connection to one thread, after opening it if necessary and repeating a ``scrub`` that could not finish.
+        """Lend the connection to one thread, opened if necessary. If deleted data is left in the write-ahead log, remove it.
 
         Args:
             create: Whether to create a missing file. Readers pass False, so that they leave no file behind.
 
         Raises:
-            StoreError: The file cannot be used, other threads keep it busy, or it was deleted or replaced.
+            StoreError: The file is missing and not created, cannot be used, was deleted or replaced, or other threads use it.
         """
         if not self._lock.acquire(timeout=self._deadline):
             raise StoreUnavailableError(f"table=<{self._table}> | other threads kept it busy for {self._deadline} s")
@@ -214,7 +214,7 @@ class SQLiteFile:
         self._lock.release()
 
     def renew_after_fork(self) -> None:
-        """Replace the lock in the child process."""
+        """Replace the lock between threads in a forked child process, because ``prepare_fork`` acquired it in the parent."""
         self._lock = threading.Lock()
 
     def _close(self) -> None:

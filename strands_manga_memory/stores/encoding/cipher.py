@@ -32,9 +32,9 @@ class DataKey(NamedTuple):
 
 
 class KeyProvider(Protocol):
-    """Provider of the tenants' encryption keys, which must be thread-safe.
+    """Thread-safe provider of the tenants' encryption keys.
 
-    Tenants are encoded as in ``ConversationScope``. ``""`` means no tenant.
+    The methods get a tenant's id in percent-encoding, as ``scope.encoded_id`` returns it. ``""`` means no tenant.
     """
 
     def current(self, tenant: str) -> DataKey:

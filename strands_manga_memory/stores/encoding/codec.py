@@ -47,8 +47,8 @@ def check_version(version: int, place: str) -> None:
 class Codec:
     """Converter of values to stored bytes: compresses, encrypts and checksums them.
 
-    The checksum covers the version, the flags, the storage key and the content of a value. Flipped bits, truncated values and
-    values copied to another place are therefore detected.
+    The checksum covers the content of a value, its storage key, and its header (format version, flags for compression and
+    encryption). Flipped bits, truncated values and values copied to another storage key are therefore detected.
 
     Args:
         cipher: Cipher that encrypts each value. None: values are stored in clear text.

@@ -171,7 +171,7 @@ def value_of(nodes: Any) -> Any:
 
 
 class _ItemPlaceholder:
-    """Placeholder in the list of restored values, to detect an item of two containers."""
+    """Placeholder for a restored value that its container has taken, to detect a second container of the same value."""
 
 
 def _holder_of(item: Any) -> str:
@@ -189,7 +189,7 @@ def _items(holder: Any) -> Iterator[Any]:
 
 
 def _hashable(item: Any) -> Any:
-    """Return a dict key or a set item in the form to store: its text if ``value_of`` would restore an unhashable item."""
+    """Return a dict key or set item unchanged, or its text if it would be restored unhashable, as a mapping (a dict)."""
     level = [item]
     while level:
         names = set(map(_holder_of, level))

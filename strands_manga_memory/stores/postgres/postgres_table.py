@@ -32,7 +32,7 @@ class PostgresTable(SQLTable):
     transaction mode. A connection that was idle for over a second is checked before its next use, because gateways drop idle
     connections without notice.
 
-    Records stay after their TTL attribute has passed, until the sweeper deletes the records.
+    Reads also return records whose TTL attribute has passed, until ``strands-manga-memory sweep`` deletes the records.
 
     Args:
         conninfo: URL or connection string of libpq: ``postgresql://user:password@host:5432/database?sslmode=require``.
