@@ -71,8 +71,7 @@ class Conversation:
     def is_flush_due(self) -> bool:
         """Whether ``flush_every`` ended turns are missing in the log, or the durable record is outdated.
 
-        The durable record is outdated if it lacks a redaction, is closed although the conversation was continued, or was last
-        stored hours before the conversation was last used.
+        An outdated record lacks a redaction, is closed although the conversation went on, or is hours older than the last use.
         """
         if self.durable is None:
             return False
