@@ -235,7 +235,7 @@ def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
 
 
 def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: bool) -> bool:
-    """Begin the next incarnation (life until a deletion or expiry) of a conversation with the given content.
+    """Begin the next incarnation (run until a deletion or expiry) of a conversation with the given content.
 
     Args:
         hold: The conversation. No agent uses this object.

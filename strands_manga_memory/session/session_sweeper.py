@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 class EndedConversation:
     """Conversation that has expired or was closed. A finalizer gets its transcripts.
 
-    An incarnation is one life of the conversation, from its beginning to its deletion or expiry.
+    An incarnation is one run of the conversation, from its beginning to its deletion or expiry.
 
     Args:
         place: Storage key of the conversation.

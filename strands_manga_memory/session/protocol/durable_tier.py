@@ -77,7 +77,7 @@ class _Head:
 class DurableTier:
     """One conversation in a ``Table``. Its head is an item with the record, and its log has an item for each turn.
 
-    An incarnation is one life of the conversation, from its beginning to its deletion or expiry.
+    An incarnation is one run of the conversation, from its beginning to its deletion or expiry.
 
     Args:
         table: The table.
