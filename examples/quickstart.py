@@ -149,7 +149,7 @@ def _hold(conversation: Conversation, turns: int, console: Console, *, cut_befor
             turns,
             cut_before_call=cut_before_call,
             on_turn=lambda number: progress.update(bar, completed=number),
-            tell=lambda speaker, words: progress.console.print(
+            on_utterance=lambda speaker, words: progress.console.print(
                 f"{speaker:>11}: {words}", markup=False, no_wrap=True, overflow="ellipsis"
             ),
         )
@@ -159,7 +159,7 @@ def _hold_strands(conversation: Conversation, turns: int, cut_before_call: int) 
     from mangaassist.survival import hold
 
     conversation.start()
-    return hold(conversation, turns, cut_before_call=cut_before_call, on_turn=lambda _: None, tell=lambda *_: None)
+    return hold(conversation, turns, cut_before_call=cut_before_call, on_turn=lambda _: None, on_utterance=lambda *_: None)
 
 
 def _chat(conversation: Conversation, console: Console) -> int:

@@ -48,7 +48,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--pace", type=float, default=0.02, metavar="SECONDS", help="between words of scripted models")
     parser.add_argument("--user", default="reader", metavar="ID", help="who you are in the terminal (default: reader)")
     parser.add_argument("--json", action="store_true", help="with --demo: one JSON object on the last line")
-    parser.add_argument("--worker", type=int, nargs=2, metavar="FD", help=argparse.SUPPRESS)  # the keeper's sockets
+    parser.add_argument("--worker", type=int, nargs=2, metavar="FD", help=argparse.SUPPRESS)  # from the supervisor
     arguments = parser.parse_args()
     if arguments.demo and "--model" not in sys.argv:
         arguments.model = "scripted"
@@ -76,13 +76,13 @@ def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("strands.tools.mcp").setLevel(logging.CRITICAL)  # calls that fail are what breakers are for
     if arguments.web and arguments.worker is None:
-        from mangaassist.web import keeper
+        from mangaassist.web import worker_supervisor
 
         try:
-            listening = keeper.listen(arguments.port)
+            listening = worker_supervisor.listen(arguments.port)
         except OSError as error:
             extras.stop(f"--port {arguments.port}: {error.strerror}; choose another one, or 0 for a free one")
-        return keeper.keep([sys.executable, str(Path(__file__).resolve().parent), *sys.argv[1:]], listening)
+        return worker_supervisor.run_workers([sys.executable, str(Path(__file__).resolve().parent), *sys.argv[1:]], listening)
     interrupts.install()
     try:
         return run(arguments)
@@ -125,9 +125,9 @@ def _open(arguments: argparse.Namespace, backend: Backend, folder: Path, stack: 
     visitors = Visitors(folder / "visitors.sqlite3")
     stack.callback(visitors.close)
     if arguments.web:
-        from mangaassist.web import keeper, server
+        from mangaassist.web import server, worker_supervisor
 
-        listening = stack.enter_context(keeper.taken_over(*arguments.worker))
+        listening = stack.enter_context(worker_supervisor.open_inherited_socket(*arguments.worker))
         shop = stack.enter_context(
             open_shop(backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace)
         )

@@ -66,7 +66,7 @@ def missing(acknowledged: Sequence[Message], log: Sequence[Message]) -> list[Mes
     return lost
 
 
-def doubled(log: Sequence[Message]) -> int:
+def count_duplicates(log: Sequence[Message]) -> int:
     """Return the number of messages that the log has a second time."""
     ids = [message["tracking_id"] for message in log if "tracking_id" in message]
     return len(ids) - len(set(ids))

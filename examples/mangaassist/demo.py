@@ -28,12 +28,12 @@ class Visit:
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
         self.within_budget = True
-        self.fates: set[str] = set()
-        shop.on_change = self._see
+        self.outcomes: set[str] = set()
+        shop.on_change = self._record_view
 
-    def _see(self, scope: ConversationScope, view: dict[str, Any]) -> None:
-        self.within_budget &= view["asked_with"] <= view["budget"]
-        self.fates |= {message["fate"] for message in view["messages"]}
+    def _record_view(self, scope: ConversationScope, view: dict[str, Any]) -> None:
+        self.within_budget &= view["request_tokens"] <= view["budget"]
+        self.outcomes |= {message["outcome"] for message in view["messages"]}
 
     async def ask(self, user: str, text: str, *, session: str = SESSION, aloud: bool = True) -> str:
         """Send a message, and return the answer."""
@@ -60,7 +60,7 @@ async def first(visit: Visit) -> dict[str, bool]:
     orders = {
         user: await visit.ask(user, text) for user, text in ((HANAKO, "Where is my order?"), (TARO, "注文はいつ届きますか？"))
     }
-    checks["everybody sees his own orders"] = all(_ORDER.findall(said) == _numbers(user) for user, said in orders.items())
+    checks["everybody sees his own orders"] = all(_ORDER.findall(answer) == _numbers(user) for user, answer in orders.items())
     foreign = await visit.ask(TARO, f"Where is order {_numbers(HANAKO)[0]}?")
     checks["nobody sees those of others"] = foreign == "You have no order of this number."
     await visit.ask(HANAKO, "Show me all volumes of The Night-Round Detective of Glass Town.")
@@ -80,11 +80,11 @@ async def first(visit: Visit) -> dict[str, bool]:
     )
     print("-- it is repaired; the breaker lets a probe through")
     visit.shop.servers.set_fault("none")
-    checks["a probe closes the breaker"] = await _until_sound(visit)
+    checks["a probe closes the breaker"] = await _wait_for_recovery(visit)
     print("-- it dies with the next look-up")
     visit.shop.servers.set_fault("exit")
     await visit.ask(TARO, "『潮待ち食堂』2巻は在庫ありますか？")
-    checks["a dead server comes back"] = await _until_sound(visit)
+    checks["a dead server comes back"] = await _wait_for_recovery(visit)
     return checks
 
 
@@ -98,8 +98,8 @@ async def second(visit: Visit, folder: Path) -> dict[str, bool]:
     number = re.search(r"C-\w{8}", case)
     text = (folder / "cases" / f"{number[0]}.md").read_text(encoding="utf-8") if number else ""
     checks["a complaint is handed over, and on to a human"] = "My parcel is late again" in text
-    said = await visit.shop.history(HANAKO, SESSION)
-    checks["the whole conversation is there"] = (said[0].question, said[-1].answer) == (
+    turns = await visit.shop.history(HANAKO, SESSION)
+    checks["the whole conversation is there"] = (turns[0].question, turns[-1].answer) == (
         "Hello! My favorite genre is mystery.",
         case,
     )
@@ -122,16 +122,16 @@ async def _chat(visit: Visit, number: int) -> bool:
         else ("Where is my order?", f"Deliver to door {number}")
     )
     answers = [await visit.ask(user, text, session="s", aloud=False) for text in texts]
-    said = await visit.shop.history(user, "s")
+    turns = await visit.shop.history(user, "s")
     return (
-        [one.question for one in said] == list(texts)
-        and [one.answer for one in said] == answers
+        [one.question for one in turns] == list(texts)
+        and [one.answer for one in turns] == answers
         and all(_ORDER.findall(answer) == _numbers(user) for answer in answers)
         and all((_JAPANESE.search(answer) is not None) == japanese for answer in answers)
     )
 
 
-async def _until_sound(visit: Visit) -> bool:
+async def _wait_for_recovery(visit: Visit) -> bool:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         answer = await visit.ask("keeper", "Is The Tide-Waiting Diner volume 1 in stock?", aloud=False)
@@ -148,17 +148,17 @@ def _numbers(user: str) -> list[str]:
 def run(backend: Backend, folder: Path, *, budget: int, as_json: bool) -> int:
     """Run the demonstration. Return 0 if every check passed, otherwise 1."""
     checks: dict[str, bool] = {}
-    within_budget, fates = True, set[str]()
+    within_budget, outcomes = True, set[str]()
     for number in range(2):
         with open_shop(backend, folder, budget=budget) as shop:
             visit = Visit(shop)
             checks |= asyncio.run(second(visit, folder) if number else first(visit))
             within_budget &= visit.within_budget
-            fates |= visit.fates
+            outcomes |= visit.outcomes
         if not number:
             print("-- the shop closes, and opens again")
     checks["the history was within its budget at every model call"] = within_budget
-    checks["messages were shortened or dropped for it"] = bool(fates & {"dropped", "shortened"})
+    checks["messages were shortened or dropped for it"] = bool(outcomes & {"dropped", "shortened"})
     for check, passed in checks.items():
         print(f"{'ok    ' if passed else 'FAILED'} {check}")
     passed = all(checks.values())

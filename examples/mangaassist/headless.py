@@ -85,7 +85,7 @@ class Application:
         assert self._process.stdout is not None
         status = self._process.wait(30)
         if not self._process.stdout.closed:
-            self._process.stdout.read()  # to its end, which comes when the keeper's worker is gone, too
+            self._process.stdout.read()  # to its end, which comes when the worker of the supervisor is gone, too
             self._process.stdout.close()
         return status
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_held = 0
+_delay_depth = 0
 _pending = False
 
 
@@ -17,15 +17,15 @@ def install() -> None:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def delay() -> Iterator[None]:
     """Delay interrupts during a block, so that each process that it starts is registered."""
-    global _held
-    _held += 1
+    global _delay_depth
+    _delay_depth += 1
     try:
         yield
     finally:
-        _held -= 1
-    if _pending and not _held:
+        _delay_depth -= 1
+    if _pending and not _delay_depth:
         raise KeyboardInterrupt
 
 
@@ -33,6 +33,6 @@ def _on_signal(*_: object) -> None:
     global _pending
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if not _held:
+    if not _delay_depth:
         raise KeyboardInterrupt
     _pending = True

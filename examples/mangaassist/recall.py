@@ -40,17 +40,17 @@ def show(console: Console) -> None:
         plugins=[HistoryRecall(200)],
         callback_handler=None,
     )
-    said: dict[str, str] = {}
+    texts: dict[str, str] = {}
 
     def note(event: MessageAddedEvent) -> None:
-        said[event.message["tracking_id"]] = event.message["content"][0].get("text", "")
+        texts[event.message["tracking_id"]] = event.message["content"][0].get("text", "")
 
     agent.add_hook(note)
     for text in TALK:
         agent(text)
     console.print(f"\n[bold]Selection[/bold]: the user's first messages within {BUDGET} tokens, as explain() reports them:")
     for outcome in [each for each in agent.conversation_manager.explain(agent) if each.role == "user"][:6]:  # type: ignore[attr-defined]
-        line = f"  {outcome.outcome:<8} {outcome.reason:<26} {said[outcome.tracking_id]}"
+        line = f"  {outcome.outcome:<8} {outcome.reason:<26} {texts[outcome.tracking_id]}"
         console.print(line, markup=False, no_wrap=True, overflow="ellipsis")
     agent(QUESTION)
     blocks = [block.get("text", "") for block in model.requests[-1].messages[-1]["content"]]

@@ -39,7 +39,7 @@ def as_dict(
         "model_calls": len(evidence.tokens),
         "min_tokens_seen": min(evidence.tokens, default=0),
         "median_tokens_seen": round(median(evidence.tokens or [0])),
-        "messages_doubled": evidence.doubled,
+        "messages_doubled": evidence.duplicates,
         "invalid_requests": evidence.invalid_requests,
         "log_messages": evidence.log_messages,
         "log_tokens": evidence.log_tokens,

@@ -74,7 +74,7 @@ class ValkeyMonitor:
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url, socket_timeout=None)
         self._monitor = self._client.monitor()  # type: ignore[no-untyped-call]
-        self._seen = threading.Condition()
+        self._condition = threading.Condition()
         self._commands = 0
         self._marks = 0
         self._sent_marks = 0
@@ -91,8 +91,8 @@ class ValkeyMonitor:
         """Return the number of commands that other clients have sent since the server started."""
         self._sent_marks += 1
         self._client.echo("mark")
-        with self._seen:
-            if not self._seen.wait_for(lambda: self._marks >= self._sent_marks, timeout=10):
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._marks >= self._sent_marks, timeout=10):
                 raise ServiceError("the Valkey server stopped reporting its commands")
             return self._commands
 
@@ -109,12 +109,12 @@ class ValkeyMonitor:
 
     def _note(self, entry: dict[str, Any]) -> None:
         name = entry["command"].split(" ", 1)[0].upper()
-        with self._seen:
+        with self._condition:
             if name == "ECHO":
                 self._marks += 1
             elif entry["client_type"] != "lua" and name not in (*_CONNECTION_SETUP, "FLUSHALL"):
                 self._commands += 1
-            self._seen.notify_all()
+            self._condition.notify_all()
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _valkey(folder: Path) -> Iterator[str]:
 
     with ExitStack() as stack:
         try:
-            with interrupts.held():
+            with interrupts.delay():
                 server = stack.enter_context(ValkeyServer(port=_free_port(), data_dir=folder / "valkey"))
         except ValkeyServerError as error:
             raise ServiceError(f"Valkey did not start: {error}") from error
@@ -145,7 +145,7 @@ def _dynamodb(folder: Path) -> Iterator[str]:
     }
     with ExitStack() as stack:
         log = stack.enter_context((folder / "dynamodb.log").open("w"))
-        with interrupts.held():
+        with interrupts.delay():
             process = subprocess.Popen(
                 [sys.executable, "-m", "ministack.app"],
                 stdout=log,

@@ -8,15 +8,15 @@ from statistics import median
 from typing import Any
 
 from mangaassist import interrupts
-from mangaassist.checks import Message, TokenCounter, digest, doubled, missing, problems, restored_exactly
+from mangaassist.checks import Message, TokenCounter, count_duplicates, digest, missing, problems, restored_exactly
 from mangaassist.dialogue import FACTS, SUMMARY_TURN, TURNS
 from mangaassist.services import Backend
 from mangaassist.worker_process import Event, WorkerError, WorkerProcess, WorkerSettings
 
 BUDGET = 4096
 
-Say = Callable[[str], None]
-Tell = Callable[[str, str], None]  # speaker and words
+StatusCallback = Callable[[str], None]
+UtteranceCallback = Callable[[str, str], None]  # speaker and words
 Outcome = dict[str, Any]  # of a message, as the conversation manager explains it
 
 
@@ -51,7 +51,7 @@ class Evidence:
     tools: dict[str, int] = field(default_factory=dict)
     restarts: list[Restart] = field(default_factory=list)
     lost: list[Message] = field(default_factory=list)
-    doubled: int = 0
+    duplicates: int = 0
     log_messages: int = 0
     log_tokens: int = 0
     kept_messages: int = 0
@@ -70,7 +70,7 @@ class Evidence:
     @property
     def passed(self) -> bool:
         """Whether all promises of the quick start were observed."""
-        clean = not self.lost and not self.doubled and not self.invalid_requests
+        clean = not self.lost and not self.duplicates and not self.invalid_requests
         return clean and self.restored_exactly and max(self.tokens, default=0) <= BUDGET
 
     def kept_by_kind(self) -> dict[str, tuple[int, int]]:
@@ -91,17 +91,17 @@ class Evidence:
 class Conversation:
     """One conversation across all of its workers."""
 
-    def __init__(self, settings: WorkerSettings, backend: Backend, counter: TokenCounter, say: Say) -> None:
+    def __init__(self, settings: WorkerSettings, backend: Backend, counter: TokenCounter, on_status: StatusCallback) -> None:
         self.evidence = Evidence(hot_trips_before_answer=None if backend.networked and not backend.valkey else [])
         self._settings = settings
         self._backend = backend
         self._counter = counter
-        self._say = say
+        self._on_status = on_status
         self._acknowledged: list[Message] = []  # every message of every acknowledged turn
         self._live: list[Message] = []  # agent.messages after the last acknowledged turn
         self._in_flight: list[Message] | None = None
         self._request: Sequence[Message] = ()
-        self._durable_seen = self._hot_seen = 0
+        self._last_durable_requests = self._last_hot_commands = 0
         self._worker: WorkerProcess | None = None
 
     def start(self) -> int:
@@ -148,7 +148,7 @@ class Conversation:
         if self._backend.valkey:
             self._backend.valkey.empty()
             how += ", hot tier emptied: restored from DynamoDB alone"
-        self._say(f"worker {how}")
+        self._on_status(f"worker {how}")
         self._restart(how)
 
     def check_log(self) -> None:
@@ -158,7 +158,7 @@ class Conversation:
         event = self._running.wait_for("history")
         log, evidence = event["messages"], self.evidence
         evidence.lost = missing(self._acknowledged, log)
-        evidence.doubled = doubled(log)
+        evidence.duplicates = count_duplicates(log)
         evidence.log_messages, evidence.log_tokens = len(log), self._counter.count(log)
         evidence.kept_messages, evidence.kept_tokens = len(self._live), self._counter.count(self._live)
 
@@ -179,7 +179,7 @@ class Conversation:
     def _kill(self, how: str) -> None:
         self._running.kill()
         self._note_hot()
-        self._say(f"SIGKILL to worker {self._running.pid} {how}")
+        self._on_status(f"SIGKILL to worker {self._running.pid} {how}")
         self._restart(f"killed {how}")
 
     def _turn(self, text: str, hold_before_call: int) -> Event:
@@ -223,7 +223,7 @@ class Conversation:
         self.evidence.restarts.append(Restart(how, exact, len(restored), round(seconds, 3)))
         self._live, self._in_flight = restored, None
         word = "exactly" if exact else "NOT exactly"
-        self._say(f"worker {self._running.pid} restored {len(restored)} messages {word}, in {1000 * seconds:.0f} ms")
+        self._on_status(f"worker {self._running.pid} restored {len(restored)} messages {word}, in {1000 * seconds:.0f} ms")
 
     @property
     def _running(self) -> WorkerProcess:
@@ -232,21 +232,22 @@ class Conversation:
         return self._worker
 
     def _start_worker(self) -> Event:
-        with interrupts.held():
+        with interrupts.delay():
             self._worker = WorkerProcess(self._settings)
         ready = self._worker.wait_for("ready")
-        self._durable_seen, self._hot_seen = ready["durable_requests"], self._hot_commands()  # a restore is not a turn
+        self._last_durable_requests = ready["durable_requests"]  # a restore is not a turn
+        self._last_hot_commands = self._hot_commands()
         return ready
 
     def _note_durable(self, event: Event) -> None:
-        self.evidence.durable_requests += event["durable_requests"] - self._durable_seen
-        self._durable_seen = event["durable_requests"]
+        self.evidence.durable_requests += event["durable_requests"] - self._last_durable_requests
+        self._last_durable_requests = event["durable_requests"]
 
     def _hot_commands(self) -> int:
         return self._backend.valkey.commands() if self._backend.valkey else 0
 
     def _note_hot(self) -> None:
-        self.evidence.hot_trips += self._hot_commands() - self._hot_seen
+        self.evidence.hot_trips += self._hot_commands() - self._last_hot_commands
 
 
 def kill_points(turns: int) -> tuple[int, int]:
@@ -256,7 +257,12 @@ def kill_points(turns: int) -> tuple[int, int]:
 
 
 def hold(
-    conversation: Conversation, turns: int, *, cut_before_call: int, on_turn: Callable[[int], None], tell: Tell
+    conversation: Conversation,
+    turns: int,
+    *,
+    cut_before_call: int,
+    on_turn: Callable[[int], None],
+    on_utterance: UtteranceCallback,
 ) -> Evidence:
     """Hold the scripted conversation with one kill inside a turn and one between two turns, and return the evidence.
 
@@ -265,24 +271,24 @@ def hold(
         turns: Number of turns.
         cut_before_call: Model call of a turn before which the worker is killed.
         on_turn: Callback that gets the number of each completed turn.
-        tell: Callback that gets the speaker and the words of the turns around the first kill.
+        on_utterance: Callback that gets the speaker and the words of the turns around the first kill.
     """
     cut_at, kill_after = kill_points(turns)
     cut = False
     for number, text in enumerate((turn.user for turn in TURNS[:turns]), 1):
-        is_told = cut_at - 2 <= number <= cut_at + 1
-        if is_told:
-            tell("Aoi", text)
+        is_shown = cut_at - 2 <= number <= cut_at + 1
+        if is_shown:
+            on_utterance("Aoi", text)
         is_answered = False
         if number >= cut_at and not cut:
             cut = conversation.cut(text, before_call=cut_before_call)
             is_answered = not cut
-            if cut and is_told:
-                tell("Aoi", text)  # the customer got no answer, and asks again
+            if cut and is_shown:
+                on_utterance("Aoi", text)  # the customer got no answer, and asks again
         if not is_answered:
             answer = conversation.ask(text)
-            if is_told:
-                tell("MangaAssist", answer)
+            if is_shown:
+                on_utterance("MangaAssist", answer)
         on_turn(number)
         if number == min(SUMMARY_TURN, turns):
             conversation.note_facts(number)

@@ -36,9 +36,9 @@ class Terminal:
         self._console = console
         self._views: dict[str, dict[str, Any]] = {}
         self._agent = ""
-        shop.on_change = self._see
+        shop.on_change = self._update_view
 
-    def _see(self, scope: ConversationScope, view: dict[str, Any]) -> None:
+    def _update_view(self, scope: ConversationScope, view: dict[str, Any]) -> None:
         if scope.session_id == self._session:
             self._views[scope.agent_id], self._agent = view, scope.agent_id
 
@@ -50,13 +50,13 @@ class Terminal:
 
     def chat(self) -> None:
         """Chat until the user ends it."""
-        said = asyncio.run(self._shop.history(self._user, self._session))
+        turns = asyncio.run(self._shop.history(self._user, self._session))
         self._views = self._shop.views(self._user, self._session)
         self._console.print(HELP, markup=False, highlight=False)
-        if said:
-            self._agent = said[-1].agent
-            self._console.print(f"\n[dim]going on after {len(said)} turns; the last one was:[/dim]")
-            self._console.print(Text(f"{self._user}> {said[-1].question}\n{said[-1].agent}> {said[-1].answer}", style="dim"))
+        if turns:
+            self._agent = turns[-1].agent
+            self._console.print(f"\n[dim]going on after {len(turns)} turns; the last one was:[/dim]")
+            self._console.print(Text(f"{self._user}> {turns[-1].question}\n{turns[-1].agent}> {turns[-1].answer}", style="dim"))
         while True:
             try:
                 text = self._console.input(Text(f"\n{self._user}> ", style="bold")).strip()
@@ -85,9 +85,9 @@ class Terminal:
         view = self._views.get(self._agent)
         if view is None:
             return ""
-        fates = [message["fate"] for message in view["messages"]]
+        outcomes = [message["outcome"] for message in view["messages"]]
         tiers = view["tiers"]
-        counts = ", ".join(f"{fates.count(fate)} {fate}" for fate in ("kept", "shortened", "dropped"))
+        counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in ("kept", "shortened", "dropped"))
         down = [name for name, tool in self._shop.servers.status().items() if tool["state"] != "closed"]
         return (
             f"{view['tokens']:,} of {view['budget']:,} tokens; messages: {counts}; durable tier {tiers['durable']}, "
@@ -117,9 +117,9 @@ class Terminal:
         for column in ("fate", "score", "tokens", "act", "message", "why"):
             table.add_column(column, no_wrap=column not in ("message", "why"))
         for row in view["messages"]:
-            fate = Text(row["fate"], style=_COLOURS.get(row["fate"], ""))
+            outcome = Text(row["outcome"], style=_COLOURS.get(row["outcome"], ""))
             message = Text(row["text"].replace("\n", " ")[:80])
-            table.add_row(fate, f"{row['score']:.2f}", str(row["tokens"]), row["act"], message, Text(row["why"]))
+            table.add_row(outcome, f"{row['score']:.2f}", str(row["tokens"]), row["act"], message, Text(row["why"]))
         return table
 
     def _tools(self) -> Table:

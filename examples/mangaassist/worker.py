@@ -169,7 +169,7 @@ class Observer:
         self._model_calls, self._hold_before_call = 0, hold_before_call
 
     def _on_message(self, event: MessageAddedEvent) -> None:
-        self.added[event.message["tracking_id"]] = copy.deepcopy(event.message)  # as it was said, whatever is shortened later
+        self.added[event.message["tracking_id"]] = copy.deepcopy(event.message)  # unchanged by later truncation
 
     def _on_tool(self, event: AfterToolCallEvent) -> None:
         self._pipe.send("tool", name=event.tool_use["name"], status=event.result["status"])
@@ -177,7 +177,7 @@ class Observer:
     async def _on_model_call(self, event: BeforeModelCallEvent) -> None:
         self._model_calls += 1
         if self._model_calls == self._hold_before_call:
-            self._pipe.send("held", messages=event.agent.messages)
+            self._pipe.send("waiting", messages=event.agent.messages)
             await asyncio.Event().wait()
 
     async def _on_request(

@@ -39,10 +39,10 @@ async def visit(chromium: Browser, app: headless.Application) -> AsyncIterator[N
     """Opens the chat as a new visitor. In the end no page may have had an error, or shown a dialog."""
     problems: list[str] = []
 
-    def watched(page: Page) -> Page:
+    def observe(page: Page) -> Page:
         page.on("pageerror", lambda error: problems.append(f"error: {error}"))
         page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
-        page.on("console", lambda said: problems.append(f"console: {said.text}") if _is_problem(said) else None)
+        page.on("console", lambda message: problems.append(f"console: {message.text}") if _is_problem(message) else None)
         return page
 
     async with AsyncExitStack() as stack:
@@ -52,7 +52,7 @@ async def visit(chromium: Browser, app: headless.Application) -> AsyncIterator[N
                 context = same_visitor_as.context
             else:
                 context = await stack.enter_async_context(await chromium.new_context(viewport={"width": 1300, "height": 900}))
-            page = watched(await context.new_page())
+            page = observe(await context.new_page())
             page.set_default_timeout(30_000)
             await headless.opened(page, url)
             return page
@@ -61,6 +61,6 @@ async def visit(chromium: Browser, app: headless.Application) -> AsyncIterator[N
     assert problems == []
 
 
-def _is_problem(said: Any) -> bool:
+def _is_problem(message: Any) -> bool:
     """A server that was killed is a problem the page deals with; whatever else a browser complains of is not."""
-    return said.type == "error" and "net::ERR_" not in said.text
+    return message.type == "error" and "net::ERR_" not in message.text

@@ -34,9 +34,9 @@ async def number(page: Page, selector: str) -> int:
     return int((await page.locator(selector).inner_text()).replace(",", ""))
 
 
-async def fates(page: Page) -> dict[str, int]:
+async def outcomes(page: Page) -> dict[str, int]:
     found = re.findall(r"(\d+) (\w+)", await page.locator("#counts").inner_text())
-    return {fate: int(count) for count, fate in found}
+    return {outcome: int(count) for count, outcome in found}
 
 
 # --- the conversation -------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(vis
     await say(page, "My favorite genre is mystery.")
     tokens = await number(page, "#tokens")
     assert 0 < tokens < await number(page, "#budget")
-    assert await fates(page) == {"kept": 2, "shortened": 0, "dropped": 0}
+    assert await outcomes(page) == {"kept": 2, "shortened": 0, "dropped": 0}
     for text in (
         "Recommend me something to read.",
         "Show me all volumes of The Night-Round Detective of Glass Town.",
@@ -79,7 +79,7 @@ async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(vis
     await say(page, "Is The Cat and the Crossing Keeper volume 3 in stock?")
     await say(page, "I would like to buy it.")
     assert tokens < await number(page, "#tokens") <= await number(page, "#budget")
-    found = await fates(page)
+    found = await outcomes(page)
     assert found["dropped"] > 0
     assert found["kept"] > 0
     rows = page.locator("#messages li")
@@ -90,7 +90,7 @@ async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(vis
     assert "B07X5541" in state
     assert "unsaved 0" in re.sub(r"\s+", " ", await page.locator("#tiers").inner_text())
     assert "genre: mystery" in await page.locator("#memories").inner_text()
-    assert "<conversation_state>" in (await page.locator("#told").text_content() or "")
+    assert "<conversation_state>" in (await page.locator("#added-texts").text_content() or "")
 
 
 async def test_a_failing_server_opens_its_breaker_on_the_page_and_recovers(visit: NewPage) -> None:
@@ -222,19 +222,19 @@ async def test_branch_and_a_return_to_an_earlier_answer(visit: NewPage) -> None:
     await say(page, "My favorite genre is mystery.")
     await say(page, "Where is my order?")
     await say(page, "Is The Tide-Waiting Diner volume 7 in stock?")
-    said = await transcript(page)
+    texts = await transcript(page)
     turn = page.locator("#turns li")
     await turn.nth(1).locator(".fork").click()
     await expect(page.locator(".answer.done")).to_have_count(2)
-    assert await transcript(page) == said[:4]
+    assert await transcript(page) == texts[:4]
     await say(page, "Is The Tide-Waiting Diner volume 6 in stock?")
     await turn.nth(0).locator(".rewind").click()
     await expect(page.locator(".answer.done")).to_have_count(1)
-    assert await transcript(page) == said[:2]
+    assert await transcript(page) == texts[:2]
     await say(page, "Where is my order?")
     await page.reload()
     await headless.opened(page, page.url)
-    assert await transcript(page) == said[:4]
+    assert await transcript(page) == texts[:4]
 
 
 async def test_who_asks_for_something_else_is_not_held_in_a_purchase(visit: NewPage) -> None:
@@ -304,16 +304,16 @@ async def test_the_memory_is_reachable_on_a_phone(visit: NewPage) -> None:
 
 
 async def test_what_has_nothing_yet_says_so(visit: NewPage) -> None:
-    def said(selector: str) -> str:
+    def placeholder(selector: str) -> str:
         return f"getComputedStyle(document.querySelector('{selector}'), '::after').content"
 
     page = await visit()
     for selector in ("#state", "#tiers", "#happened"):
-        assert "Nothing yet" in await page.evaluate(said(selector))
+        assert "Nothing yet" in await page.evaluate(placeholder(selector))
     assert (await page.locator("h2:has(#agent)").inner_text()).strip().lower() == "context"
     await say(page, "Recommend me something to read.")
     for selector in ("#state", "#tiers"):
-        assert "Nothing yet" not in await page.evaluate(said(selector))
+        assert "Nothing yet" not in await page.evaluate(placeholder(selector))
 
 
 # --- what survives ----------------------------------------------------------------------------------------------------
@@ -323,11 +323,11 @@ async def test_a_reload_restores_the_conversation_and_the_panel(visit: NewPage) 
     page = await visit()
     await say(page, "I would like to buy The Tide-Waiting Diner.")
     await say(page, "注文はいつ届きますか？")
-    said, user = await transcript(page), await user_of(page)
+    texts, user = await transcript(page), await user_of(page)
     counts = await page.locator("#counts").inner_text()
     await page.reload()
     await headless.opened(page, page.url)
-    assert await transcript(page) == said
+    assert await transcript(page) == texts
     assert await user_of(page) == user
     await expect(page.locator("#counts")).to_have_text(counts)
 
@@ -336,7 +336,7 @@ async def test_kill_9_and_a_restart_restore_everything(visit: NewPage, app: head
     page = await visit()
     await say(page, "I would like to buy The Tide-Waiting Diner.")
     await say(page, "Volume 2, please.")
-    said, user, tokens = await transcript(page), await user_of(page), await number(page, "#tokens")
+    texts, user, tokens = await transcript(page), await user_of(page), await number(page, "#tokens")
     app.kill()
     await page.locator('#connection[data-state="connecting"]').wait_for()
     await page.fill("#text", "Is anybody there?")
@@ -345,7 +345,7 @@ async def test_kill_9_and_a_restart_restore_everything(visit: NewPage, app: head
     await asyncio.to_thread(app.start)
     await page.locator('#connection[data-state="connected"]').wait_for()  # by itself
     await expect(page.locator(".answer.done")).to_have_count(2)
-    assert await transcript(page) == said
+    assert await transcript(page) == texts
     assert await user_of(page) == user
     assert await number(page, "#tokens") == tokens
     assert "slot volume 2 confirmed" in re.sub(r"\s+", " ", await page.locator("#state").inner_text())
@@ -356,13 +356,13 @@ async def test_kill_9_and_a_restart_restore_everything(visit: NewPage, app: head
 async def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(visit: NewPage) -> None:
     page = await visit()
     await say(page, "My favorite genre is mystery.")
-    said, worker = await transcript(page), await page.locator("#worker").inner_text()
+    texts, worker = await transcript(page), await page.locator("#worker").inner_text()
     await page.click("#kill")
     restored = page.locator("#restored")
     await expect(restored).to_contain_text("in the middle of an answer", timeout=60_000)
     await expect(restored).to_contain_text("restored 1 finished turn, each unchanged")
-    assert (await transcript(page))[:2] == said
-    assert await transcript(page) == [*said, "Recommend me something to read.", "(This was not answered.)"]
+    assert (await transcript(page))[:2] == texts
+    assert await transcript(page) == [*texts, "Recommend me something to read.", "(This was not answered.)"]
     assert await page.locator("#worker").inner_text() != worker
     assert "mystery" in await say(page, "What is my favorite genre?")
 
@@ -460,9 +460,9 @@ async def test_twenty_parallel_chats_get_their_own_answers(visit: NewPage) -> No
         marked = f"{at}番の私の注文、{orders[at % 3]}は？" if japanese else f"My mark is {at}. And order {orders[at % 3]}?"
         assert ORDER.findall(await say(page, "注文はいつ届きますか？" if japanese else "Where is my order?")) == orders
         assert ORDER.findall(await say(page, marked)) == [orders[at % 3]]
-        said = await transcript(page)
-        assert len(said) == 4
-        assert said[2] == marked
+        texts = await transcript(page)
+        assert len(texts) == 4
+        assert texts[2] == marked
         content = await page.content()
         assert set(ORDER.findall(content)) == set(orders)
         assert set(re.findall(r"reader-\w+", content)) == {users[at]}

@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from mangaassist import catalogue, orders, recall
 from mangaassist.assistant.classifier import WordClassifier
 from mangaassist.assistant.customer import CustomerTool
-from mangaassist.assistant.heard import Heard
+from mangaassist.assistant.request import CustomerRequest
 from mangaassist.assistant.roles import ROLES
 from mangaassist.assistant.servers import SHOWN
-from mangaassist.assistant.shop import Piece, Said, Shop
+from mangaassist.assistant.shop import ChatTurn, Piece, Shop
 from mangaassist.terminal import Terminal
 from mangaassist.web.chat import MOST_PAGES, MOST_TURNS, BusyError, Chat
 from mangaassist.web.server import COOKIE, MOST_CHARACTERS, Web
@@ -116,16 +116,16 @@ def test_a_scripted_model_tells_the_users_words_from_what_stands_beside_them() -
         {"role": "assistant", "content": [use]},
         {"role": "user", "content": [{"toolResult": result}, {"text": "<conversation_state>it</conversation_state>"}]},
     ]
-    heard = Heard.of(messages, [{"text": "You sell manga."}])
-    assert heard.text == "注文は？"
-    assert heard.japanese
-    assert heard.is_told(r"<entry>(.+)</entry>") == "Is it raining?"
-    assert "<conversation_state>" in heard.told
-    found = heard.result("my_orders")
+    request = CustomerRequest.parse(messages, [{"text": "You sell manga."}])
+    assert request.text == "注文は？"
+    assert request.japanese
+    assert request.find_in_added_text(r"<entry>(.+)</entry>") == "Is it raining?"
+    assert "<conversation_state>" in request.added_text
+    found = request.result("my_orders")
     assert found is not None
     assert (found.values("order_id"), found.values("volumes")) == (["ORD-1"], ["3"])  # what was cut is not there
     with pytest.raises(ValueError, match="no message of the user"):
-        Heard.of(messages[1:], None)
+        CustomerRequest.parse(messages[1:], None)
 
 
 def _shop(folder: Path, **settings: Any) -> Shop:
@@ -166,31 +166,31 @@ async def _answer(shop: Shop, text: str) -> tuple[str, str]:
 
 
 async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_every_message(tmp_path: Path) -> None:
-    seen: list[tuple[str, dict[str, Any]]] = []
-    shop = _shop(tmp_path, budget=800, on_change=lambda scope, view: seen.append((scope.agent_id, view)))
-    said = [
+    changes: list[tuple[str, dict[str, Any]]] = []
+    shop = _shop(tmp_path, budget=800, on_change=lambda scope, view: changes.append((scope.agent_id, view)))
+    answers = [
         await _answer(shop, text)
         for text in ("My favorite genre is fantasy.", "Find me some manga.", "料理の漫画を探しています。", "Where is my order?")
     ]
-    assert [agent for agent, _ in said] == ["products", "products", "products", "orders"]
-    assert "Lighthouse Star Post" in said[1][1]
-    assert "潮待ち食堂" in said[2][1]
-    assert all(view["asked_with"] <= view["budget"] <= 800 for _, view in seen)
-    assert seen[-1][1]["tiers"]["unsaved_messages"] == 0
+    assert [agent for agent, _ in answers] == ["products", "products", "products", "orders"]
+    assert "Lighthouse Star Post" in answers[1][1]
+    assert "潮待ち食堂" in answers[2][1]
+    assert all(view["request_tokens"] <= view["budget"] <= 800 for _, view in changes)
+    assert changes[-1][1]["tiers"]["unsaved_messages"] == 0
     shop.memory.close()
 
     again = _shop(tmp_path, budget=800)
-    assert [(one.agent, one.answer) for one in await again.history("u", "s")] == said
+    assert [(one.agent, one.answer) for one in await again.history("u", "s")] == answers
     views = again.views("u", "s")
     assert list(views) == ["products", "orders"]
     rows = views["products"]["messages"]
     assert [row["role"] for row in rows[:4]] == ["user", "assistant", "user", "assistant"]
     assert len(rows) == 10
-    assert {"kept", "dropped"} <= {row["fate"] for row in rows} <= {"kept", "shortened", "dropped"}
-    left = next(row for row in rows if row["fate"] == "dropped")
+    assert {"kept", "dropped"} <= {row["outcome"] for row in rows} <= {"kept", "shortened", "dropped"}
+    left = next(row for row in rows if row["outcome"] == "dropped")
     assert left["why"]
     assert 0 <= left["score"] <= 1
-    assert views["products"]["tokens"] == sum(row["tokens"] for row in rows if row["fate"] != "dropped")
+    assert views["products"]["tokens"] == sum(row["tokens"] for row in rows if row["outcome"] != "dropped")
     assert again.views("stranger", "s") == {}
     assert "fantasy" in again.known("u")
     assert again.forget("u")
@@ -293,7 +293,7 @@ def test_a_new_session_in_the_terminal_begins_with_nothing(
     assert "fantasy" not in after
     began = visitors.at_terminal("u").session_id
     history = asyncio.run(shop.history("u", began))
-    assert [said.question for said in history] == ["Find me some manga about food."]
+    assert [turn.question for turn in history] == ["Find me some manga about food."]
     lines[:] = [command]
     Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
     screen.truncate(0)
@@ -333,10 +333,10 @@ class FakeShop:
         self.servers = SimpleNamespace(status=dict, fault="none", set_fault=lambda kind: kind != "exit")
         self.ended: list[tuple[str, str]] = []
 
-    async def history(self, user: str, session: str) -> list[Said]:
+    async def history(self, user: str, session: str) -> list[ChatTurn]:
         if self.fails:
             raise self.fails
-        return [Said("before?", "products", "before.")]
+        return [ChatTurn("before?", "products", "before.")]
 
     def views(self, user: str, session: str) -> dict[str, Any]:
         return {}
@@ -368,7 +368,7 @@ async def test_a_page_gets_all_there_is_and_then_each_change() -> None:
     chat = Chat(shop, Visitor("u", "s"))
     early = chat.events()
     assert [turn["answer"] for turn in (await _next(early))["turns"]] == ["before."]
-    chat.say("<b>now?</b>")
+    chat.start_turn("<b>now?</b>")
     assert (await _next(early))["turn"]["question"] == "<b>now?</b>"
     assert (await _next(early))["text"] == "o"
     late = chat.events()
@@ -403,13 +403,13 @@ async def test_what_fails_is_told_without_its_words_and_tried_again() -> None:
     await _next(page)
     shop.go.set()
     for _ in range(MOST_TURNS):
-        chat.say("hello")
+        chat.start_turn("hello")
     with pytest.raises(BusyError):
-        chat.say("one too many")
+        chat.start_turn("one too many")
     await chat.finished()
-    seen = [await _next(page) for _ in range(4 * MOST_TURNS)]
-    assert [event["turn"]["done"] for event in seen if event["type"] == "done"] == [True] * MOST_TURNS
-    assert "hunter2" not in str(seen)
+    events = [await _next(page) for _ in range(4 * MOST_TURNS)]
+    assert [event["turn"]["done"] for event in events if event["type"] == "done"] == [True] * MOST_TURNS
+    assert "hunter2" not in str(events)
 
 
 async def test_a_page_that_does_not_keep_up_is_sent_away_and_the_number_of_pages_is_bounded() -> None:
@@ -421,7 +421,7 @@ async def test_a_page_that_does_not_keep_up_is_sent_away_and_the_number_of_pages
     with pytest.raises(BusyError):
         await anext(chat.events())
     for _ in range(2_000):
-        chat.tell_tools()
+        chat.publish_tool_status()
     count = 0
     async for _ in pages[0]:
         count += 1
@@ -503,9 +503,9 @@ async def test_text_that_no_page_could_show_is_refused_or_mended(site: Site) -> 
     assert (await site.send("POST", "/messages", b'{"text": ' + b"[" * 12_000))[0] == 400
     from mangaassist.web.chat import _json
 
-    told = _json({"type": "said", "text": "half an emoji \ud83d"})  # type: ignore[arg-type]
-    assert told.encode()
-    assert json.loads(told)["text"] == "half an emoji \ud83d"
+    encoded = _json({"type": "said", "text": "half an emoji \ud83d"})  # type: ignore[arg-type]
+    assert encoded.encode()
+    assert json.loads(encoded)["text"] == "half an emoji \ud83d"
 
 
 async def test_a_visitor_gets_a_cookie_that_scripts_and_other_sites_do_not_see(site: Site) -> None:
@@ -531,8 +531,8 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
         return (await site.send("POST", "/messages", body))[0]
 
     site.shop.fails = StoreUnavailableError("redis://:hunter2@cache does not answer")
-    status, _, said = await site.send("POST", "/messages", b'{"text": "hello"}')
-    assert (status, "hunter2" in said, "Nothing of it is lost" in said) == (503, False, True)
+    status, _, text = await site.send("POST", "/messages", b'{"text": "hello"}')
+    assert (status, "hunter2" in text, "Nothing of it is lost" in text) == (503, False, True)
     site.shop.fails = None
     for path in ("/fork", "/rewind"):
         for named in (b"{}", b'{"turn": 99}', b'{"turn": [1]}'):

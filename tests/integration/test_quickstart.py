@@ -208,7 +208,7 @@ def test_problems_of_a_request(shop: SimpleNamespace) -> None:
     assert "not answered" in problems([user("1"), calls("t1")])[0]
 
 
-def test_missing_and_doubled_messages(shop: SimpleNamespace) -> None:
+def test_missing_and_duplicate_messages(shop: SimpleNamespace) -> None:
     log = [user("1"), assistant("1"), user("2"), assistant("2")]
     assert shop.checks.missing(log, log) == []
     assert shop.checks.missing([log[1], log[3]], log) == []
@@ -216,8 +216,8 @@ def test_missing_and_doubled_messages(shop: SimpleNamespace) -> None:
     assert shop.checks.missing([log[2], log[0]], log) == [log[0]]  # there, but in another order
     changed = [{**log[0], "content": [{"text": "other"}]}, *log[1:]]
     assert shop.checks.missing(log, changed) == [log[0]]
-    assert shop.checks.doubled(log) == 0
-    assert shop.checks.doubled([*log, log[0]]) == 1
+    assert shop.checks.count_duplicates(log) == 0
+    assert shop.checks.count_duplicates([*log, log[0]]) == 1
 
 
 def test_exact_restore(shop: SimpleNamespace) -> None:
@@ -254,7 +254,7 @@ def test_kills_come_inside_a_tool_turn_and_between_two_turns(shop: SimpleNamespa
     [
         {"tokens": [4097]},
         {"lost": [user("1")]},
-        {"doubled": 1},
+        {"duplicates": 1},
         {"invalid_requests": ["request 1: ..."]},
         {"restarts": []},
         {"restarts": ["not exact"]},

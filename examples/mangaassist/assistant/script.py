@@ -11,11 +11,11 @@ from typing import Any
 from strands.types.streaming import StreamEvent
 
 from mangaassist import catalogue
-from mangaassist.assistant.heard import Heard, Result
+from mangaassist.assistant.request import CustomerRequest, Result
 from strands_manga_memory.testing import ScriptedModel
 
 Answer = str | list[dict[str, Any]]
-Rules = Callable[[Heard], Answer]
+Rules = Callable[[CustomerRequest], Answer]
 
 _GENRES = {
     "mystery": r"myster|ミステリー|推理",
@@ -45,7 +45,7 @@ class ScriptedAssistant(ScriptedModel):
     """Model that answers by rules, word by word with ``pace`` seconds between words."""
 
     def __init__(self, rules: Rules, *, pace: float = 0.0) -> None:
-        super().__init__(lambda messages: rules(Heard.of(messages, self.requests[-1].system_prompt_content)))
+        super().__init__(lambda messages: rules(CustomerRequest.parse(messages, self.requests[-1].system_prompt_content)))
         self._pace = pace
 
     async def stream(self, *args: Any, **kwargs: Any) -> AsyncIterable[StreamEvent]:
@@ -57,84 +57,84 @@ class ScriptedAssistant(ScriptedModel):
                 yield event
                 continue
             for piece in re.findall(r"\s*[^\s、。！？]+[、。！？]?|\s+|.", text):
-                said: Any = {"contentBlockDelta": {**delta, "delta": {"text": piece}}}
-                yield said
+                piece_event: Any = {"contentBlockDelta": {**delta, "delta": {"text": piece}}}
+                yield piece_event
                 await asyncio.sleep(self._pace)
 
 
-def products(heard: Heard) -> Answer:
+def products(request: CustomerRequest) -> Answer:
     """Find titles, answer questions about stock and prices, and fill the slots of a purchase."""
-    for tool, told in (("get_stock", _stock), ("search_manga", _titles), ("list_volumes", _volumes), ("calculator", _price)):
-        result = heard.result(tool)
+    for tool, render in (("get_stock", _stock), ("search_manga", _titles), ("list_volumes", _volumes), ("calculator", _price)):
+        result = request.result(tool)
         if result is not None:
-            return told(heard, result)
-    filled = heard.result("update_slots")
+            return render(request, result)
+    filled = request.result("update_slots")
     if filled is not None:
-        return _purchase(heard, filled.text)
-    return next(filter(None, (rule(heard) for rule in _PRODUCT_RULES)), None) or _say(
-        heard,
-        f"I have no rule for “{heard.text[:300]}”. Ask me about manga, stock, prices or your orders.",
-        f"「{heard.text[:300]}」には決まった答えがありません。作品、在庫、値段、ご注文についてお尋ねください。",
+        return _purchase(request, filled.text)
+    return next(filter(None, (rule(request) for rule in _PRODUCT_RULES)), None) or _localize(
+        request,
+        f"I have no rule for “{request.text[:300]}”. Ask me about manga, stock, prices or your orders.",
+        f"「{request.text[:300]}」には決まった答えがありません。作品、在庫、値段、ご注文についてお尋ねください。",
     )
 
 
-def orders(heard: Heard) -> Answer:
+def orders(request: CustomerRequest) -> Answer:
     """Answer questions about orders, and hand complaints over to the escalation agent."""
-    if heard.result("hand_over"):
-        return _say(
-            heard,
+    if request.result("hand_over"):
+        return _localize(
+            request,
             "I am sorry about that. My colleague from escalation takes over with your next message.",
             "申し訳ございません。次のメッセージから、苦情担当（escalation）の者が対応いたします。",
         )
     for tool in ("order_status", "my_orders"):
-        result = heard.result(tool)
+        result = request.result(tool)
         if result is not None:
-            return _orders(heard, result)
-    clock = heard.result("current_time")
+            return _orders(request, result)
+    clock = request.result("current_time")
     if clock is not None:
-        return _say(heard, f"It is {clock.text.strip()}.", f"現在の日時は{clock.text.strip()}です。")
-    if polite := _small_talk(heard):
+        return _localize(request, f"It is {clock.text.strip()}.", f"現在の日時は{clock.text.strip()}です。")
+    if polite := _small_talk(request):
         return polite
-    if heard.says(r"complain|unacceptable|refund|human|苦情|ひどい|返金|担当者"):
-        return _use("hand_over", agent_id="escalation", summary=f"The customer says: {heard.text[:300]}")
-    number = re.search(r"ORD-\d{4,12}", heard.text, re.IGNORECASE)
+    if request.has_words(r"complain|unacceptable|refund|human|苦情|ひどい|返金|担当者"):
+        return _use("hand_over", agent_id="escalation", summary=f"The customer says: {request.text[:300]}")
+    number = re.search(r"ORD-\d{4,12}", request.text, re.IGNORECASE)
     if number:
         return _use("order_status", order_id=number[0].upper())
-    if heard.says(r"what time|what day|today|何時|今日"):
+    if request.has_words(r"what time|what day|today|何時|今日"):
         return _use("current_time", timezone="Asia/Tokyo")
     return _use("my_orders")
 
 
-def escalation(heard: Heard) -> Answer:
+def escalation(request: CustomerRequest) -> Answer:
     """Open a case for a human, once, and return its number."""
-    opened = heard.result("open_case")
+    opened = request.result("open_case")
     if opened is not None:
         number = re.search(r"C-\w+", opened.text)
         case = number[0] if number else "?"
-        return _say(
-            heard,
+        return _localize(
+            request,
             f"I have read what happened and opened case {case}. A colleague of ours writes to you today.",
             f"経緯を確認し、{case}番で受け付けました。本日中に担当者からご連絡いたします。",
         )
-    handed_over = heard.is_told(r"<handoff from=\S+>(.+?)</handoff>")
-    if handed_over or heard.says(r"complain|refund|human|苦情|返金|担当者"):
-        return _use("open_case", reason=(handed_over or heard.text)[:300])
-    return _small_talk(heard) or _say(
-        heard, "Your case is open; somebody writes to you today.", "受付済みです。本日中にご連絡いたします。"
+    handed_over = request.find_in_added_text(r"<handoff from=\S+>(.+?)</handoff>")
+    if handed_over or request.has_words(r"complain|refund|human|苦情|返金|担当者"):
+        return _use("open_case", reason=(handed_over or request.text)[:300])
+    return _small_talk(request) or _localize(
+        request, "Your case is open; somebody writes to you today.", "受付済みです。本日中にご連絡いたします。"
     )
 
 
 # --- What the product agent says ------------------------------------------------------------------------------------------
 
 
-def _titles(heard: Heard, result: Result) -> str:
+def _titles(request: CustomerRequest, result: Result) -> str:
     found = [catalogue.find(asin) for asin in result.values("asin")]
     if result.failed:
-        return _away(heard)
-    cheaper = heard.says(_CHEAPER)
+        return _away(request)
+    cheaper = request.has_words(_CHEAPER)
     if not found:
-        return _say(heard, "No series costs less.", "これより安い作品はありません。") if cheaper else _lacking(heard)
-    if heard.japanese:
+        return _localize(request, "No series costs less.", "これより安い作品はありません。") if cheaper else _lacking(request)
+    if request.japanese:
         lines = [
             f"・『{each.title_ja}』（{each.author}、全{each.volumes}巻、{each.price_yen}円）{each.about_ja}" for each in found
         ]
@@ -145,10 +145,10 @@ def _titles(heard: Heard, result: Result) -> str:
     return "\n".join([opening, *lines])
 
 
-def _stock(heard: Heard, result: Result) -> str:
+def _stock(request: CustomerRequest, result: Result) -> str:
     found = list(zip(*map(result.values, ("asin", "volume", "copies")), strict=False))
     if result.failed or not found:
-        return _away(heard)
+        return _away(request)
     asin, volume, copies = found[0]
     manga = catalogue.find(asin)
     copy, are = ("copy", "is") if copies == "1" else ("copies", "are")
@@ -158,50 +158,50 @@ def _stock(heard: Heard, result: Result) -> str:
     if stale:
         english += f" (The warehouse does not answer just now; this is {stale[1]} old.)"
         japanese += f"（倉庫が応答しないため、{stale[1]} 前の情報です。）"
-    return _say(heard, english, japanese)
+    return _localize(request, english, japanese)
 
 
-def _volumes(heard: Heard, result: Result) -> str:
+def _volumes(request: CustomerRequest, result: Result) -> str:
     numbers, released, prices = map(result.values, ("sku", "released", "price_yen"))
     if result.failed or not (numbers and released and prices):
-        return _away(heard)
+        return _away(request)
     manga = catalogue.find(numbers[0].rpartition("-")[0])
-    return _say(
-        heard,
+    return _localize(
+        request,
         f"{manga.volumes} volumes since {released[0]}, {prices[0]} yen each.",
         f"全{manga.volumes}巻、{released[0]}から刊行、各{prices[0]}円です。",
     )
 
 
-def _price(heard: Heard, result: Result) -> str:
+def _price(request: CustomerRequest, result: Result) -> str:
     amount = re.search(r"\d+(?:\.\d+)?", result.text)
     if result.failed or amount is None:
-        return _away(heard)
+        return _away(request)
     yen = round(float(amount[0]))
-    return _say(heard, f"{yen} yen a volume, tax included.", f"一巻{yen}円（税込）です。")
+    return _localize(request, f"{yen} yen a volume, tax included.", f"一巻{yen}円（税込）です。")
 
 
-def _purchase(heard: Heard, filled: str) -> str:
+def _purchase(request: CustomerRequest, filled: str) -> str:
     if "intent browsing" in filled:
-        return _say(heard, "All right, I put nothing into your basket.", "承知しました。かごには何も入れていません。")
+        return _localize(request, "All right, I put nothing into your basket.", "承知しました。かごには何も入れていません。")
     if "missing: volume" in filled:
-        return _say(heard, "Which volume would you like?", "何巻にしますか？")
+        return _localize(request, "Which volume would you like?", "何巻にしますか？")
     if "missing: format" in filled:
-        return _say(heard, "Paper or digital?", "紙の本と電子版、どちらにしますか？")
+        return _localize(request, "Paper or digital?", "紙の本と電子版、どちらにしますか？")
     values = dict(re.findall(r"(\w+) = (\w+)", filled))
     volume, kind = values.get("volume", "?"), values.get("format", "?")
     kind_ja = {"paper": "紙の本", "digital": "電子版"}.get(kind, kind)
-    return _say(heard, f"Volume {volume} ({kind}) is in your basket.", f"第{volume}巻（{kind_ja}）をかごに入れました。")
+    return _localize(request, f"Volume {volume} ({kind}) is in your basket.", f"第{volume}巻（{kind_ja}）をかごに入れました。")
 
 
-def _known(heard: Heard) -> str:
-    told = re.findall(
-        r"^- (?:\[[^\]]*\] )?(favorite [\w ]+|format|language|budget|[^:\n]{2,40}): ?(.+)$", heard.told, re.MULTILINE
+def _known(request: CustomerRequest) -> str:
+    preferences = re.findall(
+        r"^- (?:\[[^\]]*\] )?(favorite [\w ]+|format|language|budget|[^:\n]{2,40}): ?(.+)$", request.added_text, re.MULTILINE
     )
-    if not told:
-        return _say(heard, "Nothing yet. What do you like to read?", "まだ何も存じません。どんな作品がお好きですか？")
-    known = "; ".join(dict.fromkeys(f"{key}: {value}" for key, value in told))
-    return _say(heard, f"I remember: {known}.", f"覚えていること：{known}。")
+    if not preferences:
+        return _localize(request, "Nothing yet. What do you like to read?", "まだ何も存じません。どんな作品がお好きですか？")
+    known = "; ".join(dict.fromkeys(f"{key}: {value}" for key, value in preferences))
+    return _localize(request, f"I remember: {known}.", f"覚えていること：{known}。")
 
 
 _ABOUT = (
@@ -214,32 +214,38 @@ _ABOUT = (
 )
 
 
-def _asked_of_self(heard: Heard) -> str | None:
+def _find_requested_preference(request: CustomerRequest) -> str | None:
     """Return the kind of preference that a user asks about, as in "What is my favorite genre?", or None."""
-    asks = heard.says(r"\b(what|which|do you (know|remember)|remind me|tell me)\b.*\bmy\b") or heard.says(
+    asks = request.has_words(r"\b(what|which|do you (know|remember)|remind me|tell me)\b.*\bmy\b") or request.has_words(
         r"(私|わたし|僕|俺)の.*(何|なに|どれ|どの|教えて|覚えて)|好きな(ジャンル|作家|作者|漫画家)(は|って).*(何|なに|どれ|覚えて)"
     )
-    return next((key for key, _, words in _ABOUT if asks and heard.says(words)), None)
+    return next((key for key, _, words in _ABOUT if asks and request.has_words(words)), None)
 
 
-def _known_one(heard: Heard, key: str) -> str:
+def _known_one(request: CustomerRequest, key: str) -> str:
     """Answer from memories of this session or an earlier one. The latest statement counts."""
-    found = re.findall(rf"^- (?:\[[^\]]*\] )?(?:favorite )?{key}: ?(.+)$", heard.told, re.MULTILINE)
+    found = re.findall(rf"^- (?:\[[^\]]*\] )?(?:favorite )?{key}: ?(.+)$", request.added_text, re.MULTILINE)
     if not found:
-        return _say(heard, f"You have not told me your {key} yet. What is it?", "まだ伺っていません。教えていただけますか？")
-    return _say(heard, f"You told me your {key}: {found[-1]}.", f"{found[-1]}、と伺っています。")
+        return _localize(
+            request, f"You have not told me your {key} yet. What is it?", "まだ伺っていません。教えていただけますか？"
+        )
+    return _localize(request, f"You told me your {key}: {found[-1]}.", f"{found[-1]}、と伺っています。")
 
 
 # --- What all of them say -------------------------------------------------------------------------------------------------
 
 
-def _orders(heard: Heard, result: Result) -> str:
+def _orders(request: CustomerRequest, result: Result) -> str:
     if result.failed:
         unknown = "has no order" in result.text
-        return _say(heard, "You have no order of this number.", "その番号のご注文はありません。") if unknown else _away(heard)
+        return (
+            _localize(request, "You have no order of this number.", "その番号のご注文はありません。")
+            if unknown
+            else _away(request)
+        )
     fields = ("order_id", "title_ja", "title_en", "status", "arrives")
     found = [dict(zip(fields, one, strict=True)) for one in zip(*map(result.values, fields), strict=False)]
-    if heard.japanese:
+    if request.japanese:
         states = {"preparing": "準備中", "shipped": "発送済み", "delivered": "配達済み"}
         return "\n".join(
             f"・{one['order_id']}『{one['title_ja']}』：{states[one['status']]}、{one['arrives']}着" for one in found
@@ -247,16 +253,16 @@ def _orders(heard: Heard, result: Result) -> str:
     return "\n".join(f"- {one['order_id']}, {one['title_en']}: {one['status']}, arrives {one['arrives']}" for one in found)
 
 
-def _away(heard: Heard) -> str:
-    return _say(
-        heard,
+def _away(request: CustomerRequest) -> str:
+    return _localize(
+        request,
         "I cannot look that up just now: the system behind it does not answer. Please ask again in a moment.",
         "ただいま確認できません。システムが応答していません。少し後でもう一度お尋ねください。",
     )
 
 
-def _say(heard: Heard, english: str, japanese: str) -> str:
-    return japanese if heard.japanese else english
+def _localize(request: CustomerRequest, english: str, japanese: str) -> str:
+    return japanese if request.japanese else english
 
 
 def _use(tool: str, **arguments: Any) -> list[dict[str, Any]]:
@@ -272,170 +278,180 @@ def _named(text: str) -> catalogue.Manga | None:
     return None
 
 
-def _manga(heard: Heard) -> catalogue.Manga | None:
+def _manga(request: CustomerRequest) -> catalogue.Manga | None:
     """Return the series that the user names, otherwise the last one of the conversation."""
-    named = next(filter(None, map(_named, (heard.text, *heard.earlier))), None)
-    asin = heard.is_told(r"\basin (B07X\d{4})")
+    named = next(filter(None, map(_named, (request.text, *request.earlier))), None)
+    asin = request.find_in_added_text(r"\basin (B07X\d{4})")
     return named or (catalogue.find(asin) if asin else None)
 
 
-def _volume(heard: Heard) -> int | None:
+def _volume(request: CustomerRequest) -> int | None:
     """Return the volume that the user names, otherwise the last one of the same series."""
-    for text in (heard.text, *heard.earlier):
+    for text in (request.text, *request.earlier):
         if found := _VOLUME.search(text):
             return int(found[1] or found[2])
         if _named(text):
             return None
-    known = heard.is_told(r"\bvolume =? ?(\d+)")
+    known = request.find_in_added_text(r"\bvolume =? ?(\d+)")
     return int(known) if known else None
 
 
-def _format(heard: Heard) -> str | None:
-    return "paper" if heard.says(r"\bpaper\b|紙") else "digital" if heard.says(r"\bdigital\b|電子") else None
+def _format(request: CustomerRequest) -> str | None:
+    return "paper" if request.has_words(r"\bpaper\b|紙") else "digital" if request.has_words(r"\bdigital\b|電子") else None
 
 
-def _favorite(heard: Heard) -> str | None:
-    told = "\n".join(re.findall(r"(?:genre|ジャンル): .*", heard.told))
-    return next((genre for genre, words in _GENRES.items() if re.search(words, told, re.IGNORECASE)), None)
+def _favorite(request: CustomerRequest) -> str | None:
+    genres = "\n".join(re.findall(r"(?:genre|ジャンル): .*", request.added_text))
+    return next((genre for genre, words in _GENRES.items() if re.search(words, genres, re.IGNORECASE)), None)
 
 
 # --- Rules of the product agent: each answers, or leaves the message to the next one --------------------------------------
 
 
-def _cancelled(heard: Heard) -> Answer | None:
-    cancels = heard.says(r"never mind|cancel|forget it|changed my mind|not any more|やめ|キャンセル|やっぱりいい")
-    return _use("update_slots", intent="browsing") if cancels and _is_buying(heard) else None
+def _cancelled(request: CustomerRequest) -> Answer | None:
+    cancels = request.has_words(r"never mind|cancel|forget it|changed my mind|not any more|やめ|キャンセル|やっぱりいい")
+    return _use("update_slots", intent="browsing") if cancels and _is_buying(request) else None
 
 
-def _small_talk(heard: Heard) -> Answer | None:
-    if heard.says(r"^\W*(?:hi|hello|hey|good (?:morning|evening)|こんにちは|こんばんは|おはよう(?:ございます)?)\W*$"):
-        return _say(heard, "Hello! What would you like to read?", "こんにちは。どんな作品をお探しですか？")
-    if heard.says(r"^\W*(?:ok\W+|great\W+)?(?:thanks?(?: you)?(?: very much| a lot)?|ありがとう(?:ございま(?:す|した))?)\W*$"):
-        return _say(heard, "You are welcome.", "どういたしまして。")
+def _small_talk(request: CustomerRequest) -> Answer | None:
+    if request.has_words(r"^\W*(?:hi|hello|hey|good (?:morning|evening)|こんにちは|こんばんは|おはよう(?:ございます)?)\W*$"):
+        return _localize(request, "Hello! What would you like to read?", "こんにちは。どんな作品をお探しですか？")
+    if request.has_words(
+        r"^\W*(?:ok\W+|great\W+)?(?:thanks?(?: you)?(?: very much| a lot)?|ありがとう(?:ございま(?:す|した))?)\W*$"
+    ):
+        return _localize(request, "You are welcome.", "どういたしまして。")
     return None
 
 
-def _about_the_user(heard: Heard) -> Answer | None:
-    if about := _asked_of_self(heard):
-        return _known_one(heard, about)
-    return _known(heard) if heard.says(r"know about me|what do i like|my taste|私の好み|覚えて") else None
+def _about_the_user(request: CustomerRequest) -> Answer | None:
+    if about := _find_requested_preference(request):
+        return _known_one(request, about)
+    return _known(request) if request.has_words(r"know about me|what do i like|my taste|私の好み|覚えて") else None
 
 
-def _introduced(heard: Heard) -> Answer | None:
-    found = re.search(r"\b(?:[Mm]y name is|[Cc]all me|I am|I'm) ([A-Z]\w+)", heard.text) or re.search(
-        r"(?:名前は|^|。)([^\s、。はが]{1,20}?)(?:といいます|と申します|です。?$)", heard.text
+def _introduced(request: CustomerRequest) -> Answer | None:
+    found = re.search(r"\b(?:[Mm]y name is|[Cc]all me|I am|I'm) ([A-Z]\w+)", request.text) or re.search(
+        r"(?:名前は|^|。)([^\s、。はが]{1,20}?)(?:といいます|と申します|です。?$)", request.text
     )
-    if found is None or heard.says(r"[?？]") or (heard.japanese and not heard.says(r"名前は|といいます|と申します")):
+    if (
+        found is None
+        or request.has_words(r"[?？]")
+        or (request.japanese and not request.has_words(r"名前は|といいます|と申します"))
+    ):
         return None
-    return _say(heard, f"Nice to meet you, {found[1]}. I will remember your name.", f"{found[1]}様ですね。覚えておきます。")
+    return _localize(
+        request, f"Nice to meet you, {found[1]}. I will remember your name.", f"{found[1]}様ですね。覚えておきます。"
+    )
 
 
-def _preference(heard: Heard) -> Answer | None:
-    if heard.says(r"favou?rite|prefer|don't like|\bhate\b|好きな|苦手|嫌い") and not heard.says(
+def _preference(request: CustomerRequest) -> Answer | None:
+    if request.has_words(r"favou?rite|prefer|don't like|\bhate\b|好きな|苦手|嫌い") and not request.has_words(
         r"recommend|find|search|おすすめ|探"
     ):
-        return _say(heard, "Noted, I will remember that.", "承知しました。覚えておきます。")
+        return _localize(request, "Noted, I will remember that.", "承知しました。覚えておきます。")
     return None
 
 
-def _no_such_volume(heard: Heard) -> Answer | None:
-    manga, found = _manga(heard), _VOLUME.search(heard.text)
+def _no_such_volume(request: CustomerRequest) -> Answer | None:
+    manga, found = _manga(request), _VOLUME.search(request.text)
     if manga is None or found is None or 1 <= int(found[1] or found[2]) <= manga.volumes:
         return None
-    return _say(
-        heard,
+    return _localize(
+        request,
         f"{manga.title_en} has volumes 1 to {manga.volumes}.",
         f"『{manga.title_ja}』は1巻から{manga.volumes}巻までです。",
     )
 
 
-def _bought(heard: Heard) -> Answer | None:
-    if not heard.says(r"\bbuy\b|purchase|\btake it\b|basket|買|欲しい|注文したい|それにします"):
+def _bought(request: CustomerRequest) -> Answer | None:
+    if not request.has_words(r"\bbuy\b|purchase|\btake it\b|basket|買|欲しい|注文したい|それにします"):
         return None
-    given = {"volume": _volume(heard), "format": _format(heard)}
+    given = {"volume": _volume(request), "format": _format(request)}
     values = {name: str(value) for name, value in given.items() if value}
     return _use("update_slots", intent="purchase", **({"values": values, "confirmed": True} if values else {}))
 
 
-def _slot(heard: Heard) -> Answer | None:
+def _slot(request: CustomerRequest) -> Answer | None:
     """Fill a slot of the purchase: the format, or a number alone as the volume."""
-    if not _is_buying(heard):
+    if not _is_buying(request):
         return None
-    if kind := _format(heard):
+    if kind := _format(request):
         return _use("update_slots", values={"format": kind}, confirmed=True)
-    number = re.fullmatch(r"\D{0,5}(\d{1,2})\D{0,10}", heard.text)
-    if number and heard.is_told(r"(Ask the user next: Which volume)") and not _VOLUME.search(heard.text):
+    number = re.fullmatch(r"\D{0,5}(\d{1,2})\D{0,10}", request.text)
+    if number and request.find_in_added_text(r"(Ask the user next: Which volume)") and not _VOLUME.search(request.text):
         return _use("update_slots", values={"volume": number[1]}, confirmed=True)
     return None
 
 
-def _about_a_series(heard: Heard) -> Answer | None:
-    manga = _manga(heard)
-    if heard.says(_CHEAPER):
+def _about_a_series(request: CustomerRequest) -> Answer | None:
+    manga = _manga(request)
+    if request.has_words(_CHEAPER):
         return _use("search_manga", max_price_yen=manga.price_yen - 1 if manga else 600, limit=3)
     if manga is None:
         return None
-    if heard.says(r"stock|在庫"):
-        return _use("get_stock", asin=manga.asin, volume=_volume(heard) or 1)
-    if heard.says(r"how much|price|いくら|値段"):
+    if request.has_words(r"stock|在庫"):
+        return _use("get_stock", asin=manga.asin, volume=_volume(request) or 1)
+    if request.has_words(r"how much|price|いくら|値段"):
         return _use("calculator", expression=f"{manga.price_yen} * 1.1")
-    if heard.says(r"all (the )?volumes|every volume|list|一覧|全巻"):
+    if request.has_words(r"all (the )?volumes|every volume|list|一覧|全巻"):
         return _use("list_volumes", asin=manga.asin)
     return None
 
 
-def _genre(heard: Heard) -> Answer | None:
-    named = next((genre for genre, words in _GENRES.items() if heard.says(words)), None)
-    if named is None and any(map(heard.says, _GENRES_LACKING.values())):
-        return _lacking(heard)
-    genre = named or _favorite(heard)
-    if genre and heard.says(r"find|recommend|read|manga|series|show|おすすめ|探|読み|漫画|作品|教えて|" + _GENRES[genre]):
+def _genre(request: CustomerRequest) -> Answer | None:
+    named = next((genre for genre, words in _GENRES.items() if request.has_words(words)), None)
+    if named is None and any(map(request.has_words, _GENRES_LACKING.values())):
+        return _lacking(request)
+    genre = named or _favorite(request)
+    if genre and request.has_words(
+        r"find|recommend|read|manga|series|show|おすすめ|探|読み|漫画|作品|教えて|" + _GENRES[genre]
+    ):
         return _use("search_manga", genre=genre, limit=3)
     return None
 
 
-def _lacking(heard: Heard) -> Answer:
+def _lacking(request: CustomerRequest) -> Answer:
     """Name the genre that the shop lacks, and the genres that it has."""
-    genre = next((genre for genre, words in _GENRES_LACKING.items() if heard.says(words)), "series of this kind")
-    words = re.search(_GENRES_LACKING.get(genre, "$^"), heard.text, re.IGNORECASE)
-    return _say(
-        heard,
+    genre = next((genre for genre, words in _GENRES_LACKING.items() if request.has_words(words)), "series of this kind")
+    words = re.search(_GENRES_LACKING.get(genre, "$^"), request.text, re.IGNORECASE)
+    return _localize(
+        request,
         f"We have no {genre}. Our genres are {', '.join(_GENRES)}.",
         f"{words[0] if words else 'その種類'}の作品は取り扱いがありません。{_GENRES_JA}がございます。",
     )
 
 
-def _volume_alone(heard: Heard) -> Answer | None:
-    manga, found = _manga(heard), _VOLUME.search(heard.text)
-    if manga and found and not _is_buying(heard):
+def _volume_alone(request: CustomerRequest) -> Answer | None:
+    manga, found = _manga(request), _VOLUME.search(request.text)
+    if manga and found and not _is_buying(request):
         return _use("get_stock", asin=manga.asin, volume=int(found[1] or found[2]))
     return None
 
 
-def _some_titles(heard: Heard) -> Answer | None:
-    if heard.says(r"stock|find|recommend|manga|read\b|在庫|おすすめ|探|漫画"):
+def _some_titles(request: CustomerRequest) -> Answer | None:
+    if request.has_words(r"stock|find|recommend|manga|read\b|在庫|おすすめ|探|漫画"):
         return _use("search_manga", limit=3)
     return None
 
 
-def _next_question(heard: Heard) -> Answer | None:
+def _next_question(request: CustomerRequest) -> Answer | None:
     """Ask for the next slot. The rules before it answer other questions first, and the purchase waits."""
-    question = heard.is_told(r"Ask the user next: (.+?\?)")
-    if question and _is_buying(heard):
-        return _QUESTIONS_JA.get(question, question) if heard.japanese else question
+    question = request.find_in_added_text(r"Ask the user next: (.+?\?)")
+    if question and _is_buying(request):
+        return _QUESTIONS_JA.get(question, question) if request.japanese else question
     return None
 
 
-def _title_alone(heard: Heard) -> Answer | None:
-    manga = _named(heard.text)
+def _title_alone(request: CustomerRequest) -> Answer | None:
+    manga = _named(request.text)
     return _use("search_manga", query=manga.title_ja, limit=1) if manga else None
 
 
-_PRODUCT_RULES: tuple[Callable[[Heard], Answer | None], ...] = (
+_PRODUCT_RULES: tuple[Callable[[CustomerRequest], Answer | None], ...] = (
     *(_cancelled, _small_talk, _about_the_user, _introduced, _preference, _no_such_volume, _bought, _slot),
     *(_about_a_series, _genre, _volume_alone, _some_titles, _next_question, _title_alone),
 )
 
 
-def _is_buying(heard: Heard) -> bool:
-    return heard.is_told(r"(intent: purchase)") is not None
+def _is_buying(request: CustomerRequest) -> bool:
+    return request.find_in_added_text(r"(intent: purchase)") is not None

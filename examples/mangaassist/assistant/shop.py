@@ -1,4 +1,4 @@
-"""Squad of a process. ``Shop._watched`` has the code that an application needs for the memory layer."""
+"""Squad of a process. ``Shop._restore_agent`` has the code that an application needs for the memory layer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Said:
+class ChatTurn:
     """Turn of a conversation: question, agent, answer, and the time of the question in milliseconds since 1970."""
 
     question: str
@@ -99,10 +99,10 @@ class Shop:
             self._squad.add_agent(SessionStrandsAgent(options, self._build, streaming=True, hot=memory.hot, handoffs=handoffs))
 
     def _build(self, scope: ConversationScope) -> Agent:
-        agent, self._watches[scope] = self._watched(scope)
+        agent, self._watches[scope] = self._restore_agent(scope)
         return agent
 
-    def _watched(self, scope: ConversationScope) -> tuple[Agent, Watch]:
+    def _restore_agent(self, scope: ConversationScope) -> tuple[Agent, Watch]:
         """Return a restored agent of a conversation, and the object that observes it."""
         role = ROLES[scope.agent_id]
         parts = self.memory.agent_kwargs(
@@ -141,17 +141,17 @@ class Shop:
             elif chunk.text:
                 yield Piece(agent, chunk.text)
 
-    async def history(self, user: str, session: str) -> list[Said]:
+    async def history(self, user: str, session: str) -> list[ChatTurn]:
         """Return the turns of a session, in order."""
-        found: list[Said] = []
+        found: list[ChatTurn] = []
         for agent in ROLES:
             chat: Any = await self._storage.fetch_chat(user, session, agent)
             pairs = zip(chat[::2], chat[1::2], strict=False)  # the last question may have no answer yet
             found += [
-                Said(question.content[0]["text"], agent, answer.content[0]["text"], question.timestamp)
+                ChatTurn(question.content[0]["text"], agent, answer.content[0]["text"], question.timestamp)
                 for question, answer in pairs
             ]
-        return sorted(found, key=lambda said: said.at)
+        return sorted(found, key=lambda turn: turn.at)
 
     def fork(self, user: str, session: str, to: str, at: int) -> None:
         """Begin the session ``to`` with the turns up to a time in milliseconds. Blocks."""
@@ -176,7 +176,7 @@ class Shop:
         """Return the view of each agent of a session. Blocks."""
         known = self.memory.session(ConversationScope(user, session)).agents()
         scopes = [ConversationScope(user, session, agent) for agent in ROLES if agent in known]
-        return {scope.agent_id: self._watched(scope)[1].view() for scope in scopes}
+        return {scope.agent_id: self._restore_agent(scope)[1].view() for scope in scopes}
 
     def known(self, user: str) -> str:
         """Return a text about the memories of a user from all sessions. Blocks."""

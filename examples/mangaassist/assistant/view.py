@@ -41,27 +41,27 @@ class Watch:
         self._session = session
         self._log = list(log)
         self._on_change = on_change
-        self._told: list[str] = []
-        self._asked_with = 0
-        agent.add_hook(self._added, MessageAddedEvent)
+        self._added_texts: list[str] = []
+        self._request_tokens = 0
+        agent.add_hook(self._record_message, MessageAddedEvent)
         for event in (AfterModelCallEvent, AfterToolCallEvent, AfterInvocationEvent):
-            agent.add_hook(self._changed, event)
-        agent.add_middleware(InvokeModelStage, self._asked)
+            agent.add_hook(self._notify, event)
+        agent.add_middleware(InvokeModelStage, self._record_request)
 
-    def _added(self, event: MessageAddedEvent[Agent]) -> None:
-        self._log.append(dict(event.message))  # as it was said, whatever becomes of it
+    def _record_message(self, event: MessageAddedEvent[Agent]) -> None:
+        self._log.append(dict(event.message))  # unchanged by later truncation
 
-    def _changed(self, event: object) -> None:
+    def _notify(self, event: object) -> None:
         self._on_change(self)
 
-    async def _asked(
+    async def _record_request(
         self, context: InvokeModelContext, next_fn: MiddlewareNext[InvokeModelContext, TypedEvent]
     ) -> AsyncGenerator[TypedEvent, None]:
         """Record the request as the model gets it."""
         system = context.system_prompt[1:] if isinstance(context.system_prompt, list) else []  # behind the role's own prompt
         injected = [block for one in context.messages for block in one["content"][: injected_count(one)]]
-        self._told = [block["text"] for block in (*system, *injected) if "text" in block]
-        self._asked_with = self._manager.usage(self._agent)["tokens"]
+        self._added_texts = [block["text"] for block in (*system, *injected) if "text" in block]
+        self._request_tokens = self._manager.usage(self._agent)["tokens"]
         self._on_change(self)
         async for event in next_fn(context):
             yield event
@@ -70,17 +70,17 @@ class Watch:
         """Return the current view."""
         usage = self._manager.usage(self._agent)
         coordinator = coordinator_of(self._agent)
-        seen = {
+        view = {
             "tokens": usage["tokens"],
             "budget": usage["budget"],
-            "asked_with": self._asked_with,
+            "request_tokens": self._request_tokens,
             "messages": self._messages(),
-            "told": [text[:2_000] for text in self._told],
+            "added_texts": [text[:2_000] for text in self._added_texts],
             "tiers": self._tiers(),
         }
         if coordinator is not None:
             layer = coordinator.dialogue.layer
-            seen["state"] = {
+            view["state"] = {
                 "phase": str(layer.phase),
                 "intent": layer.intent,
                 "next_question": layer.next_question,
@@ -92,23 +92,23 @@ class Watch:
                     for entity in coordinator.entities.layer.all_active()
                 ],
             }
-        return seen
+        return view
 
     def _messages(self) -> list[dict[str, Any]]:
         """Return the log with the outcome of each message. Messages that ``explain`` no longer has were evicted earlier."""
-        fates = {fate.tracking_id: fate for fate in self._manager.explain(self._agent)}
+        outcomes = {outcome.tracking_id: outcome for outcome in self._manager.explain(self._agent)}
         rows = []
         for message in self._log[-MOST_MESSAGES:]:
-            fate = fates.get(message.get("tracking_id"))
+            outcome = outcomes.get(message.get("tracking_id"))
             rows.append(
                 {
                     "role": message["role"],
                     "text": _text(message),
-                    "act": fate.act if fate else "",
-                    "score": round(fate.score if fate else self._manager.score(message), 2),
-                    "tokens": fate.tokens if fate else self._manager.tokens([message]),
-                    "fate": fate.outcome if fate else "dropped",
-                    "why": fate.reason if fate else "it left the window in an earlier turn; the log has it",
+                    "act": outcome.act if outcome else "",
+                    "score": round(outcome.score if outcome else self._manager.score(message), 2),
+                    "tokens": outcome.tokens if outcome else self._manager.tokens([message]),
+                    "outcome": outcome.outcome if outcome else "dropped",
+                    "why": outcome.reason if outcome else "it left the window in an earlier turn; the log has it",
                 }
             )
         return rows
@@ -127,7 +127,7 @@ def _text(message: Any) -> str:
         elif "toolUse" in block:
             parts.append(f"[calls {block['toolUse']['name']}]")
         elif "toolResult" in block:
-            said = " ".join(each["text"] for each in block["toolResult"]["content"] if "text" in each)
-            parts.append(f"[{block['toolResult']['status']}] {said}")
+            result = " ".join(each["text"] for each in block["toolResult"]["content"] if "text" in each)
+            parts.append(f"[{block['toolResult']['status']}] {result}")
     text = " ".join(parts)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"

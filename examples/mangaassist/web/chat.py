@@ -73,13 +73,13 @@ class Chat:
 
     async def _open(self) -> None:
         user, session = self.visitor.user_id, self.visitor.session_id
-        said = await self._shop.history(user, session)
+        turns = await self._shop.history(user, session)
         self._views = await asyncio.to_thread(self._shop.views, user, session)
         await self._read_known()
-        for one in said:
-            turn = self._new_turn(one.question)
-            turn.update(agent=one.agent, answer=one.answer, done=True)
-            self._agent = one.agent
+        for past in turns:
+            turn = self._new_turn(past.question)
+            turn.update(agent=past.agent, answer=past.answer, done=True)
+            self._agent = past.agent
 
     async def _read_known(self) -> None:
         """Read the memories of the visitor."""
@@ -108,8 +108,8 @@ class Chat:
         await self._read_known()
         self._publish({"type": "known", "known": self._known, "memories": self._memories})
 
-    def say(self, text: str) -> None:
-        """Begin a turn.
+    def start_turn(self, text: str) -> None:
+        """Start a turn.
 
         Raises:
             BusyError: Too many turns are under way.
@@ -129,7 +129,7 @@ class Chat:
             BusyError: Too many turns are under way.
         """
         if not self._running:
-            self.say(question)
+            self.start_turn(question)
         turn = self._turns[-1]
         for _ in range(100):
             is_stored = not self._shop.memory.stats()["unsaved_messages"]
@@ -153,10 +153,10 @@ class Chat:
             raise BusyError("An answer is on its way. Please wait for its end.")
         answered = [turn for turn in self._turns if turn["agent"]]
         later = next((at for at, turn in enumerate(reversed(answered)) if turn["id"] == number), None)
-        said = await self._shop.history(self.visitor.user_id, self.visitor.session_id)
-        if later is None or later >= len(said) or said[-1 - later].question != answered[-1 - later]["question"]:
+        turns = await self._shop.history(self.visitor.user_id, self.visitor.session_id)
+        if later is None or later >= len(turns) or turns[-1 - later].question != answered[-1 - later]["question"]:
             raise LookupError(number)
-        return said[-1 - later].at
+        return turns[-1 - later].at
 
     async def events(self) -> AsyncGenerator[str, None]:
         """Yield the whole state, then each change, as JSON, until the page or the conversation ends.
@@ -190,18 +190,18 @@ class Chat:
             **self._tools(),
         }
 
-    def see(self, agent: str, view: dict[str, Any]) -> None:
-        """Take over the view of an agent, and send its changes to the pages."""
+    def update_view(self, agent: str, view: dict[str, Any]) -> None:
+        """Replace the view of an agent, and send its changes to the pages."""
         self._views[agent], self._agent = view, agent
         self._publish({"type": "view", "agent": agent, "view": view})
         turn = next((turn for turn in reversed(self._turns) if not turn["done"]), None)
         if turn is not None:
-            turn["used"] = used_in(view["told"])
-        if turn is not None and (quotes := quoted_in(view["told"])) != turn["quotes"]:
+            turn["used"] = used_in(view["added_texts"])
+        if turn is not None and (quotes := quoted_in(view["added_texts"])) != turn["quotes"]:
             turn["quotes"] = quotes
             self._publish({"type": "quotes", "id": turn["id"], "quotes": quotes})
 
-    def tell_tools(self) -> None:
+    def publish_tool_status(self) -> None:
         """Send the status of the tools to the pages."""
         self._publish({"type": "tools", **self._tools()})
 
@@ -231,7 +231,7 @@ class Chat:
             turn["answer"] = turn["answer"] or "Sorry, something went wrong. Please try again."
         turn["done"] = True
         self._publish({"type": "done", "turn": turn, "known": self._known, "memories": self._memories})
-        self.tell_tools()
+        self.publish_tool_status()
         if self._refreshing is not None:
             self._refreshing.cancel()
         self._refreshing = asyncio.create_task(self._refresh_known())
@@ -270,9 +270,9 @@ def used_in(texts: list[str]) -> list[str]:
 _QUOTES = re.compile(r"<recalled_history>\n(.*?)</recalled_history>", re.DOTALL)
 
 
-def quoted_in(told: list[str]) -> list[str]:
+def quoted_in(texts: list[str]) -> list[str]:
     """Return the messages that recall quoted in a request, without the introduction."""
-    found = next(filter(None, map(_QUOTES.search, told)), None)
+    found = next(filter(None, map(_QUOTES.search, texts)), None)
     return [] if found is None else [line for line in found[1].splitlines() if line.startswith("[")]
 
 

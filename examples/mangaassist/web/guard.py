@@ -44,14 +44,14 @@ class Guard:
             await PlainTextResponse(problem, status_code=403, headers=_HEADERS)(scope, receive, send)
             return
 
-        async def say(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
             await send(message)
 
-        await self._app(scope, receive, say)
+        await self._app(scope, receive, send_with_headers)
 
     def _problem(self, method: str, headers: Headers) -> str | None:
         host = headers.get("host", "")

@@ -148,23 +148,23 @@ function showAgents() {
 }
 
 function showView() {
-  const view = views[shown] ?? { tokens: 0, budget: 0, messages: [], told: [], tiers: {}, state: null };
+  const view = views[shown] ?? { tokens: 0, budget: 0, messages: [], added_texts: [], tiers: {}, state: null };
   byId("tokens").textContent = view.tokens.toLocaleString("en");
   byId("budget").textContent = view.budget.toLocaleString("en");
   byId("bar").style.width = `${view.budget ? Math.min(100, (100 * view.tokens) / view.budget) : 0}%`;
-  const count = (fate) => view.messages.filter((message) => message.fate === fate).length;
+  const count = (outcome) => view.messages.filter((message) => message.outcome === outcome).length;
   byId("counts").textContent = `${count("kept")} kept · ${count("shortened")} shortened · ${count("dropped")} dropped`;
   byId("messages").replaceChildren(...view.messages.toReversed().map(messageRow));
   byId("state").replaceChildren(...stateRows(view.state));
   byId("tiers").replaceChildren(...tierChips(view.tiers));
-  byId("told").replaceChildren(...view.told.map((text) => element("pre", { text: text.trim() })));
+  byId("added-texts").replaceChildren(...view.added_texts.map((text) => element("pre", { text: text.trim() })));
 }
 
 function messageRow(message) {
   const item = element("li", { title: `${message.role}, ${message.act || "earlier message"}: ${message.why}\n${message.text}` });
-  item.dataset.fate = message.fate;
+  item.dataset.outcome = message.outcome;
   item.append(
-    badge(message.fate),
+    badge(message.outcome),
     element("span", { text: message.score.toFixed(2), classes: ["number"], title: "importance, 0 to 1" }),
     element("span", { text: `${message.role === "user" ? "▸" : "◂"} ${message.text}`, classes: ["text"] }),
     element("span", { text: `${message.tokens} t`, classes: ["number"] }),
@@ -283,9 +283,9 @@ function transcript() {
 }
 
 function compare(process) {
-  const now = transcript(), done = before.said.filter((turn) => turn.done);
+  const now = transcript(), done = before.turns.filter((turn) => turn.done);
   const same = done.every((turn, at) => now[at]?.question === turn.question && now[at]?.answer === turn.answer);
-  const cut = before.said.length > done.length;
+  const cut = before.turns.length > done.length;
   byId("restored").textContent = inLanguage(
     `Process ${before.worker} was killed${cut ? " in the middle of an answer" : ""}. Process ${process} began empty, and restored ` +
       `${done.length} finished turn${done.length === 1 ? "" : "s"}${same ? ", each unchanged" : ", NOT unchanged"}` +
@@ -391,7 +391,7 @@ function connect() {
   source = new EventSource("/events");
   source.onopen = () => connection("connected");
   source.onerror = () => {
-    before ??= { worker, user: byId("who").textContent.replace("you are ", ""), said: transcript() };
+    before ??= { worker, user: byId("who").textContent.replace("you are ", ""), turns: transcript() };
     connection(source.readyState === EventSource.CLOSED ? "lost" : "connecting");
   };
   source.onmessage = (message) => {

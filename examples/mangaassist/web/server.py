@@ -27,8 +27,8 @@ from mangaassist.assistant.shop import Shop
 from mangaassist.stock_server import FAULTS
 from mangaassist.web.chat import BusyError, Chat
 from mangaassist.web.guard import Guard
-from mangaassist.web.keeper import HOST
 from mangaassist.web.visitors import Visitor, Visitors, new_session_id
+from mangaassist.web.worker_supervisor import HOST
 from strands_manga_memory import ConversationScope, MangaMemoryError
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ COOKIE = "mangaassist"
 MOST_CHARACTERS = 2_000
 _MOST_BYTES = 16_384
 _YEAR = 365 * 24 * 3600
-_LOOK_EVERY, _KEPT = 0.5, 60.0
+_STATUS_INTERVAL_SECONDS, _IDLE_SECONDS = 0.5, 60.0
 """Seconds between two reads of the tools' status, and seconds for which an unused conversation stays loaded."""
 
 _RECONNECT_MS = 500
@@ -62,13 +62,13 @@ class Web:
         self._shop = shop
         self._visitors = visitors
         self._chats: dict[Visitor, Chat] = {}
-        shop.on_change = self._see
+        shop.on_change = self._update_view
         self.app = Starlette(
             routes=[
                 Route("/", self._page),
                 *(Route(path, self._static) for path in _PAGES),
                 Route("/events", self._events),
-                Route("/messages", self._say, methods=["POST"]),
+                Route("/messages", self._post_message, methods=["POST"]),
                 Route("/sessions", self._begin_session, methods=["POST"]),
                 Route("/fork", self._fork, methods=["POST"]),
                 Route("/rewind", self._rewind, methods=["POST"]),
@@ -83,31 +83,31 @@ class Web:
 
     @asynccontextmanager
     async def _running(self, app: Starlette) -> AsyncIterator[None]:
-        looking = asyncio.create_task(self._look_at_tools())
+        polling = asyncio.create_task(self._poll_tool_status())
         try:
             yield
         finally:
-            looking.cancel()
+            polling.cancel()
             with suppress(TimeoutError):
                 async with asyncio.timeout(5):
                     await asyncio.gather(*(chat.finished() for chat in self._chats.values()))
 
-    async def _look_at_tools(self) -> None:
+    async def _poll_tool_status(self) -> None:
         """Send changes that no turn causes: a breaker becomes half-open, or a server reconnects."""
         before: object = None
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
-            self._chats = {visitor: chat for visitor, chat in self._chats.items() if not chat.is_idle(_KEPT)}
+            await asyncio.sleep(_STATUS_INTERVAL_SECONDS)
+            self._chats = {visitor: chat for visitor, chat in self._chats.items() if not chat.is_idle(_IDLE_SECONDS)}
             now = (self._shop.servers.status(), self._shop.servers.fault)
             if now != before:
                 for chat in self._chats.values():
-                    chat.tell_tools()
+                    chat.publish_tool_status()
             before = now
 
-    def _see(self, scope: ConversationScope, view: dict[str, Any]) -> None:
+    def _update_view(self, scope: ConversationScope, view: dict[str, Any]) -> None:
         chat = self._chats.get(Visitor(scope.user_id, scope.session_id))
         if chat is not None:
-            chat.see(scope.agent_id, view)
+            chat.update_view(scope.agent_id, view)
 
     # --- routes ---------------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Web:
 
         return EventSourceResponse(events(), ping=15, shutdown_event=stopping, shutdown_grace_period=2)
 
-    async def _say(self, request: Request) -> Response:
+    async def _post_message(self, request: Request) -> Response:
         visitor = await self._visitor(request)
         text = (await _json(request)).get("text")
         if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARACTERS:
@@ -150,7 +150,7 @@ class Web:
         chat = self._chat(visitor)
         try:
             await chat.opened()
-            chat.say(text.strip().encode("utf-8", "replace").decode())  # half a character could be shown to nobody
+            chat.start_turn(text.strip().encode("utf-8", "replace").decode())  # half a character could be shown to nobody
         except BusyError as error:
             raise HTTPException(429, str(error)) from error
         except MangaMemoryError as error:

@@ -1,4 +1,4 @@
-"""Parent process that holds the web chat's port, and starts a new worker after a kill. POSIX only."""
+"""Supervisor of the web chat: parent process that holds the port, and starts a new worker after a kill. POSIX only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def listen(port: int) -> socket.socket:
     return socket.create_server((HOST, port))
 
 
-def keep(command: Sequence[str], listening: socket.socket) -> int:
+def run_workers(command: Sequence[str], listening: socket.socket) -> int:
     """Run one worker after the other on the socket, until one does not end by SIGKILL; return its exit status.
 
     Connections wait in the socket while there is no worker. A worker that loses its parent kills itself.
@@ -36,23 +36,23 @@ def keep(command: Sequence[str], listening: socket.socket) -> int:
         signal.signal(each, pass_on)
     status = -signal.SIGKILL
     while status == -signal.SIGKILL:
-        alive, held = os.pipe()
-        fds = (listening.fileno(), alive)
+        read_end, write_end = os.pipe()
+        fds = (listening.fileno(), read_end)
         worker = subprocess.Popen(
             [*command, "--worker", *map(str, fds)], pass_fds=fds, start_new_session=True
-        )  # Ctrl-C comes by the keeper alone
+        )  # Ctrl-C reaches only this process
         running[:] = [worker]
-        os.close(alive)
+        os.close(read_end)
         status = worker.wait()
-        os.close(held)
+        os.close(write_end)
     return status
 
 
-def taken_over(listening: int, alive: int) -> socket.socket:
+def open_inherited_socket(listening: int, parent_pipe: int) -> socket.socket:
     """Return the parent's socket in a worker. The worker kills itself when its parent is gone."""
 
     def watch() -> None:
-        os.read(alive, 1)
+        os.read(parent_pipe, 1)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

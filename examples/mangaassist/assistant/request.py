@@ -1,4 +1,4 @@
-"""Parsed model request, for a model that answers by rules."""
+"""Content of a model request, for a model that answers by rules."""
 
 from __future__ import annotations
 
@@ -26,55 +26,57 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """Parsed model request.
+class CustomerRequest:
+    """Content of a model request: the text of the user, texts that were added to it, and results of tools.
 
     Attributes:
         text: Text of the user.
-        told: Texts in addition to the messages: state, recalled messages, memories, a handoff, and the system prompt.
+        added_text: Texts in addition to the messages: state, recalled messages, memories, a handoff, and the system prompt.
         results: Results of tools in this turn so far.
         earlier: Earlier texts of the user in the window, latest first.
     """
 
     text: str
-    told: str
+    added_text: str
     results: tuple[Result, ...]
     earlier: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, messages: list[Any], system: list[Any] | None) -> Heard:
+    def parse(cls, messages: list[Any], system: list[Any] | None) -> CustomerRequest:
         """Parse a request."""
-        asked = max(
+        question_at = max(
             (at for at, message in enumerate(messages) if message["role"] == "user" and _own_texts(message)), default=None
         )
-        if asked is None:
+        if question_at is None:
             raise ValueError("the request holds no message of the user")
         names: dict[str, str] = {}
         results: list[Result] = []
-        told = [block["text"] for block in system or [] if "text" in block]
-        for message in messages[asked:]:
+        added = [block["text"] for block in system or [] if "text" in block]
+        for message in messages[question_at:]:
             for block in message["content"]:
                 if "toolUse" in block:
                     names[block["toolUse"]["toolUseId"]] = block["toolUse"]["name"]
                 elif "toolResult" in block:
                     results.append(_result(block["toolResult"], names))
                 elif _is_injected(block.get("text", "")):
-                    told.append(block["text"])
-        earlier = [_own_texts(message)[-1] for message in messages[:asked] if message["role"] == "user" and _own_texts(message)]
-        return cls(_own_texts(messages[asked])[-1], "\n".join(told), tuple(results), tuple(reversed(earlier)))
+                    added.append(block["text"])
+        earlier = [
+            _own_texts(message)[-1] for message in messages[:question_at] if message["role"] == "user" and _own_texts(message)
+        ]
+        return cls(_own_texts(messages[question_at])[-1], "\n".join(added), tuple(results), tuple(reversed(earlier)))
 
     @property
     def japanese(self) -> bool:
         """Whether the user writes Japanese."""
         return _JAPANESE.search(self.text) is not None
 
-    def says(self, words: str) -> bool:
+    def has_words(self, pattern: str) -> bool:
         """Return whether the user's text matches a regular expression."""
-        return re.search(words, self.text, re.IGNORECASE) is not None
+        return re.search(pattern, self.text, re.IGNORECASE) is not None
 
-    def is_told(self, words: str) -> str | None:
-        """Return the first group of a regular expression in the additional texts, or None."""
-        found = re.search(words, self.told)
+    def find_in_added_text(self, pattern: str) -> str | None:
+        """Return the first group of a regular expression in the added text, or None."""
+        found = re.search(pattern, self.added_text)
         return found[1] if found else None
 
     def result(self, tool: str) -> Result | None:
