@@ -51,7 +51,7 @@ DATA = os.environ.get("RETENTION_DATA", "")
 
 BUDGETS: dict[str, str | float] = {
     "durable_requests_at_session_start": "<= 5",  # two of them in the background
-    "durable_reads_in_10_turns_after_it": "<= 1",  # all memories, once: the one that is asked for is not among the recent
+    "durable_reads_in_10_turns_after_it": "== 0",
     "durable_reads_of_a_recall_of_1_mb": "== 1",
     "requests_of_prefer": "<= 3",
     "requests_of_a_stated_preference": "<= 3",
