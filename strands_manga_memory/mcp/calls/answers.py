@@ -49,7 +49,7 @@ class ResultCache:
     Args:
         ttl: Seconds a result may be used.
         size: Most results. Default 1,024.
-        max_bytes: Most characters (not bytes) of a result's content. Default 65,536.
+        max_bytes: Most bytes of a result's content. Default 65,536.
         clock: Monotonic seconds.
 
     Raises:
@@ -87,7 +87,7 @@ class ResultCache:
     def _kept_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         content = list(result.get("content") or ())
         plain = all(set(block) <= {"text", "json"} for block in content)
-        fits = plain and sum(len(str(block)) for block in content) <= self._max_bytes
+        fits = plain and sum(len(str(block).encode(errors="replace")) for block in content) <= self._max_bytes
         return copy.deepcopy(content) if fits else None
 
     def find(self, key: Key) -> GoodResult | None:

@@ -317,12 +317,12 @@ _AGENT = "agent:"
 _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
-def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str] | None:
+def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
     """Return the tenant and the user for whom a tool is called, or a stand-in for them.
 
     They come from the keys ``tenant`` and ``user_id`` of the invocation state, or else from the agent's session. Each agent
     without a session manager, and each session without a user, has its own stand-in. All calls outside agents have the same
-    stand-in. The result is never None.
+    stand-in.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):

@@ -160,15 +160,15 @@ class LocalCopy:
             if tuple(view) == self.view:
                 return
             before, self.view = {slot[:2] for slot in self.view}, tuple(view)
-            turns, shown = {**self.base.turns, **self.own}, {slot[:2] for slot in view}
-            self.keep_evicted({key: turns[key] for key, number in before - shown if key in turns})
+            turns, left = {**self.base.turns, **self.own}, before - {slot[:2] for slot in view}
+            self.keep_evicted({key: turns[key] for key in sorted(turns.keys() & {key for key, _ in left})})
             if self.is_overruled:  # the agent's history is replaced at its next turn
                 return
             kept = self.base.without_redacted_bodies(self.view)
             self.window = place_slots(kept, grown_slots(kept, self.window, before), self.window)
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
-        """Remember turns whose messages may return to the agent's history."""
+        """Remember turns, given in their order, whose messages may return to the agent's history."""
         with self.lock:
             kept = {**{key: turn for key, turn in self.evicted.items() if key not in turns}, **turns}
             self.evicted = dict(list(kept.items())[-MOST_EVICTED:])

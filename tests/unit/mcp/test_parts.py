@@ -109,6 +109,8 @@ def test_good_results_are_bounded() -> None:
     assert [kept.find(key) is not None for key in keys] == [False, True, True]
     kept.keep(keys[1], {"content": [{"text": "x" * 200}]})
     assert kept.find(keys[1]) is None  # the last one is too large, and the one before is not the last
+    kept.keep(keys[1], {"content": [{"text": "漫画" * 20}]})
+    assert kept.find(keys[1]) is None, "40 characters are 120 bytes"
     kept.keep(keys[2], {"content": [{"image": {}}]})
     assert kept.find(keys[2]) is None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strands_manga_memory.session.protocol.local_copy import LocalCopy
+from strands_manga_memory.session.protocol.local_copy import MOST_EVICTED, LocalCopy
 
 
 def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
@@ -25,3 +25,14 @@ def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
     assert not local.is_overruled
     assert local.window == local.view
     assert len(local.draft().window) == 2
+
+
+def test_latest_turns_of_many_that_leave_the_history_at_once_are_remembered() -> None:
+    local = LocalCopy(clock=lambda: 1000.0)
+    for number in range(MOST_EVICTED + 50):
+        local.begin_turn()
+        local.append(f"question {number}".encode())
+        local.end_turn()
+    local.set_view(local.view[-1:])
+    remembered = [turn.messages[0] for turn in local.evicted.values()]
+    assert remembered == [f"question {number}".encode() for number in range(49, MOST_EVICTED + 49)]
