@@ -8,7 +8,6 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from strands import tool
@@ -37,7 +36,7 @@ from strands_manga_memory.conversation.token_counter import TokenCounter, defaul
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.packs import any_language
-from strands_manga_memory.language.search import Days, content_terms, evidence_terms, parse_days, query_terms
+from strands_manga_memory.language.search import content_terms, evidence_terms, query_terms
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import id_of, is_turn_start
 from strands_manga_memory.messages.injection import message_text
@@ -64,9 +63,6 @@ _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
 """Weight of the second search, and number of first hits whose words this search adds to the question."""
-
-_DAY_WORTH = 1.5
-"""Factor for the score of a message from a day that the question names."""
 
 _WEAK = 0.2
 """Share of the best hit's score. Hits below this share come after the others, in the order of the first search."""
@@ -236,10 +232,10 @@ class HistoryRecall(Plugin):
 
     def search(self, question: str) -> list[RecallHit]:
         """Return the messages that fit a question, the best first."""
-        return find_messages(self.retriever, question, self._clock)
+        return find_messages(self.retriever, question)
 
 
-def find_messages(retriever: Retriever, question: str, clock: Callable[[], float]) -> list[RecallHit]:
+def find_messages(retriever: Retriever, question: str) -> list[RecallHit]:
     """Return the messages that fit a question, the best first.
 
     The retriever is searched twice: with the question, then also with the words of the best messages of the first search. A
@@ -253,7 +249,6 @@ def find_messages(retriever: Retriever, question: str, clock: Callable[[], float
     Args:
         retriever: The retriever to search.
         question: The question.
-        clock: Function that returns the current time, for questions that name days such as "yesterday".
     """
     question = head_and_tail(question)
     first = retriever.search(question, _CANDIDATES)
@@ -263,11 +258,10 @@ def find_messages(retriever: Retriever, question: str, clock: Callable[[], float
     asked = content_terms(question)
     by_meaning = {hit.number for hit in first if not hit.by_words}
     fit = _spread(scores, found)
-    days = parse_days(question, lambda: _day(clock()))
     related = {number for number, message in found.items() if _is_related(message, asked)}
     replies = {number for number in found if number not in related and _is_reply(number, found, related)}
     hits = [
-        RecallHit(number, message, fit[number] * _worth(message, days))
+        RecallHit(number, message, fit[number] * (_QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0))
         for number, message in found.items()
         if message.text and (number in by_meaning or (number in related | replies and not _only_asks(message)))
     ]
@@ -346,18 +340,6 @@ def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[Recal
     rank = {number: at for at, number in enumerate(order)}
     weak = [hit for hit in hits if hit.score < least]
     return [hit for hit in hits if hit.score >= least] + sorted(weak, key=lambda hit: rank.get(hit.number, len(rank)))
-
-
-def _worth(message: ArchivedMessage, days: Days | None) -> float:
-    """Return the factor for the score of a message: lower if it is a question, higher if it is of a day asked about."""
-    worth = _QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0
-    if days is not None and message.at and _day(message.at) in days:
-        worth *= _DAY_WORTH
-    return worth
-
-
-def _day(at: float) -> date:
-    return datetime.fromtimestamp(at, UTC).date()
 
 
 def without_asides(question: str) -> str:

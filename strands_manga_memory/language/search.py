@@ -1,11 +1,10 @@
 """Search in English and Japanese texts, and selection of the passages that answer a question.
 
-The module extracts search terms and dates, splits texts into passages, compares embeddings, and holds a BM25 index.
+The module extracts search terms, splits texts into passages, compares embeddings, and holds a BM25 index.
 """
 
 from __future__ import annotations
 
-import calendar
 import math
 import operator
 import re
@@ -14,13 +13,11 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from datetime import date, timedelta
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from strands_manga_memory.language.packs import any_language, load_packs
-from strands_manga_memory.messages.text_excerpts import head_and_tail
 
 EN, JA = load_packs()
 
@@ -472,92 +469,3 @@ def term_overlap(text: str, source: str) -> float:
     """Return the share of a text's terms that another text contains. 1 if the first text has no terms."""
     own = set(search_terms(text))
     return len(own.intersection(search_terms(source))) / len(own) if own else 1.0
-
-
-class Days(NamedTuple):
-    """A range of days, from ``first`` to ``last``, both included."""
-
-    first: date
-    last: date
-
-    def __contains__(self, day: object) -> bool:
-        """Return whether a day is in the range."""
-        return isinstance(day, date) and self.first <= day <= self.last
-
-
-_MONTHS = list(map(str.lower, calendar.month_name[1:]))
-_WORDS = EN.groups("numbers.units")[0][:11]
-
-_PERIODS = {
-    "day_before_yesterday": ("day", 2),
-    "yesterday": ("day", 1),
-    "today": ("day", 0),
-    "last_week": ("week", 1),
-    "this_week": ("week", 0),
-    "week_before_last": ("week", 2),
-    "last_month": ("month", 1),
-    "this_month": ("month", 0),
-    "last_year": ("year", 1),
-}
-"""Unit of a named period, and number of units between the period and today's period."""
-
-_AGO = {"days_ago": 1, "weeks_ago": 7, "months_ago": 30}
-"""Number of days in the unit of a phrase such as "two weeks ago"."""
-
-_DATES = ("day_and_month", "month_and_day", "month")
-_DATE_RULES = [
-    (name, pack.patterns[f"dates.{name}"])
-    for name in (*_PERIODS, *_AGO, *_DATES)
-    for pack in load_packs()
-    if f"dates.{name}" in pack.patterns
-]
-
-
-def _days(name: str, match: re.Match[str], today: date) -> Days | None:
-    if name in _PERIODS:
-        return _period(*_PERIODS[name], today)
-    if name in _AGO:  # give or take half of the unit
-        unit, number = _AGO[name], match[1]
-        count = int(number) if number.isdigit() else _WORDS.index(number) if number in _WORDS else 1
-        middle, half = today - timedelta(unit * count), timedelta(unit // 2)
-        return Days(middle - half, middle + half)
-    return _latest(match.groupdict(), today)
-
-
-def _period(unit: str, back: int, today: date) -> Days:
-    if unit == "day":
-        return Days(today - timedelta(back), today - timedelta(back))
-    if unit == "week":
-        monday = today - timedelta(today.weekday() + 7 * back)
-        return Days(monday, monday + timedelta(6))
-    if unit == "month":
-        year, month = divmod(today.year * 12 + today.month - 1 - back, 12)
-        return _month(date(year, month + 1, 1))
-    return Days(date(today.year - back, 1, 1), date(today.year - back, 12, 31))
-
-
-def _latest(said: dict[str, str | None], today: date) -> Days | None:
-    """Return the latest past occurrence of a month or of a day in a month. None if the day does not exist."""
-    name, day = said["month"] or "", said.get("day") or said.get("before")
-    month = int(name) if name.isdigit() else _MONTHS.index(name) + 1
-    for year in (today.year, today.year - 1):
-        try:
-            first = date(year, month, int(day or 1))
-        except ValueError:
-            return None
-        if first <= today:
-            return Days(first, first) if day else _month(first)
-    return None
-
-
-def _month(first: date) -> Days:
-    return Days(first, first.replace(day=calendar.monthrange(first.year, first.month)[1]))
-
-
-def parse_days(text: str, today: Callable[[], date]) -> Days | None:
-    """Return the days that a text mentions. None if it mentions no date. ``today`` returns the current date."""
-    low = head_and_tail(text).lower()
-    for name, pattern in _DATE_RULES:
-        if (match := pattern.search(low)) is not None and (found := _days(name, match, today())) is not None:
-            return found
-    return None

@@ -217,41 +217,6 @@ def _block_fingerprint(block: Any) -> int:
     return fingerprint(block)
 
 
-def problems(messages: Sequence[Message]) -> list[str]:
-    """Return the reasons why Bedrock, Anthropic or OpenAI would reject a history.
-
-    The first message must be a user message without tool results, and roles must alternate. Only the assistant may call tools,
-    and the next message must contain exactly the results of these calls. Only the last message may have calls without results.
-    """
-    found = []
-    if messages and not is_turn_start(messages[0]):
-        found.append(f"message 0 is not a plain user message but {_described(messages[0])}")
-    role, open_calls = "", list[str]()
-    for at, message in enumerate(messages):
-        if message["role"] == role:
-            found.append(f"messages {at - 1} and {at} are both of role {role}")
-        role = message["role"]
-        if not open_calls and len(content := message["content"]) == 1 and "text" in content[0]:
-            continue  # a plain text message, the usual case, needs no further checks
-        uses, results = tool_use_ids(message), tool_result_ids(message)
-        if uses and role != "assistant":
-            found.append(f"message {at} calls tools but is of role {role}")
-        if results and role != "user":
-            found.append(f"message {at} holds tool results but is of role {role}")
-        if len(set(uses)) < len(uses) or len(set(results)) < len(results):
-            found.append(f"message {at} holds a toolUseId twice")
-        if open_calls and sorted(open_calls) != sorted(results):
-            found.append(f"message {at - 1} calls tools that message {at} does not answer one for one")
-        if results and not open_calls:
-            found.append(f"message {at} holds results of tools that message {at - 1} did not call")
-        open_calls = uses
-    return found
-
-
-def _described(message: Message) -> str:
-    return f"of role {message['role']}" + (" with tool results" if tool_result_ids(message) else "")
-
-
 def is_message(value: Any) -> bool:
     """Return whether a value is a message that Strands can process.
 

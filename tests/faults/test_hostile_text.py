@@ -7,7 +7,6 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from strands_manga_memory.conversation.recall import complete_question
 from strands_manga_memory.language import SHOP, RuleFactExtractor, RuleSessionSummarizer, dialogue_act, normalized
 from strands_manga_memory.language.dialogue_acts import changes_subject
 from strands_manga_memory.language.preferences import collect_preferences
-from strands_manga_memory.language.search import parse_days, search_terms, split_passages
+from strands_manga_memory.language.search import search_terms, split_passages
 from strands_manga_memory.language.text_features import split_sentences, text_features
 from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.messages.injection import escape_line, escape_tags
@@ -69,7 +68,6 @@ READERS: dict[str, Callable[[str], object]] = {
     "harmless": escape_tags,
     "personal data": lambda text: PiiPolicy().applied(text),
     "secrets": redact_secrets,
-    "days": lambda text: parse_days(text, date.today),
     "question": lambda text: complete_question(text, []),
     "passages": split_passages,
 }
@@ -91,7 +89,7 @@ def test_a_text_four_times_as_long_takes_no_more_than_its_share(reader: str) -> 
     assert slow == []
 
 
-@pytest.mark.parametrize("reader", ["entities", "personal data", "days", "question"])
+@pytest.mark.parametrize("reader", ["entities", "personal data", "question"])
 def test_a_rule_that_reads_a_large_text_in_a_thread_lets_others_run(reader: str) -> None:
     async def longest(text: str) -> float:
         async with Loop() as loop:

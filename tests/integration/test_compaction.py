@@ -23,8 +23,8 @@ from strands_manga_memory.conversation import (
     VerifiedSummary,
     default_counter,
 )
-from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
+from tests.histories import problems
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 Manager = TieredCompactionConversationManager

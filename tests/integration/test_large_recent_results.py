@@ -11,8 +11,8 @@ from strands.types.content import Message
 
 from strands_manga_memory import MangaMemory, TieredCompactionConversationManager
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
-from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
+from tests.histories import problems
 
 _WINDOW = 32_000
 _TRIGGER = 21_440

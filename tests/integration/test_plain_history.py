@@ -13,11 +13,12 @@ from strands import Agent
 from strands.session import FileSessionManager
 
 from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedConversationManager
-from strands_manga_memory.messages import for_model, problems
+from strands_manga_memory.messages import for_model
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import begin_anew, text
+from tests.histories import problems
 
 _BUDGET, _TURNS = 1_500, 60
 

@@ -38,8 +38,8 @@ from strands_manga_memory.conversation.summary_record import KEY, is_synthesized
 from strands_manga_memory.conversation.summary_writing import SummaryWriter
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
-from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.histories import problems
 
 PROSE = "The user asked about several series, and the assistant answered."
 Manager = VerifiedSummarizingConversationManager

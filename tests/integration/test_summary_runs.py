@@ -20,8 +20,8 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, VerifiedSummary
-from strands_manga_memory.messages import problems
 from strands_manga_memory.testing import ScriptedModel
+from tests.histories import problems
 
 _PROSE = "The user asked about several series, and the assistant answered."
 _TURNS = 40

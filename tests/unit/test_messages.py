@@ -16,12 +16,12 @@ from strands_manga_memory.messages import (
     for_model,
     is_message,
     is_turn_start,
-    problems,
     starts_turn,
     tool_result_ids,
     tool_use_ids,
     turns,
 )
+from tests.histories import problems
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 

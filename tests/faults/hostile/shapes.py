@@ -10,11 +10,12 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory
-from strands_manga_memory.messages import for_model, is_message, problems
+from strands_manga_memory.messages import for_model, is_message
 from strands_manga_memory.session import agent_conversation
 from strands_manga_memory.stores.encoding.codec import dump
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted
+from tests.histories import problems
 
 LEAVES = [*planted.LEAVES[:-1], lambda: planted.nested(400)]
 """What may stand anywhere; Strands writes values of some 450 levels at most into its traces."""

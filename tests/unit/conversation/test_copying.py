@@ -16,8 +16,9 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, ToolResultCap, VerifiedSummary, default_counter
-from strands_manga_memory.messages import for_model, problems
+from strands_manga_memory.messages import for_model
 from strands_manga_memory.testing import ScriptedModel
+from tests.histories import problems
 
 BUDGET = 300
 

@@ -20,8 +20,9 @@ from strands.vended_plugins.context_injector import ContextInjector
 
 from strands_manga_memory.conversation import EstimateCounter, ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.messages import for_model, problems
+from strands_manga_memory.messages import for_model
 from strands_manga_memory.testing import ScriptedModel
+from tests.histories import problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 COUNTER = default_counter()

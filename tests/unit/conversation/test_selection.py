@@ -22,7 +22,8 @@ from strands_manga_memory.conversation.selection import (
     is_pinned,
     select,
 )
-from strands_manga_memory.messages import for_model, problems
+from strands_manga_memory.messages import for_model
+from tests.histories import problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 PREFERENCE, GREETING = "I prefer horror manga.", "Hello!"

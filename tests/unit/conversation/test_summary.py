@@ -12,7 +12,7 @@ from strands_manga_memory.conversation.summaries import split_history
 from strands_manga_memory.conversation.summary_record import Segment, Summary, is_synthesized, record_of, render_summary
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Fact, FactKind
-from strands_manga_memory.messages import problems
+from tests.histories import problems
 from tests.unit.conversation.messages import assistant, user
 
 COUNT = default_counter().text
