@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, cast, overload
+from typing import Any, Protocol, cast
 
 from strands.middleware import ToolResultEvent
 from strands.tools import ToolProvider
@@ -22,9 +22,8 @@ from strands_manga_memory.mcp.breakers.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.answers import Key, ResultCache, fallback_result, redact_secrets, stale_result
 from strands_manga_memory.mcp.calls.call import Call, UserOf, known_user, result_event, user_of_call
-from strands_manga_memory.mcp.calls.client import keep_exceptions, progress_callback_of
+from strands_manga_memory.mcp.calls.client import progress_callback_of
 from strands_manga_memory.mcp.calls.guard import Guard, canonical_json
-from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 
 
 class ToolOwner(Protocol):
@@ -72,8 +71,6 @@ class GuardedTool(AgentTool):
         self._checks_arguments = not isinstance(tool, DecoratedFunctionTool)
         # A subclass with its own stream keeps it, without progress.
         self._calls_server = isinstance(tool, MCPAgentTool) and type(tool).stream is MCPAgentTool.stream
-        if isinstance(tool, MCPAgentTool):
-            keep_exceptions(tool.mcp_client)
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
         """Set the tools to call with the same arguments, in this order, while this tool is unavailable.
@@ -113,15 +110,6 @@ class GuardedTool(AgentTool):
     def supports_hot_reload(self) -> bool:
         """Whether the tool can be reloaded."""
         return self.tool.supports_hot_reload
-
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether the tool was loaded dynamically."""
-        return self.tool.is_dynamic
-
-    def mark_dynamic(self) -> None:
-        """Mark the tool as dynamically loaded."""
-        self.tool.mark_dynamic()
 
     def get_display_properties(self) -> dict[str, str]:
         """Return the tool's display properties."""
@@ -215,19 +203,6 @@ async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> Too
     yield ToolResultEvent(result)
 
 
-@overload
-def guard_tool(
-    tool: AgentTool,
-    policy: BreakerPolicy | None = None,
-    *,
-    fallbacks: Sequence[Any] = (),
-    stale_ttl: float | None = None,
-    user_of: UserOf | None = None,
-    redact: Callable[[str], str] = redact_secrets,
-    clock: Callable[[], float] = time.monotonic,
-    on_event: Callable[[BreakerEvent], None] | None = None,
-) -> GuardedTool: ...
-@overload
 def guard_tool(
     tool: Any,
     policy: BreakerPolicy | None = None,
@@ -238,18 +213,7 @@ def guard_tool(
     redact: Callable[[str], str] = redact_secrets,
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
-) -> GuardedTool | list[Any] | GuardedToolProvider: ...
-def guard_tool(
-    tool: Any,
-    policy: BreakerPolicy | None = None,
-    *,
-    fallbacks: Sequence[Any] = (),
-    stale_ttl: float | None = None,
-    user_of: UserOf | None = None,
-    redact: Callable[[str], str] = redact_secrets,
-    clock: Callable[[], float] = time.monotonic,
-    on_event: Callable[[BreakerEvent], None] | None = None,
-) -> GuardedTool | list[Any] | GuardedToolProvider:
+) -> Any:
     """Guard a tool with its own circuit breaker and a deadline.
 
     Args:
@@ -266,7 +230,7 @@ def guard_tool(
         on_event: Called with each ``BreakerEvent``.
 
     Returns:
-        The guarded tool. For a list, a module or a file with several tools, a list; for a provider, a provider. Each tool has
+        A ``GuardedTool``. For a list, a module or a file with several tools, a list; for a provider, a provider. Each tool has
             its own breaker. ``Agent(tools=[...])`` accepts all of these.
 
     Raises:
@@ -350,20 +314,10 @@ def _guarded(
     tool: AgentTool,
     policy: BreakerPolicy,
     *,
-    clock: Callable[[], float],
     last_good: ResultCache | None = None,
     user_of: UserOf | None = None,
     **settings: Any,
 ) -> GuardedTool:
     if isinstance(tool, GuardedTool):
         raise ValueError(f"tool must not be guarded already, or its failures count twice; got {tool.tool_name!r:.80}")
-    mcp_tool = tool if isinstance(tool, MCPAgentTool) else None
-    guard = Guard(
-        tool.tool_spec,
-        policy,
-        remote_name=mcp_tool.mcp_tool.name if mcp_tool else None,
-        server=ServerSupervisor.of(mcp_tool.mcp_client, clock=clock) if mcp_tool else None,
-        clock=clock,
-        **settings,
-    )
-    return GuardedTool(tool, guard, last_good=last_good, user_of=user_of)
+    return GuardedTool(tool, Guard.of(tool, policy, **settings), last_good=last_good, user_of=user_of)

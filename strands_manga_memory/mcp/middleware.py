@@ -22,9 +22,7 @@ from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
 from strands_manga_memory.mcp.calls.answers import redact_secrets
 from strands_manga_memory.mcp.calls.call import Call, known_user, user_of_call
-from strands_manga_memory.mcp.calls.client import keep_exceptions
 from strands_manga_memory.mcp.calls.guard import Guard
-from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
 from strands_manga_memory.mcp.guarded_tools import GuardedTool
 
 logger = logging.getLogger(__name__)
@@ -60,9 +58,7 @@ class BreakerMiddleware:
     ) -> None:
         self._policy = policy or BreakerPolicy()
         self._overrides = dict(overrides or {})
-        self._redact = redact
-        self._clock = clock
-        self._on_event = on_event
+        self._settings: dict[str, Any] = {"redact": redact, "clock": clock, "on_event": on_event}
         self._lock = threading.Lock()
         self._guards: dict[tuple[int, str], Guard] = {}
 
@@ -93,23 +89,12 @@ class BreakerMiddleware:
         return {guard.tool_name: guard.status() for guard in list(self._guards.values())}
 
     def _guard(self, tool: AgentTool) -> Guard:
-        server = ServerSupervisor.of(tool.mcp_client, clock=self._clock) if isinstance(tool, MCPAgentTool) else None
-        key = (id(server), tool.tool_name)
+        key = (id(tool.mcp_client) if isinstance(tool, MCPAgentTool) else 0, tool.tool_name)
         with self._lock:
-            guard = self._guards.get(key)
-            if guard is None:
-                if isinstance(tool, MCPAgentTool):
-                    keep_exceptions(tool.mcp_client)
-                guard = self._guards[key] = Guard(
-                    tool.tool_spec,
-                    self._overrides.get(tool.tool_name) or self._policy,
-                    remote_name=tool.mcp_tool.name if isinstance(tool, MCPAgentTool) else None,
-                    server=server,
-                    redact=self._redact,
-                    clock=self._clock,
-                    on_event=self._on_event,
-                )
-            return guard
+            if key not in self._guards:
+                policy = self._overrides.get(tool.tool_name) or self._policy
+                self._guards[key] = Guard.of(tool, policy, **self._settings)
+            return self._guards[key]
 
 
 class Inline:

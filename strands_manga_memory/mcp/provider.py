@@ -181,12 +181,11 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._update(self._listed_tools(start=False))
 
     def reconnected(self) -> None:
-        """Read the server's tools again after a reconnection, because they may have changed."""
-        self.refresh()
-
-    def tools_changed(self, tools: Sequence[MCPAgentTool]) -> None:
-        """Replace the tools with the server's new list."""
-        self._update(tools)
+        """Read the server's tools again, because they may have changed. Errors are ignored."""
+        try:
+            self.refresh()
+        except Exception as error:  # noqa: BLE001 - the refresh is optional
+            logger.debug("server=<%s>, error=<%s> | the tools could not be listed", self.supervisor.name, type(error).__name__)
 
     def _listed_tools(self, *, start: bool = True) -> list[MCPAgentTool]:
         try:
@@ -222,9 +221,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self._bring_up_to_date(agent)
 
     def _guarded(self, tool: MCPAgentTool) -> GuardedTool:
-        name = tool.mcp_tool.name
-        policy = self._overrides.get(name) or self._overrides.get(tool.tool_name) or self.policy
-        guard = Guard(tool.tool_spec, policy, remote_name=name, server=self.supervisor, **self._settings)
+        policy = self._overrides.get(tool.mcp_tool.name) or self._overrides.get(tool.tool_name) or self.policy
+        guard = Guard.of(tool, policy, **self._settings)
         return GuardedTool(tool, guard, last_good=self._last_good, user_of=self._user_of, owner=self)
 
     def _other(self, other: AgentTool | str) -> GuardedTool | None:
@@ -254,13 +252,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()
-        threading.Thread(target=self._try_refresh, name="mcp-refresh", daemon=True).start()
-
-    def _try_refresh(self) -> None:
-        try:
-            self.refresh()
-        except Exception as error:  # noqa: BLE001 - the refresh is optional
-            logger.debug("server=<%s>, error=<%s> | the tools could not be listed", self.supervisor.name, type(error).__name__)
+        threading.Thread(target=self.reconnected, name="mcp-refresh", daemon=True).start()
 
     def _bring_up_to_date(self, agent: Agent) -> None:
         """Update the tools of an agent. Unchanged tools keep their positions."""
@@ -289,7 +281,7 @@ def _follow_changes(client: MCPClient, provider: GuardedMCPTools) -> None:
     def changed(before: list[str], tools: list[MCPAgentTool]) -> None:
         provider = ours()
         if provider is not None:
-            provider.tools_changed(tools)
+            provider._update(tools)  # noqa: SLF001 - a part of the provider
         if theirs is not None:
             theirs(before, tools)
 

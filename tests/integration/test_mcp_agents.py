@@ -479,9 +479,6 @@ def test_a_guarded_tool_is_the_tool_to_whoever_looks() -> None:
     assert (guarded.tool_name, guarded.tool_spec, guarded.tool_type) == (add.tool_name, add.tool_spec, add.tool_type)
     assert guarded.supports_hot_reload == add.supports_hot_reload
     assert guarded.get_display_properties() == add.get_display_properties()
-    guarded.mark_dynamic()
-    assert guarded.is_dynamic
-    assert add.is_dynamic
 
 
 def test_what_cannot_be_guarded_is_refused() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.mcp.breakers.classify import Classify
 
 
@@ -44,31 +44,20 @@ class BreakerPolicy:
     read_only: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("failures", "users"):
+        positive("failures", self.failures)
+        positive("users", self.users)
+        for name, least in (("reset_after", math.ulp(0)), ("timeout", math.ulp(0)), ("grace", 0.0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
-        for name in ("reset_after", "timeout"):
-            self._check(name, lambda value: value > 0, "a number of seconds over 0")
-        self._check("grace", lambda value: value >= 0, "a number of seconds of at least 0")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
+                raise ValueError(
+                    f"{name} must be a number of seconds {'over 0' if least else 'of at least 0'}, got {value!r:.80}"
+                )
         if self.tool_errors not in ("failure", "ignore"):
             raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
-        if self.classify is not None and not callable(self.classify):
-            raise ValueError(f"classify must be a function or None, got {self.classify!r:.80}")
-
-    def _check(self, name: str, allowed: Callable[[float], bool], what: str) -> None:
-        value = getattr(self, name)
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not number or not allowed(value):
-            raise ValueError(f"{name} must be {what}, got {value!r:.80}")
+        if self.classify is not None:
+            function("classify", self.classify, "a function or None")
 
     @property
     def lease(self) -> float:
         """Seconds, longer than any call, after which an unfinished probe no longer blocks other probes."""
         return self.timeout + self.grace + 1.0
-
-    def __repr__(self) -> str:
-        changed = [
-            f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if getattr(self, item.name) != item.default
-        ]
-        return f"BreakerPolicy({', '.join(changed)})"

@@ -27,6 +27,8 @@ from strands_manga_memory.mcp.breakers.classify import (
 )
 
 _PARTIAL_CHARACTERS = 500
+MOST_RESULTS, MOST_BYTES = 1_024, 65_536
+"""Most results of a ``ResultCache``, and most bytes of a result."""
 
 DETAILS = "guard"
 """Key of a failure's data in the ``metadata`` of a tool result."""
@@ -44,26 +46,20 @@ class GoodResult:
 
 
 class ResultCache:
-    """Cache of the most recent successful results of a tool.
+    """Cache of the 1,024 most recent successful results of tools, each with at most 65,536 bytes of content.
 
     Args:
         ttl: Seconds a result may be used.
-        size: Most results. Default 1,024.
-        max_bytes: Most bytes of a result's content. Default 65,536.
         clock: Monotonic seconds.
 
     Raises:
         ValueError: ``ttl`` is not over 0.
     """
 
-    def __init__(
-        self, ttl: float, *, size: int = 1024, max_bytes: int = 65_536, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, ttl: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         if not ttl > 0:
             raise ValueError(f"stale_ttl must be a number of seconds over 0, got {ttl!r:.80}")
         self._ttl = ttl
-        self._size = size
-        self._max_bytes = max_bytes
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
@@ -81,13 +77,13 @@ class ResultCache:
             self._kept.pop(key, None)
             if content is not None:
                 self._kept[key] = (self._clock(), content)
-                while len(self._kept) > self._size:
+                while len(self._kept) > MOST_RESULTS:
                     self._kept.popitem(last=False)
 
     def _kept_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         content = list(result.get("content") or ())
         plain = all(set(block) <= {"text", "json"} for block in content)
-        fits = plain and sum(len(str(block).encode(errors="replace")) for block in content) <= self._max_bytes
+        fits = plain and sum(len(str(block).encode(errors="replace")) for block in content) <= MOST_BYTES
         return copy.deepcopy(content) if fits else None
 
     def find(self, key: Key) -> GoodResult | None:

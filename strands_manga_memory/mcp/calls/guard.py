@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import Draft202012Validator, validator_for
 from referencing import Registry
-from strands.types.tools import ToolSpec
+from strands.tools.mcp import MCPAgentTool
+from strands.types.tools import AgentTool, ToolSpec
 
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
@@ -21,23 +21,9 @@ from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus
 from strands_manga_memory.mcp.calls.answers import CUT, ToolFailure, redact_secrets
+from strands_manga_memory.mcp.calls.client import keep_exceptions
 from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor
 from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
-
-logger = logging.getLogger(__name__)
-
-
-def observer(on_event: Callable[[BreakerEvent], None] | None) -> Callable[[BreakerEvent], None]:
-    """Return a callback that records the state changes of a breaker in telemetry and then calls ``on_event``."""
-
-    def observe(event: BreakerEvent) -> None:
-        change = {"tool": event.name, "from": str(event.before), "to": str(event.after), "reason": event.reason}
-        note(BREAKER_TRANSITION, attributes=change, counts={"transitions": 1})
-        if on_event is not None:
-            on_event(event)
-
-    return observe
-
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +40,6 @@ class ArgumentSchema:
     """
 
     def __init__(self, schema: Mapping[str, Any], *, name: str = "") -> None:
-        self.hash = hashlib.sha256(canonical_json(schema).encode()).hexdigest()[:16]
         self._name = name
         self._validator: Any = None
         try:
@@ -124,14 +109,30 @@ class Guard:
         self.server_name = server.name if server else None
         key = f"{self.server_name or ''}/{self.remote_name}"
         self.breaker = CircuitBreaker(
-            policy.failures, policy.reset_after, lease=policy.lease, name=key, clock=clock, on_event=observer(on_event)
+            policy.failures, policy.reset_after, lease=policy.lease, name=key, clock=clock, on_event=self._changed
         )
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)
         self.alternatives: tuple[str, ...] = ()
         self._reporters: set[Hashable] = set()
         self._redact = redact
+        self._on_event = on_event
         self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
+
+    @classmethod
+    def of(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
+        """Return the state of a tool. All tools of a client share the supervisor of the client's server."""
+        if not isinstance(tool, MCPAgentTool):
+            return cls(tool.tool_spec, policy, **settings)
+        keep_exceptions(tool.mcp_client)
+        server = ServerSupervisor.of(tool.mcp_client, clock=settings["clock"])
+        return cls(tool.tool_spec, policy, remote_name=tool.mcp_tool.name, server=server, **settings)
+
+    def _changed(self, event: BreakerEvent) -> None:
+        change = {"tool": event.name, "from": str(event.before), "to": str(event.after), "reason": event.reason}
+        note(BREAKER_TRANSITION, attributes=change, counts={"transitions": 1})
+        if self._on_event is not None:
+            self._on_event(event)
 
     def judge(self, call: CallOutcome) -> Verdict:
         """Classify a call with the policy's classifier, or else by the built-in rules."""
@@ -204,16 +205,15 @@ class Guard:
     def status(self) -> ToolStatus:
         """Return the status of the tool."""
         retry_after = self._retry_after()
-        return ToolStatus(
-            server=self.server_name,
-            server_state=str(self.server.state) if self.server else None,
-            health=str(self._health()),
-            state=str(self.breaker.state),
-            retry_after_s=round(retry_after, 3) if math.isfinite(retry_after) else None,
-            failures_in_a_row=self.breaker.failures,
-            schema_hash=self.schema.hash,
-            **self.log.facts(),
-        )
+        status = {
+            "server": self.server_name,
+            "server_state": str(self.server.state) if self.server else None,
+            "health": str(self._health()),
+            "state": str(self.breaker.state),
+            "retry_after_s": round(retry_after, 3) if math.isfinite(retry_after) else None,
+            "failures_in_a_row": self.breaker.failures,
+        }
+        return cast("ToolStatus", {**status, **self.log.facts()})
 
     def _health(self) -> Health:
         unreachable = self.server is not None and self.server.state is not ServerState.UP

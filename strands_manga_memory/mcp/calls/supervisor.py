@@ -53,6 +53,9 @@ class ServerSupervisor:
     Attributes:
         client: Client whose connection is supervised.
         name: Name of the server: the client's name, or ``mcp-1``, ``mcp-2``, ... in the order of creation.
+        generation: Number of the current connection, incremented by each reconnection. Read the number before a call, and pass
+            it to ``lost`` if the call fails.
+        reconnects: Number of reconnections so far.
     """
 
     def __init__(
@@ -79,8 +82,8 @@ class ServerSupervisor:
         self._attempt: Future[Exception | None] | None = None
         self._failed_attempts = 0
         self._next_attempt: float | None = None  # None: up
-        self._generation = 0
-        self._reconnects = 0
+        self.generation = 0
+        self.reconnects = 0
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
         self._asked = 0
         self._dropped_at = float("-inf")
@@ -94,19 +97,6 @@ class ServerSupervisor:
         return found
 
     # --- the connection ------------------------------------------------------------------------------------------------
-
-    @property
-    def generation(self) -> int:
-        """Number of the current connection, incremented by each reconnection.
-
-        Read the number before a call, and pass it to ``lost`` if the call fails.
-        """
-        return self._generation
-
-    @property
-    def reconnects(self) -> int:
-        """Number of reconnections so far."""
-        return self._reconnects
 
     @property
     def is_up(self) -> bool:
@@ -131,7 +121,7 @@ class ServerSupervisor:
     def lost(self, generation: int) -> None:
         """Report that a call found the connection lost, unless a newer connection replaced connection ``generation``."""
         with self._lock:
-            if generation != self._generation or self._next_attempt is not None:
+            if generation != self.generation or self._next_attempt is not None:
                 return
             self._failed_attempts = 0
             self._postpone()
@@ -191,8 +181,8 @@ class ServerSupervisor:
             was_down, self._attempt = self._next_attempt is not None, None
             if failed is None:
                 self._next_attempt = None
-                self._generation += 1
-                self._reconnects += was_down
+                self.generation += 1
+                self.reconnects += was_down
                 self._unanswered = {}
             else:
                 self._failed_attempts += 1
@@ -202,31 +192,19 @@ class ServerSupervisor:
         elif was_down:
             logger.info("server=<%s> | reconnected to the MCP server", self.name)
         attempt.set_result(failed)
-        if failed is None and was_down:
-            self._tell()
+        for listener in list(self._listeners) if failed is None and was_down else ():
+            listener.reconnected()
 
     def _postpone(self) -> None:
         delay = min(self._max_backoff, self._backoff * 2 ** min(self._failed_attempts, 30))
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
     def listen(self, listener: Any) -> None:
-        """Register a listener, whose ``reconnected()`` is called after each reconnection, on the reconnecting thread.
+        """Register a listener. Its ``reconnected()``, which raises nothing, is called by the thread that has reconnected.
 
         The supervisor has only a weak reference to the listener.
         """
         self._listeners.add(listener)
-
-    def _tell(self) -> None:
-        for listener in list(self._listeners):
-            try:
-                listener.reconnected()
-            except Exception as error:
-                logger.warning(
-                    "server=<%s>, error=<%s> | listener failed after reconnecting",
-                    self.name,
-                    type(error).__name__,
-                )
-                logger.debug("server=<%s> | listener failed after reconnecting", self.name, exc_info=True)
 
     # --- causes of missing answers -------------------------------------------------------------------------------------
 

@@ -119,5 +119,5 @@ def test_a_user_is_the_same_in_all_his_sessions(state: dict[str, Any], user: Any
 
 
 def test_how_many_users_is_checked() -> None:
-    with pytest.raises(ValueError, match="users must be a whole number"):
+    with pytest.raises(ValueError, match="users must be a positive whole number"):
         BreakerPolicy(users=0)

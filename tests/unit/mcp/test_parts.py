@@ -7,7 +7,16 @@ import pytest
 from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.mcp.breakers.classify import CANCELLED, OK, TIMEOUT
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, latency
-from strands_manga_memory.mcp.calls.answers import MAX_TEXT, GoodResult, ResultCache, ToolFailure, error_result, stale_result
+from strands_manga_memory.mcp.calls.answers import (
+    MAX_TEXT,
+    MOST_BYTES,
+    MOST_RESULTS,
+    GoodResult,
+    ResultCache,
+    ToolFailure,
+    error_result,
+    stale_result,
+)
 from strands_manga_memory.mcp.calls.guard import ArgumentSchema, canonical_json
 from strands_manga_memory.testing import FakeClock
 from tests.provider_formats import PROVIDERS, request_text
@@ -78,9 +87,7 @@ def test_a_schema_that_cannot_be_used_lets_everything_pass(schema: dict[str, Any
     assert ArgumentSchema(schema).problem({"n": "x"}) is None
 
 
-def test_schemas_that_are_equal_have_equal_hashes() -> None:
-    one, two = {"type": "object", "properties": {}}, {"properties": {}, "type": "object"}
-    assert ArgumentSchema(one).hash == ArgumentSchema(two).hash != ArgumentSchema({"type": "object"}).hash
+def test_canonical_json_sorts_keys() -> None:
     assert canonical_json({"b": 1, "a": "猫"}) == '{"a":"猫","b":1}'
 
 
@@ -89,7 +96,7 @@ KEY = ("tenant", "user", "server", "tool", "{}")
 
 def test_a_good_result_stands_in_until_it_is_too_old() -> None:
     clock = FakeClock()
-    kept = ResultCache(60, size=2, clock=clock)
+    kept = ResultCache(60, clock=clock)
     content = [{"text": "ok"}]
     kept.keep(KEY, {"content": content})
     content[0]["text"] = "changed since"
@@ -102,15 +109,15 @@ def test_a_good_result_stands_in_until_it_is_too_old() -> None:
 
 
 def test_good_results_are_bounded() -> None:
-    kept = ResultCache(60, size=2, max_bytes=100)
-    keys = [(*KEY[:4], str(number)) for number in range(3)]
+    kept = ResultCache(60)
+    keys = [(*KEY[:4], str(number)) for number in range(MOST_RESULTS + 1)]
     for key in keys:
         kept.keep(key, {"content": [{"text": "ok"}]})
-    assert [kept.find(key) is not None for key in keys] == [False, True, True]
-    kept.keep(keys[1], {"content": [{"text": "x" * 200}]})
+    assert [key for key in keys if kept.find(key) is None] == keys[:1]
+    kept.keep(keys[1], {"content": [{"text": "x" * (MOST_BYTES + 1)}]})
     assert kept.find(keys[1]) is None  # the last one is too large, and the one before is not the last
-    kept.keep(keys[1], {"content": [{"text": "漫画" * 20}]})
-    assert kept.find(keys[1]) is None, "40 characters are 120 bytes"
+    kept.keep(keys[1], {"content": [{"text": "漫" * (MOST_BYTES // 2)}]})
+    assert kept.find(keys[1]) is None, "a character has 3 bytes"
     kept.keep(keys[2], {"content": [{"image": {}}]})
     assert kept.find(keys[2]) is None
 
