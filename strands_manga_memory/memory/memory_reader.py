@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
@@ -35,18 +34,6 @@ _SEARCHED = MemoryQuery(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryTy
 _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Settings of the ranking of memories. Without ``embed``, memories and queries are compared by their words."""
-
-    retention: Mapping[MemoryType, Retention]
-    embed: Embed | None
-
-    def of(self, loaded: PartitionContent) -> Snapshot:
-        """Create a snapshot of memories that is ranked by these settings."""
-        return Snapshot(loaded, retention=self.retention, embed=self.embed)
-
-
 class MemoryReader:
     """Reader of a user's memories that also searches them and records recalls.
 
@@ -61,17 +48,18 @@ class MemoryReader:
         *,
         cached: HotProfile | None,
         profiles: ProfileReader | None,
-        ranking: Ranking,
+        retention: Mapping[MemoryType, Retention],
+        embed: Embed | None,
         cleaning: PiiFilter,
-        clock: Callable[[], float],
         writer: Writer,
     ) -> None:
         self._partition = partition
         self._cached = cached
         self._profiles = profiles
-        self._ranking = ranking
+        self._retention = retention
+        self._embed = embed
         self._cleaning = cleaning
-        self._clock = clock
+        self._clock = partition.clock
         self._writer = writer
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
@@ -151,7 +139,7 @@ class MemoryReader:
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
         with measured(RECALL, operation="recall") as noted:
-            snapshot = self._ranking.of(self._partition.load(type_, uses=True))
+            snapshot = self._ranked(self._partition.load(type_, uses=True))
             hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
             records = list({hit.record.memory_id: hit.record for hit in hits}.values())[:limit]
             noted.counts["records"] = len(records)
@@ -169,6 +157,9 @@ class MemoryReader:
         return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}
 
     # Inside
+
+    def _ranked(self, loaded: PartitionContent) -> Snapshot:
+        return Snapshot(loaded, retention=self._retention, embed=self._embed)
 
     def _each(self, ids: Sequence[str]) -> Iterator[MemoryRecord | None]:
         records = [self._partition.get(id_) for id_ in ids]
@@ -203,7 +194,7 @@ class MemoryReader:
         """
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
-        snapshot = self._ranking.of(loaded)
+        snapshot = self._ranked(loaded)
 
         def read_recent() -> None:
             recent = self._partition.load_recent(loaded.latest)

@@ -245,10 +245,9 @@ class Snapshot:
         *,
         query: str | None = None,
         wanted: MemoryQuery | None = None,
-        limit: int | None = None,
         matching: bool = False,
     ) -> list[Hit]:
-        """Return up to ``limit`` memories, best first.
+        """Return memories, best first.
 
         With a query, each passage of a session's messages is a separate result. With ``matching``, a result must share a word
         with the query in its text or topics. If vectors are used, a positive similarity is enough.
@@ -268,7 +267,7 @@ class Snapshot:
                     if not matching or (name in similar and self._shares(name, asked))
                 ]
         hits.sort(key=lambda hit: (-hit.score, hit.record.memory_id))
-        return hits[:limit]
+        return hits
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
         """Return whether one of the hits has all content words of the query, or at least three of them.

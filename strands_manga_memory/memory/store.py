@@ -10,21 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
-from strands_manga_memory.arguments import of_kind, whole
-from strands_manga_memory.exceptions import KeyMissingError, StoreError
+from strands_manga_memory.arguments import filled, of_kind, whole
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
+from strands_manga_memory.language.preferences import slot_for_key
 from strands_manga_memory.language.search import Embed
-from strands_manga_memory.memory.memory_changes import MemoryChanges
 from strands_manga_memory.memory.memory_context import MOST_TOKENS, AgentContext
-from strands_manga_memory.memory.memory_reader import MemoryReader, Ranking
-from strands_manga_memory.memory.memory_search import Hit, entries_of
+from strands_manga_memory.memory.memory_reader import MemoryReader
+from strands_manga_memory.memory.memory_search import Hit, checked_importance, checked_type, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.profiles import ProfileReader, ProfileSource
-from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
+from strands_manga_memory.memory.records import (
+    INTERNAL,
+    RETENTION,
+    MemoryRecord,
+    MemoryType,
+    Owner,
+    Retention,
+    content_id,
+    content_key,
+    question_id,
+    question_record,
+)
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -38,6 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SENTIMENTS = ("positive", "neutral", "negative")
+_MOST_KEY_CHARACTERS = 200
 _DESCRIPTION = "What is known about this user from earlier conversations: preferences, feedback, and what was talked about."
 
 
@@ -116,27 +128,22 @@ class UserMemoryStore(MemoryStore):
         cached = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._count_tokens = count_tokens
-        kept = {MemoryType(type_): rule for type_, rule in retention.items()}
-        publish = None if cached is None else cached.publish
-        self.preference_log = PreferenceLog(self.partition, publish=publish, importance=kept[MemoryType.PREFERENCE].importance)
-        cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition, max_characters)
+        self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
+        self._outbox = outbox
+        self._cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition, max_characters)
+        self.preference_log = PreferenceLog(
+            self.partition,
+            publish=None if cached is None else cached.publish,
+            importance=self._retention[MemoryType.PREFERENCE].importance,
+        )
         self._reader = MemoryReader(
             self.partition,
             cached=cached,
             profiles=ProfileReader.of(profile),
-            ranking=Ranking(kept, embed),
-            cleaning=cleaning,
-            clock=clock,
+            retention=self._retention,
+            embed=embed,
+            cleaning=self._cleaning,
             writer=shared_writer(None, table),
-        )
-        self._changes = MemoryChanges(
-            self.partition,
-            retention=kept,
-            cleaning=cleaning,
-            clock=clock,
-            shown=self._reader.shown,
-            log=self.preference_log,
-            outbox=outbox,
         )
 
     def __repr__(self) -> str:
@@ -200,7 +207,7 @@ class UserMemoryStore(MemoryStore):
             PersonalDataError: The policy refuses the content.
             StoreUnavailableError: The table does not answer.
         """
-        return self._changes.remember(content, type, importance, metadata or {})
+        return self._remember(content, type, importance, metadata or {})
 
     def prefer(
         self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
@@ -218,7 +225,23 @@ class UserMemoryStore(MemoryStore):
             PersonalDataError: The policy refuses the texts.
             StoreUnavailableError: The table is unavailable.
         """
-        return self._changes.prefer(key, value, importance, metadata or {})
+        filled("key", key)
+        filled("value", value)
+        if len(key) > _MOST_KEY_CHARACTERS:
+            raise ValueError(f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}")
+        rule, now = self._retention[MemoryType.PREFERENCE], self.partition.clock()
+        name, value = _name_of(self._cleaning.text(key)), self._cleaning.text(value)
+        shown = " ".join(name.split())
+        record = MemoryRecord(
+            memory_id=self.partition.salt.preference_id(slot_for_key(name)),
+            type=MemoryType.PREFERENCE,
+            content=f"{shown}: {value}",
+            importance=rule.importance if importance is None else checked_importance("importance", importance),
+            created_at=now,
+            updated_at=now,
+            metadata={**self._cleaning.metadata(metadata or {}), "preference_key": shown, "value": value},
+        )
+        return self._noted(self.preference_log.set(record))
 
     def record_feedback(
         self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
@@ -262,7 +285,7 @@ class UserMemoryStore(MemoryStore):
             "open_questions": list(open_questions),
             "ended_at": self.partition.clock(),
         }
-        return self._changes.remember(summary, MemoryType.SUMMARY, None, metadata, summary_name=encoded_id(session_id))
+        return self._remember(summary, MemoryType.SUMMARY, None, metadata, summary_name=encoded_id(session_id))
 
     def recall(
         self,
@@ -313,7 +336,22 @@ class UserMemoryStore(MemoryStore):
         Raises:
             ValueError: ``memory_id`` is not the id of a memory.
         """
-        return self._changes.forget(memory_id)
+        if not memory_id or memory_id.startswith(INTERNAL):
+            raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
+        now = self.partition.clock()
+        record = self._preference(memory_id)
+        if record is None:
+            there = self.partition.delete(memory_id)
+            if there:
+                self.preference_log.note_forgotten(memory_id, now)
+            self._delete_derived(memory_id)
+            self.preference_log.renew(is_removal=True)
+            return there
+        removal = self.preference_log.forget(record, now)
+        self._reader.shown(memory_id, None)
+        if self._outbox is not None:
+            self._outbox.drop(self.owner, removal)
+        return True
 
     def retract(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
         """Delete the preferences that a message stated, for example after a redaction. Return the number of changed memories.
@@ -326,7 +364,24 @@ class UserMemoryStore(MemoryStore):
             session_id: Session of the message. Its summary and stored messages are deleted, and finalizing creates them again.
             at: Time of the removal, in seconds since 1970. Preferences that the message stated later are kept. Default: now.
         """
-        return self._changes.retract(message_id, session_id, at)
+        at = self.partition.clock() if at is None else at
+        is_stored = False
+        try:
+            changed = self.preference_log.retract(message_id, at)
+            is_stored = True
+        finally:  # the outbox retries if the table is unavailable
+            if self._outbox is not None:
+                self._outbox.retract(self.owner, message_id, at=at, is_stored=is_stored)
+        for id_, record in changed.items():
+            self._reader.shown(id_, record)
+        summaries = {} if session_id is None else self.partition.load(MemoryType.SUMMARY).records
+        made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
+        for id_ in made:
+            self.partition.delete(id_)
+            self._delete_derived(id_)
+        if made:
+            self.preference_log.renew(is_removal=True)
+        return len(changed) + len(made)
 
     def drop_snapshot(self) -> None:
         """Discard the memories in this process after another process changed the table. The next search reads them again."""
@@ -371,3 +426,93 @@ class UserMemoryStore(MemoryStore):
     def refresh(self) -> None:
         """Read the user's memories and profile again. An error of the profile source does not affect the memories."""
         self._reader.refresh()
+
+    # Inside
+
+    def _remember(
+        self,
+        content: str,
+        type_: MemoryType | str,
+        importance: float | None,
+        metadata: Mapping[str, Any],
+        *,
+        summary_name: str | None = None,
+    ) -> MemoryRecord:
+        """Store a memory. Renew the expiry of a memory with the same content, and replace a summary of the same name."""
+        type_ = checked_type(type_)
+        filled("content", content)
+        rule = self._retention[type_]
+        worth = rule.importance if importance is None else checked_importance("importance", importance)
+        text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata)
+        now, id_ = self.partition.clock(), content_id(type_, text)
+        if type_ == MemoryType.SUMMARY:
+            id_ = self.partition.id_of_summary(summary_name or f"~{content_key(text)}", rule.expires_at(now))
+
+        def learned(known: MemoryRecord | None) -> MemoryRecord:
+            first = known or MemoryRecord(
+                memory_id=id_,
+                type=type_,
+                content=text,
+                importance=worth,
+                created_at=now,
+                updated_at=now,
+                version=0,
+            )
+            merged = {**first.metadata, **extra}
+            content = first.content if summary_name is None else text
+            fields: dict[str, Any] = {"content": content, "importance": worth, "metadata": merged, "updated_at": now}
+            return first.changed(**fields, expires_at=rule.expires_at(now))
+
+        record = self.partition.update(id_, learned)
+        assert record is not None  # noqa: S101 - an update without a guard always stores
+        if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
+            self._keep_questions(record)
+        if record.type in (MemoryType.FACT, MemoryType.FEEDBACK):
+            self.partition.note_latest(id_)
+        self.preference_log.renew()
+        return self._noted(record)
+
+    def _keep_questions(self, summary: MemoryRecord) -> None:
+        questions = question_record(summary, self._retention[MemoryType.QUESTION])
+        is_open = bool(questions.metadata["open_questions"])
+        if is_open:
+            self.partition.put(questions)
+        else:
+            self.partition.delete_many([questions.memory_id])
+        self._reader.shown(questions.memory_id, questions if is_open else None)
+
+    def _preference(self, memory_id: str) -> MemoryRecord | None:
+        if not memory_id.startswith(f"{MemoryType.PREFERENCE}#"):
+            return None
+        try:
+            return self.partition.get(memory_id)
+        except CorruptRecordError:  # a damaged record can still be deleted
+            return None
+
+    def _delete_derived(self, memory_id: str) -> None:
+        """Delete the memories derived from a summary: open questions, stored messages, and weekly and monthly summaries."""
+        gone = [memory_id]
+        if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
+            gone += [question_id(memory_id), *self.partition.episode_ids(memory_id)]
+            for type_ in (MemoryType.WEEK, MemoryType.MONTH):
+                gone += self._rollups_of(memory_id, type_)
+            self.partition.delete_many(gone[1:])
+        for id_ in gone:
+            self._reader.shown(id_, None)
+
+    def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
+        try:
+            rollups = self.partition.load(type_).records
+        except KeyMissingError:  # unreadable roll-ups may be derived from the summary
+            return self.partition.ids(type_)
+        return [id_ for id_, record in rollups.items() if memory_id in record.covers]
+
+    def _noted(self, record: MemoryRecord) -> MemoryRecord:
+        self._reader.shown(record.memory_id, record)
+        return self._cleaning.opened(record)
+
+
+def _name_of(key: str) -> str:
+    """Return the subject that a preference key means: ``genre`` for ``favorite genres``. A key ``Genre`` keeps its case."""
+    slot = slot_for_key(key)
+    return key if slot == " ".join(key.casefold().split()) else slot

@@ -17,7 +17,6 @@ from strands_manga_memory.memory.preferences.statements import (
     Removal,
     SlotState,
     Statement,
-    VoidedTimes,
     fold,
     latest_removals,
     message_digest,
@@ -80,20 +79,6 @@ class _StoredPreferences:
     unreadable: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class _State:
-    """Values read before a change of the log.
-
-    They are the log in stored form (``item``, None before the first change) and decoded (``logged``), the marker of the user's
-    last erasure, and the times of the erasure and of retractions (``voided``), up to which statements no longer count.
-    """
-
-    item: Item | None
-    logged: LoggedChanges
-    erased: Item | None
-    voided: VoidedTimes
-
-
 class PreferenceLog:
     """Log of a user's preferences, changed by one transaction for each change.
 
@@ -131,8 +116,7 @@ class PreferenceLog:
     def removals(self) -> StoredRemovals:
         """Read the deletions and retractions of the user, in one query."""
         deleted: tuple[Removal, ...] = ()
-        retracted: dict[str, float] = {}
-        forgotten: dict[str, float] = {}
+        retracted, forgotten = dict[str, float](), dict[str, float]()
         for row in self._partition.table.query(self._partition.owner.changes_partition, first=CHANGES, last=f"{RETRACTED}~"):
             id_ = str(row["memory_id"])
             if id_ == CHANGES:
@@ -157,8 +141,8 @@ class PreferenceLog:
 
         Excluded are statements of deleted preferences, of retracted messages, and from before the erasure.
         """
-        state = self._state(statements)
-        return state.logged.admit(statements, state.voided), state.erased
+        logged, _, erased = self._read(statements)
+        return logged.admit(statements), erased
 
     def set(self, record: MemoryRecord) -> MemoryRecord:
         """Set a preference to the value of ``record``, which overrides earlier statements. Return the stored record."""
@@ -181,10 +165,11 @@ class PreferenceLog:
 
         Return the changed preference records, keyed by id. None means that the record was deleted.
         """
-        removal = Removal(at, message=message_digest(message_id))
-        self._publish(removals=[removal])  # agents stop using the statements, even if the table is unavailable
-        changed, revision = self._commit(PreferenceChange(removals=[removal]))
-        self._publish(removals=[removal], revision=revision)
+        removal, revision = Removal(at, message=message_digest(message_id)), ""
+        try:
+            changed, revision = self._commit(PreferenceChange(removals=[removal]))
+        finally:  # agents stop using the statements, even if the table is unavailable
+            self._publish(removals=[removal], revision=revision)
         return changed
 
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
@@ -227,32 +212,32 @@ class PreferenceLog:
         notes = [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
 
         def attempt() -> tuple[Mapping[str, MemoryRecord | None], str] | None:
-            state = self._state(change.statements)
-            after = state.logged.after(change, state.voided)
-            if after is None or not (isinstance(guard, str) or state.erased == guard):
+            logged, item, erased = self._read(change.statements)
+            after = logged.after(change)
+            if after is None or not (isinstance(guard, str) or erased == guard):
                 return {}, ""
             changed: dict[str, MemoryRecord | None] = {}
             writes: list[Write] = []
-            if change.record or change.dropped or after.statements != state.logged.statements:
+            if change.record or change.dropped or after.statements != logged.statements:
                 stored = self._stored()
                 changed = self._changed_records(stored, after.statements, change)
                 writes = [self._write(id_, record, stored) for id_, record in changed.items()]
-            item = {**self._item(after), "version": _version(state.item) + 1}
-            logged = [Write(item=item, when=_unchanged(state.item)), *notes]
-            if not table.transact([*logged, not_erased_since(owner.partition, state.erased), *writes[:_MOST_WRITES]]):
+            log = Write(item={**self._item(after), "version": _version(item) + 1}, when=_unchanged(item))
+            if not table.transact([log, *notes, not_erased_since(owner.partition, erased), *writes[:_MOST_WRITES]]):
                 return None
-            return changed, _revision(after.revision, state.erased)
+            return changed, _revision(after.revision, erased)
 
         return repeat_until_written(attempt, record=place_of(owner, CHANGES))
 
-    def _state(self, statements: Iterable[Statement]) -> _State:
+    def _read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
+        """Read the log, with the retractions of the messages of ``statements``. Return it, its item and the erasure marker."""
         owner = self._partition.owner
         changes, erased = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
-        noted = {each.message_id: (owner.changes_partition, note_id(each.message_id)) for each in statements if each.message_id}
-        found = self._partition.table.batch_get([changes, erased, *noted.values()])
-        retracted = {id_: float(found[key].get("at") or 0.0) for id_, key in noted.items() if key in found}
+        notes = {(owner.changes_partition, note_id(each.message_id)) for each in statements if each.message_id}
+        found = self._partition.table.batch_get([changes, erased, *notes])
+        retractions = tuple(_retraction(found[key]) for key in notes & found.keys())
         item, marker = found.get(changes), found.get(erased)
-        return _State(item, self._logged(item), marker, VoidedTimes(erased_at(marker), retracted))
+        return replace(self._logged(item), erased_at=erased_at(marker), retractions=retractions), item, marker
 
     def _changed_records(
         self, stored: _StoredPreferences, statements: Sequence[Statement], change: PreferenceChange
@@ -372,6 +357,10 @@ def _revision(logged: str, erased: Item | None) -> str:
 def erased_at(marker: Item | None) -> float:
     """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure marker."""
     return -math.inf if marker is None else float(marker.get("at") or 0.0)
+
+
+def _retraction(note: Item) -> Removal:
+    return Removal(float(note.get("at") or 0.0), message=str(note["memory_id"]).removeprefix(RETRACTED))
 
 
 def note_id(message_id: str) -> str:

@@ -109,13 +109,11 @@ class TablePreferenceSink:
     Args:
         table: Table of the schema ``USER_MEMORY``. If a ``UserMemoryStore`` uses the table, it returns the preferences.
         codec: Codec of content and metadata in the table.
-        clock: Function that returns the time to store, in seconds since 1970. By default, the time of the message is stored.
     """
 
-    def __init__(self, table: Table, *, codec: Codec | None = None, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, table: Table, *, codec: Codec | None = None) -> None:
         self.table = table
         self._codec = codec
-        self._clock = clock
 
     def send(self, signal: PreferenceSignal) -> None:
         """Store the preference of a signal, or delete the preferences of a retracted message.
@@ -126,12 +124,12 @@ class TablePreferenceSink:
 
     def send_together(self, signals: Sequence[PreferenceSignal]) -> None:
         """Store several signals of one message in three requests. A retraction needs more requests."""
-        at = signals[0].at if self._clock is None else self._clock()
+        at = signals[0].at
         log = PreferenceLog(UserPartition(self.table, signals[0].owner, codec=self._codec, clock=lambda: at))
         for signal in signals:
             if signal.retracted:
                 log.retract(signal.message_id or signal.id, at)
-        log.learn([replace(each.statement, at=at) for each in signals if not each.retracted])
+        log.learn([each.statement for each in signals if not each.retracted])
 
 
 class KinesisPreferenceSink:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.language.preferences import (
@@ -239,23 +239,6 @@ class PreferenceChange:
 
 
 @dataclass(frozen=True)
-class VoidedTimes:
-    """Times up to which a user's statements no longer count, in seconds since 1970.
-
-    Attributes:
-        erased_at: Time of the user's last erasure. It is minus infinity if there was none.
-        retracted_at: Retraction time of each retracted message, keyed by message id.
-    """
-
-    erased_at: float = -math.inf
-    retracted_at: Mapping[str, float] = field(default_factory=dict)
-
-    def voids(self, statement: Statement) -> bool:
-        """Return whether a statement is from before the user's erasure or from before the retraction of its message."""
-        return statement.at <= max(self.erased_at, self.retracted_at.get(statement.message_id or "", -math.inf))
-
-
-@dataclass(frozen=True)
 class LoggedChanges:
     """Stored statements and deletions of a user.
 
@@ -265,27 +248,31 @@ class LoggedChanges:
         statements: Statements of messages, in the order of their times.
         removals: Deleted preferences.
         revision: Token that changes whenever live agents must read the preferences again.
+        erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
+        retractions: Retractions of the messages whose statements a change adds.
     """
 
     statements: tuple[Statement, ...] = ()
     removals: tuple[Removal, ...] = ()
     revision: str = ""
+    erased_at: float = -math.inf
+    retractions: tuple[Removal, ...] = ()
 
-    def admit(self, statements: Iterable[Statement], voided: VoidedTimes) -> tuple[Statement, ...]:
+    def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Return the statements that may be stored: those that no deletion, retraction or erasure makes void."""
-        return tuple(each for each in valid(statements, self.removals) if not voided.voids(each))
+        return tuple(each for each in valid(statements, [*self.removals, *self.retractions]) if each.at > self.erased_at)
 
-    def after(self, change: PreferenceChange, voided: VoidedTimes) -> LoggedChanges | None:
+    def after(self, change: PreferenceChange) -> LoggedChanges | None:
         """Return the stored statements and deletions after a change, or None if the change has no effect."""
-        removals = [each for each in change.removals if each.at > voided.erased_at]
-        statements = merged(valid(self.statements, removals), self.admit(change.statements, voided))
+        removals = [each for each in change.removals if each.at > self.erased_at]
+        statements = merged(valid(self.statements, removals), self.admit(change.statements))
         is_changed = statements != self.statements
         if not (is_changed or removals or change.record or change.dropped):
             return None
         deleted = [each for each in removals if not each.message]
         is_read = change.record or deleted or (removals and is_changed)
         revision = uuid.uuid4().hex if is_read else self.revision
-        return LoggedChanges(statements, latest_removals([*self.removals, *deleted]), revision)
+        return replace(self, statements=statements, removals=latest_removals([*self.removals, *deleted]), revision=revision)
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:

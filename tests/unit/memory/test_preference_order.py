@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -13,7 +14,6 @@ from strands_manga_memory.memory.preferences.statements import (
     PreferenceChange,
     Removal,
     Statement,
-    VoidedTimes,
     fold,
     message_digest,
 )
@@ -73,18 +73,18 @@ CASES = [
 def test_order_of_arrival_does_not_matter(changes: Sequence[PreferenceChange], expected: dict[str, str]) -> None:
     """Only the times of the messages decide, for live statements, transcripts that are finalized late, and removals."""
     for order in permutations(changes):
-        log, retractions = LoggedChanges(), dict[str, float]()
+        log = LoggedChanges()
         for change in order:
-            log = log.after(change, VoidedTimes(retracted_at=retractions)) or log
-            retractions.update(("m2", each.at) for each in change.removals if each.message == message_digest("m2"))
+            log = log.after(change) or log
+            log = replace(log, retractions=(*log.retractions, *(each for each in change.removals if each.message)))
         assert {slot: state.value for slot, state in fold(log.statements).items()} == expected
 
 
 def test_nothing_from_before_an_erasure_is_admitted() -> None:
     """Neither statements nor removals of before an erasure change the log."""
-    erased = VoidedTimes(erased_at=5)
+    log = LoggedChanges(erased_at=5)
     for change in (stated("genre", "horror", 5, "m1"), forgotten("genre", "horror", 4), retracted("m1", 5)):
-        assert LoggedChanges().after(change, erased) is None
-    later = LoggedChanges().after(stated("genre", "horror", 6, "m2"), erased)
+        assert log.after(change) is None
+    later = log.after(stated("genre", "horror", 6, "m2"))
     assert later is not None
     assert [each.at for each in later.statements] == [6]
