@@ -8,6 +8,7 @@ from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.language.pii import PiiRule
+    from strands_manga_memory.language.preferences import Preference
     from strands_manga_memory.memory.finalizing import MemoryKeeper
     from strands_manga_memory.memory.memory_context import AgentContext
     from strands_manga_memory.memory.memory_search import extract_user_query
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
         TablePreferenceSink,
     )
     from strands_manga_memory.memory.profiles import Profile, ProfileReader, ProfileSource, TableProfileSource
-    from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Retention
+    from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
     from strands_manga_memory.memory.store import UserMemoryStore
 
 _NAMES = {
     ".language.pii": "PiiRule",
+    ".language.preferences": "Preference",
     "finalizing": "MemoryKeeper",
     "memory_context": "AgentContext",
     "memory_search": "extract_user_query",
@@ -38,7 +40,7 @@ _NAMES = {
     ),
     "preferences.hot_profile": "CachedContext ProfileCache",
     "profiles": "Profile ProfileReader ProfileSource TableProfileSource",
-    "records": "RETENTION MemoryRecord MemoryType Retention",
+    "records": "RETENTION MemoryRecord MemoryType Owner Retention",
     "store": "UserMemoryStore",
 }
 """Public names of each module. A module is imported at the first use of one of its names, so that imports stay fast."""
@@ -53,8 +55,10 @@ __all__ = [
     "MemoryKeeper",
     "MemoryRecord",
     "MemoryType",
+    "Owner",
     "PiiPolicy",
     "PiiRule",
+    "Preference",
     "PreferenceOutbox",
     "PreferenceSignal",
     "PreferenceSink",

@@ -1,5 +1,53 @@
 """Tools for operators of a deployment, which the command line offers. A running agent imports none of them.
 
-``doctor`` checks a deployment. ``cost`` and ``advice`` help to plan one. ``importing`` imports users and sessions.
-``inspection`` shows a stored conversation. ``provisioning`` returns templates and permissions for the setup.
+``diagnose`` checks a deployment. ``CostModel`` and ``ttl_advice`` help to plan one. ``import_user`` and ``import_sessions``
+import data. ``inspect`` shows a stored conversation. ``iam_policy``, ``redis_acl`` and ``cloudformation_yaml`` set it up.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strands_manga_memory.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from strands_manga_memory.ops.advice import ttl_advice
+    from strands_manga_memory.ops.cost import CostModel, Workload, capacity_plan, differences, prices, session_use
+    from strands_manga_memory.ops.doctor import Finding, Level, diagnose
+    from strands_manga_memory.ops.importing import SessionsReport, import_sessions, import_user
+    from strands_manga_memory.ops.inspection import inspect, places
+    from strands_manga_memory.ops.provisioning import REDIS_COMMANDS, cloudformation_yaml, iam_policy, redis_acl
+
+_NAMES = {
+    "advice": "ttl_advice",
+    "cost": "CostModel Workload capacity_plan differences prices session_use",
+    "doctor": "Finding Level diagnose",
+    "importing": "SessionsReport import_sessions import_user",
+    "inspection": "inspect places",
+    "provisioning": "REDIS_COMMANDS cloudformation_yaml iam_policy redis_acl",
+}
+"""Public names of each module. A module is imported at the first use of one of its names."""
+
+__all__ = [
+    "REDIS_COMMANDS",
+    "CostModel",
+    "Finding",
+    "Level",
+    "SessionsReport",
+    "Workload",
+    "capacity_plan",
+    "cloudformation_yaml",
+    "diagnose",
+    "differences",
+    "iam_policy",
+    "import_sessions",
+    "import_user",
+    "inspect",
+    "places",
+    "prices",
+    "redis_acl",
+    "session_use",
+    "ttl_advice",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES, __all__)

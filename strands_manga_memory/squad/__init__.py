@@ -8,5 +8,6 @@ except ImportError as error:
 from strands_manga_memory.squad.agent import SessionStrandsAgent
 from strands_manga_memory.squad.chat_storage import SessionChatStorage
 from strands_manga_memory.squad.handoff import Handoff, Handoffs
+from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
 
-__all__ = ["Handoff", "Handoffs", "SessionChatStorage", "SessionStrandsAgent"]
+__all__ = ["BusyError", "ConversationTurns", "Handoff", "Handoffs", "SessionChatStorage", "SessionStrandsAgent"]

@@ -18,7 +18,7 @@ from strands.session import SnapshotSessionManager
 from strands.storage import LocalFileStorage
 
 from strands_manga_memory import MangaMemory
-from strands_manga_memory.conversation.token_counter import default_counter
+from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import tool_use
 

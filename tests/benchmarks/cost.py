@@ -17,7 +17,7 @@ from typing import Any
 from strands import Agent
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, DynamoDBTable, MangaMemory
-from strands_manga_memory.ops.cost import Workload, session_use
+from strands_manga_memory.ops import Workload, session_use
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import begin_anew, progress, text

@@ -29,8 +29,7 @@ from strands.models import Model
 from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import recorder
-from strands_manga_memory.telemetry.events import RESTORE, SERIALIZATION, STORE_CALL, TURN
+from strands_manga_memory.telemetry import RESTORE, SERIALIZATION, STORE_CALL, TURN, recorder
 from tests.benchmarks import text
 from tests.benchmarks.bare import exchanges
 from tests.benchmarks.shares import sampled

@@ -21,6 +21,7 @@ from unittest import mock
 
 from strands_manga_memory.conversation import (
     ImportanceWeightedConversationManager,
+    ImportanceWeights,
     SignalWeights,
     importance_manager,
     recall,
@@ -30,7 +31,6 @@ from strands_manga_memory.conversation import (
 from strands_manga_memory.conversation.features import FeatureCache, Vocabulary
 from strands_manga_memory.conversation.log_tail import LogTail
 from strands_manga_memory.conversation.message_truncation import MessageTruncator
-from strands_manga_memory.conversation.scoring import ImportanceWeights
 from strands_manga_memory.language import DialogueAct
 from strands_manga_memory.language import dialogue_acts as acts
 from strands_manga_memory.language import dialogue_acts as replies

@@ -21,8 +21,8 @@ from strands import Agent
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 from strands.types.content import Message
 
+from strands_manga_memory import MangaMemorySettings
 from strands_manga_memory.assembly.history_plan import HistoryPlan
-from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.messages import for_model, is_turn_start
 from strands_manga_memory.stores import InMemoryHotStore

@@ -20,7 +20,7 @@ from typing import Any
 from strands import tool
 
 from strands_manga_memory import MangaMemory
-from strands_manga_memory.conversation.token_counter import default_counter
+from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import Request, ScriptedModel
 from tests.benchmarks import progress

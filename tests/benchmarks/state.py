@@ -33,11 +33,10 @@ from strands_manga_memory import (
     StateCoordinator,
     TieredSessionManager,
 )
-from strands_manga_memory.language import SHOP
-from strands_manga_memory.language.text_features import normalized
+from strands_manga_memory.language import SHOP, normalized
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state import recorder
-from strands_manga_memory.stores.hot import HotWrite, WriteStatus
+from strands_manga_memory.stores import HotWrite, WriteStatus
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text
 from tests.unit.language.entity_lines import LINES

@@ -30,16 +30,16 @@ from strands_manga_memory import (
     DynamoDBTable,
     InMemoryHotStore,
     MangaMemory,
+    PiiPolicy,
     SessionFinalizer,
     SessionSweeper,
     SQLiteTable,
     TieredSessionManager,
     UserMemoryStore,
 )
-from strands_manga_memory.conversation.token_counter import TiktokenCounter
+from strands_manga_memory.conversation import TiktokenCounter
 from strands_manga_memory.language.session_summaries import Transcript, Utterance
-from strands_manga_memory.memory.finalizing import MemoryKeeper
-from strands_manga_memory.memory.pii_policy import PiiPolicy
+from strands_manga_memory.memory import MemoryKeeper
 from strands_manga_memory.memory.records import DAY
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from strands_manga_memory.messages.message_parts import CUT_TEXT
 from tests.faults import talk
 from tests.faults.journal import Event
 from tests.faults.scenario import USERS, Scenario
+from tests.support import CUT_TEXT
 
 MOST_THREADS = 60
 MOST_MEGABYTES = 400

@@ -22,12 +22,12 @@ from typing import Any, Literal
 
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.messages.message_parts import CUT_TEXT
 from strands_manga_memory.session import TieredSessionManager, session_agent
 from strands_manga_memory.stores import open_hot_store, open_table
 from tests import servers
 from tests.faults import talk
 from tests.faults.forks import Child, forked_child
+from tests.support import CUT_TEXT
 
 Backend = Literal["services", "sqlite"]
 

@@ -19,9 +19,9 @@ from strands.agent.conversation_manager import NullConversationManager, SlidingW
 from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager, MangaMemory
-from strands_manga_memory.conversation.token_counter import EstimateCounter
-from strands_manga_memory.messages.message_parts import CUT_TEXT, PLACEHOLDER
+from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import CUT_TEXT, PLACEHOLDER
 from tests.unit.session.support import SHAPES, Stores, open_stores, quiet, texts
 
 pytestmark = pytest.mark.xdist_group("services")

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.messages.message_parts import CUT_TEXT
 from tests.faults import talk
 from tests.faults.campaign import run
 from tests.faults.judge import Kept, Loss, is_excused, judged
 from tests.faults.scenario import Durable, Hot, Scenario
 from tests.faults.stage import Servers
 from tests.faults.worker import PLANTS
+from tests.support import CUT_TEXT
 
 pytestmark = pytest.mark.xdist_group("campaign")
 

@@ -9,15 +9,16 @@ import pytest
 import redis
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
+from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.stores import SQLiteTable, open_table
-from strands_manga_memory.stores.encoding.codec import VERSION, Codec
+from strands_manga_memory.stores.encoding.codec import VERSION
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
 from tests.faults.kill import Stores
+from tests.support import UNREADABLE_TEXT
 
 pytestmark = pytest.mark.xdist_group("services")
 

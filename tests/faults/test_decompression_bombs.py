@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zlib
@@ -11,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import ConversationScope, CorruptRecordError, MangaMemory
-from strands_manga_memory.session.places import Place
-from strands_manga_memory.stores.encoding.codec import Codec, dump
+from strands_manga_memory import Codec, ConversationScope, CorruptRecordError, MangaMemory
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.faults.hostile import planted
@@ -59,7 +58,7 @@ def stored(valkey_server: servers.Valkey, unique: str, tmp_path: Path) -> Iterat
         agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
         agent("one")
         agent("two")
-    name = Place.of(SCOPE.storage_session_id, "A", "default").conversation
+    name = f"{SCOPE.storage_session_id}/A:default"
     with valkey_server.client() as client:
         (key,) = (key for key in client.scan_iter(f"{unique}:*:c:*") if key.decode().endswith("A:default"))
         yield client, key, name, urls
@@ -101,7 +100,7 @@ def test_the_error_names_the_bound(stored: tuple[Any, bytes, str, list[str]]) ->
 def test_values_that_pack_very_well_come_back(value: Any, tmp_path: Path) -> None:
     """A value of the application is stored compressed and read again, however repetitive it is."""
     sealed = Codec().encode(value, "place")
-    assert len(sealed) < len(dump(value)) / 1.9
+    assert len(sealed) < len(json.dumps(value)) / 1.9
     assert Codec().decode(sealed, "place") == value
     with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}") as memory:
         agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)

@@ -12,19 +12,20 @@ import pytest
 
 from strands_manga_memory import (
     USER_MEMORY,
+    Codec,
     CorruptRecordError,
     MangaMemory,
     MangaMemoryError,
     SQLiteTable,
 )
-from strands_manga_memory.ops.importing import import_user
+from strands_manga_memory.ops import import_user
 from strands_manga_memory.session.places import ExpiryIndex, Place
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
-from strands_manga_memory.stores.encoding.codec import MOST_UNPACKED, Codec, trusted
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.stores.encoding.codec import MOST_UNPACKED, trusted
 from tests import servers
 from tests.faults.hostile import planted
 from tests.faults.hostile.world import World
+from tests.support import finish_writes
 
 CODEC = Codec()
 
@@ -126,7 +127,7 @@ def test_exports_that_are_none(seed: int, tmp_path: Path, world: World) -> None:
     assert len(refused) > 5
     assert all(refused)
     memory.close()
-    assert shared_writer(None, table).drain(20)
+    finish_writes(None, table)
 
 
 def test_whatever_reading_raises_names_the_record() -> None:

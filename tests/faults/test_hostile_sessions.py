@@ -11,7 +11,6 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, MangaMemory, SQLiteTable
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.faults.hostile import draws
@@ -19,6 +18,7 @@ from tests.faults.hostile.__main__ import main
 from tests.faults.hostile.sessions import Case, drawn, played
 from tests.faults.hostile.shapes import lived, shapes
 from tests.faults.hostile.stores import embedded, opened
+from tests.support import finish_writes
 
 pytestmark = pytest.mark.xdist_group("services")
 
@@ -112,7 +112,7 @@ def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(dama
             agent(text)
         agent._session_manager.close()  # type: ignore[union-attr]
         for pair in ((memory.hot, None), (None, table)):
-            assert shared_writer(*pair).drain(20)
+            finish_writes(*pair)
         memory.finalize(ConversationScope("u", session))
 
     talks("s1", "I love romance.")

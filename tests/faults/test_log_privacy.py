@@ -16,7 +16,6 @@ from strands_manga_memory import ImportanceWeightedConversationManager, MangaMem
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.exceptions import MangaMemoryError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.places import directory_key
 from strands_manga_memory.stores import open_table
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -101,9 +100,7 @@ def test_a_damaged_entry_of_a_user_directory_is_logged_without_its_name(
     with open_memory(valkey_server, tmp_path) as memory:
         new_agent(memory)(SAID)
     table = open_table(f"sqlite:///{tmp_path}/sessions")
-    entry = directory_key("", {"user": USER, "tenant": TENANT})
-    assert entry is not None
-    table.put({"session_id": entry[0], "sk": "damaged", "session": 5})
+    table.put({"session_id": f"user/{TENANT}:{USER}", "sk": "damaged", "session": 5})
     with open_memory(valkey_server, tmp_path) as memory:
         assert len(memory.export_user(USER, tenant=TENANT)["unreadable"]) == 1
     table.close()

@@ -25,13 +25,12 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.ops.doctor import diagnose
-from strands_manga_memory.ops.inspection import inspect, places
-from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
+from strands_manga_memory.ops import diagnose, inspect, places
+from strands_manga_memory.squad import BusyError, ConversationTurns
 from strands_manga_memory.state import coordinator_of
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests import servers
+from tests.support import background_writer, finish_writes
 
 RUNBOOK = (Path(strands_manga_memory.__file__).parent / "ops/runbook.md").read_text(encoding="utf-8")
 
@@ -80,13 +79,15 @@ def test_throttling(tmp_path: Path) -> None:
         agent = agent_of(memory)
         agent("one")
         hot = memory._stores["hot"]
-        shared_writer(hot, table).drain(5)
+        finish_writes(hot, table)
         throttled = StoreUnavailableError("table=<t> | ProvisionedThroughputExceededException")
         table.fail_next(3, error=throttled)
         for text in ("two", "three"):
             agent(text)
         assert memory.stats()["hot"] == "up"  # no turn waited for the table
-        servers.wait_until(lambda: memory.stats()["durable"] == "up" and shared_writer(hot, table).backlog == 0, "trying again")
+        servers.wait_until(
+            lambda: memory.stats()["durable"] == "up" and background_writer(hot, table).backlog == 0, "trying again"
+        )
         server.flush()  # the durable tier has it all
         log = TieredSessionManager(ConversationScope("u", "s"), durable=table).history()  # type: ignore[arg-type]
         assert len(list(log)) == 6

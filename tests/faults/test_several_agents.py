@@ -11,12 +11,12 @@ from strands import Agent
 
 from strands_manga_memory.session import TieredSessionManager, session_agent
 from strands_manga_memory.stores import open_hot_store, open_table
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
 from tests.faults.kill import Stores
+from tests.support import finish_writes
 
 pytestmark = pytest.mark.xdist_group("services")
 
@@ -52,7 +52,7 @@ def worker(services: Stores, unique: str) -> Iterator[Callable[[], Worker]]:
     yield start
     for one in started:
         one.outage(hot=False, durable=False)
-        shared_writer(one.hot, one.durable).drain(10.0)
+        finish_writes(one.hot, one.durable)
         one.hot.close()
         one.durable.close()
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import redis
 
+from strands_manga_memory import RedisHotStore
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import open_hot_store, open_table
-from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore, redis_client
 from tests import servers
 from tests.faults import talk
 
@@ -381,6 +381,8 @@ class Rotating(redis.CredentialProvider):
 
 
 def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(shop: Shop) -> None:
+    from strands_manga_memory.stores.redis.redis_hot_store import redis_client
+
     shop.admin.execute_command("ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all")
     credentials = Rotating("first")
     client = redis_client([("127.0.0.1", shop.hot_proxy.port)], credential_provider=credentials)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory import TtlPolicy
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores import SQLiteTable, Table
 from strands_manga_memory.testing import FakeClock
 from tests import servers

@@ -21,9 +21,9 @@ from strands import Agent, tool
 
 import strands_manga_memory
 from strands_manga_memory import MangaMemory, open_hot_store
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.benchmarks import begin_anew, text
+from tests.support import background_writer
 
 _PACKAGE = str(Path(strands_manga_memory.__file__).parent)
 _TURNS = 5
@@ -95,7 +95,7 @@ async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, di
         with _collected(found[name]):
             await _play(each, _TURNS)
     hot.down = False
-    writer = shared_writer(memory.hot, memory.durable)
+    writer = background_writer(memory.hot, memory.durable)
     await _at_rest(writer)  # the last of them has its save to make good
     with _collected(found["let go"]):
         before = _alive()

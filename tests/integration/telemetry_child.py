@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from strands import Agent, tool
 
 from strands_manga_memory import BreakerPolicy, ConversationScope, MangaMemory, guard_tool
-from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
+from strands_manga_memory.squad import BusyError, ConversationTurns
 from strands_manga_memory.testing import ScriptedModel
 
 CANARY = "zanzibar-canary"

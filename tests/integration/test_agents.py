@@ -27,21 +27,12 @@ from strands_manga_memory import (
     TieredCompactionConversationManager,
     TieredSessionManager,
 )
-from strands_manga_memory.assembly.agent_options import (
-    AGENT_OPTIONS,
-    PART_OPTIONS,
-    SCOPE_OPTIONS,
-    SESSION_OPTIONS,
-    STORE_OPTIONS,
-    SessionSettings,
-)
-from strands_manga_memory.assembly.settings import History
 from strands_manga_memory.conversation import budget_plan
 from strands_manga_memory.messages import is_turn_start
-from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.prompt import StableTexts
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import estimate_tokens
 
 
 class Mine(Plugin):
@@ -56,13 +47,15 @@ def memory(tmp_path: Path) -> MangaMemory:
 
 
 def test_known_options_are_those_that_constructors_take() -> None:
+    from strands_manga_memory.assembly import agent_options as known
+
     manager = inspect.signature(TieredSessionManager).parameters
-    assert set(SessionSettings.__annotations__) == set(manager) - {"session_id", "hot", "durable"}
+    assert set(known.SessionSettings.__annotations__) == set(manager) - {"session_id", "hot", "durable"}
     asked = inspect.signature(MangaMemory.agent_kwargs).parameters
-    assert {*SCOPE_OPTIONS, *PART_OPTIONS} == set(asked) - {"self", "options"}
-    names = [*SESSION_OPTIONS, *SCOPE_OPTIONS, *PART_OPTIONS, *AGENT_OPTIONS]
+    assert {*known.SCOPE_OPTIONS, *known.PART_OPTIONS} == set(asked) - {"self", "options"}
+    names = [*known.SESSION_OPTIONS, *known.SCOPE_OPTIONS, *known.PART_OPTIONS, *known.AGENT_OPTIONS]
     assert len(names) == len(set(names))
-    assert {*STORE_OPTIONS, "settings"} == set(inspect.signature(MangaMemory).parameters)
+    assert {*known.STORE_OPTIONS, "settings"} == set(inspect.signature(MangaMemory).parameters)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +145,7 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
             build(user_id="u", session_id="s", max_turn=3)
         with pytest.raises(ValueError, match=r"Unknown setting 'tennant'\. Did you mean 'tenant'\?"):
             build(user_id="u", session_id="s", tennant="t")
-        for name in STORE_OPTIONS:
+        for name in set(inspect.signature(MangaMemory).parameters) - {"settings"}:
             with pytest.raises(ValueError, match=rf"Unknown setting '{name}'. It belongs to MangaMemory.open\({name}=...\)"):
                 build(user_id="u", session_id="s", **{name: None})
     memory.close()
@@ -223,7 +216,7 @@ def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: Man
 
 
 @pytest.mark.parametrize("history", ["importance", "summarize", "compact"])
-def test_a_history_keeps_so_many_turns_at_most(memory: MangaMemory, history: History) -> None:
+def test_a_history_keeps_so_many_turns_at_most(memory: MangaMemory, history: Any) -> None:
     model = ScriptedModel(lambda _: "Noted.")
     agent = memory.agent(model, user_id="u", session_id=history, history=history, max_turns=4)
     for number in range(12):

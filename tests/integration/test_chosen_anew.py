@@ -11,7 +11,7 @@ from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
 
 from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager
-from strands_manga_memory.conversation.token_counter import EstimateCounter
+from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems

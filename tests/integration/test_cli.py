@@ -22,6 +22,7 @@ from strands import Agent, tool
 
 from strands_manga_memory import (
     USER_MEMORY,
+    AesGcmCipher,
     BreakerPolicy,
     Codec,
     ConversationScope,
@@ -32,13 +33,13 @@ from strands_manga_memory import (
     open_table,
 )
 from strands_manga_memory.cli import main
-from strands_manga_memory.cli.app import COMMANDS, run
-from strands_manga_memory.cli.output import print_table
-from strands_manga_memory.ops.inspection import inspect, places
-from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
+from strands_manga_memory.ops import inspect, places
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
+from tests.support import run
 
+COMMANDS = """demo doctor users sessions inspect history fork rewind sweep init-table permissions export import forget-user
+cost ttl-advice bench settings"""
 codec = Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
 
 
@@ -443,7 +444,7 @@ LONG_SESSION = "session-2026-11-25T16:00:00Z-7f2b0c1e-aaaa-bbbb-cccc-1234567890a
 @pytest.mark.parametrize(
     "arguments",
     [
-        *([name, "--help"] for name in COMMANDS),
+        *([name, "--help"] for name in COMMANDS.split()),
         ["users"],
         ["sessions", LONG_USER],
         ["inspect", LONG_SESSION, "--user", LONG_USER],
@@ -475,6 +476,8 @@ def test_no_line_is_wider_than_a_terminal_of_80_columns(
 
 
 def test_a_table_breaks_no_word_and_no_number_that_has_room(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from strands_manga_memory.cli.output import print_table
+
     monkeypatch.setenv("COLUMNS", "40")
     print_table("Those", ("what", "how many"), [("some words that are many", "1,234,567"), ("[b]x[/b]", 2)], right=(1,))
     lines = capsys.readouterr().out.splitlines()

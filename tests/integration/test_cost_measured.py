@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.ops.cost import Workload, session_use
+from strands_manga_memory.ops import Workload, session_use
 from tests.benchmarks import begin_anew, cost
 from tests.benchmarks.wire import staged
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from strands_manga_memory.cli.app import run
 from tests.servers import wait_until
+from tests.support import run
 
 COMMAND = [sys.executable, "-m", "strands_manga_memory.cli", "demo", "web", "--port", "0"]
 

@@ -17,14 +17,11 @@ from typing import Any
 import pytest
 
 from strands_manga_memory import SESSIONS, USER_MEMORY, ConversationScope, MangaMemorySettings, TieredSessionManager, open_table
-from strands_manga_memory.cli.app import run
 from strands_manga_memory.conversation import token_counter as tokens
-from strands_manga_memory.ops.doctor import Finding, Level, diagnose
-from strands_manga_memory.ops.doctor.durable_checks import check_durable
-from strands_manga_memory.ops.doctor.process_checks import check_versions
-from strands_manga_memory.session.places import ExpiryIndex, Place
+from strands_manga_memory.ops import Finding, Level, diagnose
 from strands_manga_memory.stores import DynamoDBTable
 from tests import servers
+from tests.support import run
 
 
 @pytest.fixture
@@ -330,6 +327,8 @@ def test_a_file_that_is_none_or_newer(tmp_path: Path, sqlite_url: str, capsys: A
 
 
 def test_nobody_sweeps(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:
+    from strands_manga_memory.session.places import ExpiryIndex, Place
+
     table = open_table(sqlite_url)
     scope = ConversationScope("u1", "s1")
     place = Place.of(scope.storage_session_id, "A", "default")
@@ -367,6 +366,8 @@ def test_a_model_whose_window_is_too_small(sqlite_url: str, capsys: Any, monkeyp
 
 
 def test_an_installed_version_that_is_too_old() -> None:
+    from strands_manga_memory.ops.doctor.process_checks import check_versions
+
     found = list(check_versions(lambda name: "0.0.1" if name == "redis" else "99.0"))
     old = the(found, "process.version")
     assert "redis" in old.detail
@@ -385,6 +386,8 @@ def test_what_is_printed_for_people(sqlite_url: str, capsys: Any) -> None:
 def test_a_global_table_that_several_regions_may_write(
     dynamodb_server: servers.DynamoDB, unique: str, consistency: str | None, warned: bool
 ) -> None:
+    from strands_manga_memory.ops.doctor.durable_checks import check_durable
+
     table = open_table(dynamodb_server.table_url(unique))
     assert isinstance(table, DynamoDBTable)
     table.create_if_missing()

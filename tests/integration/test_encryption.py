@@ -30,17 +30,12 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.cli.app import run
-from strands_manga_memory.memory import MemoryType, PreferenceSignal
-from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
-from strands_manga_memory.session.protocol.split import MOST_BYTES
-from strands_manga_memory.stores import TenantCipher, TenantKeys
-from strands_manga_memory.stores.encoding.cipher import KeyProvider
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.memory import MemoryType, Owner, PreferenceSignal
+from strands_manga_memory.stores import KeyProvider, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
-from strands_manga_memory.user_data.erasure import forget_user
+from strands_manga_memory.user_data import forget_user
 from tests import servers
+from tests.support import UNREADABLE_TEXT, finish_writes, run
 
 CANARY = "カナリアZq7Kx"
 IMAGE = b"\x89PNG" + CANARY.encode() + os.urandom(40)
@@ -79,7 +74,7 @@ def _elsewhere(table: Table) -> Table:
 
 def settle(memory: MangaMemory) -> None:
     for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
-        assert shared_writer(*pair).drain(20)
+        finish_writes(*pair)
 
 
 def codec(keys: KeyProvider | None = None, **settings: Any) -> Codec:
@@ -359,7 +354,7 @@ def test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs(
     keys = TenantKeys({"acme": {"2025": ACME}})
     memory = make(codec(keys))
     live = talk(memory)
-    live("a large one: " + CANARY + base64.b64encode(os.urandom(MOST_BYTES)).decode())  # does not fit into one item
+    live("a large one: " + CANARY + base64.b64encode(os.urandom(400_000)).decode())  # does not fit into one item
     keys.rotate("acme", "2026", OTHER)
     live("and after the rotation?")
     memory.user("u1", tenant="acme").remember("after the rotation")

@@ -23,15 +23,12 @@ from strands_manga_memory import (
     Table,
     TieredSessionManager,
 )
-from strands_manga_memory.language.session_summaries import SessionSummary
-from strands_manga_memory.memory import CallablePreferenceSink, PreferenceOutbox, PreferenceSignal
-from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.stores.hot import DELETED
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.language import SessionSummary
+from strands_manga_memory.memory import CallablePreferenceSink, Owner, PreferenceOutbox, PreferenceSignal
 from strands_manga_memory.testing import ScriptedModel
-from strands_manga_memory.user_data.erasure import forget_user, sessions_of
-from strands_manga_memory.user_data.user_export import export_user
+from strands_manga_memory.user_data import export_user, forget_user
 from tests import servers
+from tests.support import finish_writes
 
 USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
 
@@ -55,7 +52,7 @@ def talk(memory: MangaMemory, user: str, tenant: str | None, session: str, *text
 
 def settle(memory: MangaMemory) -> None:
     for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
-        assert shared_writer(*pair).drain(20)
+        finish_writes(*pair)
 
 
 def everything(memory: MangaMemory, user: str, tenant: str | None) -> Any:
@@ -120,11 +117,11 @@ class HeldBack:
 
     def put(self, item: Any, **when: Any) -> bool:
         sort, state = item.get("sk", ""), item.get("state")
-        if self.armed.is_set() and state != DELETED:
+        if self.armed.is_set() and state != "deleted":
             assert "#LOG#" not in sort or self.buried.wait(20)
             assert not sort.endswith("#HEAD") or self.looked_at.wait(20)
         stored = bool(self.table.put(item, **when))
-        if sort.endswith("#HEAD") and state == DELETED:
+        if sort.endswith("#HEAD") and state == "deleted":
             self.buried.set()
         return stored
 
@@ -254,6 +251,8 @@ def hot_texts(valkey: servers.Valkey, prefix: str) -> bytes:
 def test_an_erasure_without_the_hot_tier_says_so_and_leaves_to_the_next_what_it_needs(
     given: HotStore | None, tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str
 ) -> None:
+    from strands_manga_memory.user_data.erasure import sessions_of
+
     durable, memories = tables
     with valkey_server.client() as client:
         plain = Codec(compress_from=1 << 40)

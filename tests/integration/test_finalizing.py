@@ -24,12 +24,9 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import Summary
-from strands_manga_memory.memory import MemoryKeeper, PiiPolicy
-from strands_manga_memory.memory.records import DAY, Owner
-from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.session.places import FIRST_LOOK
-from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.memory import MemoryKeeper, Owner, PiiPolicy
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
+from tests.support import DAY, estimate_tokens
 
 SURVIVING = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})
 
@@ -247,6 +244,8 @@ def test_an_incarnation_that_nobody_swept_before_the_user_came_back_and_said_not
 
 
 def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table, Table]) -> None:
+    from strands_manga_memory.session.protocol.durable_tier import DurableTier
+
     world = World(tables, hot=False)
     world.talk("s1", "I want horror manga")
     world.clock.advance(0.5 * DAY)
@@ -271,7 +270,7 @@ def test_what_came_late_of_a_deleted_session_goes_at_the_next_look(tables: tuple
     world.durable.put(segment)  # by a process that dies before it learns of the deletion
     if begun_anew:
         world.talk("s1", "hello")
-    world.clock.advance(FIRST_LOOK + 1)
+    world.clock.advance(1801)  # to the first look of a sweeper
     world.sweeper().run_once()
     assert world.durable.get(*log) is None
     assert not begun_anew or len(world.talk("s1").messages) == 2

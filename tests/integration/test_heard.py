@@ -12,25 +12,22 @@ from strands import Agent
 from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
-from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
+    Owner,
+    Preference,
     PreferenceOutbox,
     PreferenceSignal,
     ProfileCache,
     ProfileReader,
     TableProfileSource,
 )
-from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
-from strands_manga_memory.memory.preferences.statements import MOST_SLOTS as MOST_KEPT
-from strands_manga_memory.memory.preferences.statements import Statement
-from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
+from tests.support import estimate_tokens, finish_writes
 
+MOST_KEPT = 100  # preferences of a user
 SECRET = "necromancy"
 SAID = f"My favorite genre is {SECRET}."
 
@@ -58,8 +55,8 @@ class World:
         return Agent(model=model, callback_handler=None, **self.memory.agent_kwargs(user_id="u1", session_id=session))
 
     def settle(self) -> None:
-        assert shared_writer(self.memory.hot, None).drain(10)
-        assert shared_writer(None, self.memory._stores["memories"]).drain(10)
+        finish_writes(self.memory.hot, None)
+        finish_writes(None, self.memory._stores["memories"])
 
     @property
     def table(self) -> Table:
@@ -281,20 +278,20 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
         model=ScriptedModel(lambda _: "ok"), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s")
     )
     agent("hi")
-    assert shared_writer(hot, None).drain(10)
+    finish_writes(hot, None)
     hot.calls.clear()
     table.calls.clear()
     agent(" ".join(f"I work as a nurse on ward {number}." for number in range(80))[:2000])
-    assert shared_writer(hot, None).drain(10)
-    assert shared_writer(None, memory._stores["memories"]).drain(10)
+    finish_writes(hot, None)
+    finish_writes(None, memory._stores["memories"])
     assert 1 <= len(memory.user("u1").recall(type="preference", limit=None)) <= 5
     writes = [call for call in table.calls if call in ("put", "delete", "transact", "batch_write")]
     assert len(writes) <= 20, writes
     assert len(hot.calls) <= 12, hot.calls
     for turn in range(30):
         agent(" ".join(f"I work as a nurse on ward {turn}x{number}." for number in range(5)))
-    assert shared_writer(hot, None).drain(10)
-    assert shared_writer(None, memory._stores["memories"]).drain(20)
+    finish_writes(hot, None)
+    finish_writes(None, memory._stores["memories"])
     assert MOST_KEPT - 10 <= len(memory.user("u1").recall(type="preference", limit=None)) <= MOST_KEPT
     memory.close()
 
@@ -310,6 +307,9 @@ def test_slots_of_ones_own_are_bounded_too_and_the_oldest_go(world: World) -> No
 
 
 def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
+    from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
+    from strands_manga_memory.memory.preferences.statements import Statement
+
     user = world.memory.user("u1")
     user.prefer("favorite color", "blue")
     log = PreferenceLog(user.partition)

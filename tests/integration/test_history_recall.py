@@ -25,6 +25,7 @@ from strands_manga_memory import (
     open_table,
 )
 from strands_manga_memory.conversation import (
+    EstimateCounter,
     MicroCompaction,
     Reactive,
     Snip,
@@ -37,8 +38,6 @@ from strands_manga_memory.conversation import (
     VerifiedSummary,
     default_counter,
 )
-from strands_manga_memory.conversation.summary_record import is_synthesized
-from strands_manga_memory.conversation.token_counter import EstimateCounter
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import CountingTable
@@ -60,6 +59,11 @@ def made(recall: HistoryRecall, *, model: Any = None, manager: Any = None, befor
 def talk(agent: Agent, turns: int = 10) -> None:
     for number in range(turns):
         agent(f"question {number} " + "about something else " * 5)
+
+
+def is_summary(message: Message) -> bool:
+    metadata: Any = message.get("metadata") or {}
+    return "summary" in (metadata.get("custom") or {})
 
 
 def quoted(agent: Agent) -> str:
@@ -309,7 +313,7 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
     for number in range(16):
         agent(f"My book number {number} has the code QX{number:03}Z and a torn page.")
         agent(f"Is volume {number} on a shelf?")
-        said |= {message["tracking_id"] for message in agent.messages if not is_synthesized(message)}
+        said |= {message["tracking_id"] for message in agent.messages if not is_summary(message)}
     agent("What next?")  # what the turn before said is taken in
     present = {message["tracking_id"]: message for message in agent.messages}
     gone = [number for number in range(16) if f"QX{number:03}Z" not in json.dumps(list(present.values()))]
@@ -323,7 +327,7 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
     if kind != "sliding window":
         reported = {message["tracking_id"] for message in evicted}
         assert said - present.keys() <= reported
-        assert not [message for message in evicted if is_synthesized(message)]
+        assert not [message for message in evicted if is_summary(message)]
 
 
 # --- What must not come back --------------------------------------------------------------------------------------------------

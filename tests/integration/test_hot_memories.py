@@ -19,12 +19,12 @@ from strands_manga_memory import (
     SQLiteTable,
     UserMemoryStore,
 )
+from strands_manga_memory.memory import Owner
 from strands_manga_memory.memory.preferences.hot_profile import MEMORIES, HotProfile, cache_name
-from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.stores.table import Item
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.stores import Item
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests import servers
+from tests.support import finish_writes
 
 NAME = cache_name(Owner("u1", None))
 
@@ -82,7 +82,7 @@ def asked(memory: MangaMemory, text: str) -> str:
     agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s1"))
     agent(text)
     for pair in ((memory.hot, None), (None, memory.memories)):
-        assert shared_writer(*pair).drain(20)
+        finish_writes(*pair)
     return str(model.requests[-1].messages[-1])
 
 

@@ -21,9 +21,9 @@ from strands.session import FileSessionManager, S3SessionManager, SessionManager
 from strands.storage import InMemoryStorage, LocalFileStorage
 
 from strands_manga_memory import ConversationScope, ImportanceWeightedConversationManager, MangaMemory
-from strands_manga_memory.cli.app import run
-from strands_manga_memory.ops.importing import SessionsReport, import_sessions
+from strands_manga_memory.ops import SessionsReport, import_sessions
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import run
 
 Opener = Callable[[str], Any]
 

@@ -12,8 +12,8 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import background_writer, finish_writes
 
 SAID = "Well, since the move the shelves go by the colour of the spines."
 
@@ -43,8 +43,8 @@ def open_memory(folder: Path) -> MangaMemory:
 
 
 def settle(memory: MangaMemory) -> None:
-    assert shared_writer(memory.hot, None).drain(20)
-    assert shared_writer(None, memory._stores["memories"]).drain(20)
+    finish_writes(memory.hot, None)
+    finish_writes(None, memory._stores["memories"])
 
 
 def known(memory: MangaMemory) -> set[str]:
@@ -139,7 +139,7 @@ def test_a_message_that_is_taken_back_while_the_model_thinks_leaves_nothing(tmp_
         assert model.asked.wait(20)
         agent.messages[0]["content"] = [{"text": "[redacted]"}]
         agent("Thanks.")
-        shared_writer(memory.hot, None).submit("other", lambda: None).result(20)
+        background_writer(memory.hot, None).submit("other", lambda: None).result(20)
         model.may.set()
         assert known(memory) == set()
 

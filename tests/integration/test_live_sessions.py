@@ -8,7 +8,7 @@ import pytest
 from strands import Agent
 from strands.hooks import MessageAddedEvent
 
-from strands_manga_memory.session.tiered_manager import TieredSessionManager
+from strands_manga_memory import TieredSessionManager
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session import support
 from tests.unit.session.support import KINDS, MemoryTable, Stores, find, open_stores, same, texts, tool_use, user

@@ -23,7 +23,6 @@ from strands.types.tools import AgentTool, ToolContext
 
 from strands_manga_memory import GuardedMCPTools, MangaMemory, guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware, GuardedTool
-from strands_manga_memory.mcp.calls.client import keep_exceptions, progress_callback_of, restart, stop
 from strands_manga_memory.testing import ScriptedModel
 from tests import mcp_servers
 from tests.integration.endless import endless_tool
@@ -364,6 +363,7 @@ def test_the_clients_own_progress_callback_still_hears() -> None:
 
 def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
     """If this fails, Strands has moved what ``mcp/calls/client.py`` relies on."""
+    from strands_manga_memory.mcp.calls.client import keep_exceptions, progress_callback_of, restart, stop
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         raise AssertionError

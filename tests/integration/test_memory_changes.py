@@ -21,11 +21,11 @@ from strands_manga_memory import (
     SQLiteTable,
     Table,
 )
-from strands_manga_memory.language.session_summaries import SessionSummary
+from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, PreferenceSignal, TablePreferenceSink, UserMemoryStore
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
+from tests.support import finish_writes
 
 USER = "u1"
 
@@ -47,7 +47,7 @@ class Deployment:
     def settle(self) -> None:
         for memory in (self.app, self.page):
             for pair in ((memory.hot, memory.durable), (memory.hot, None), (None, memory._stores["memories"])):
-                assert shared_writer(*pair).drain(20)
+                finish_writes(*pair)
 
     def injected(self, session: str) -> str:
         """Return the text that stands in the last request of a session beside the words of user and model."""
@@ -316,7 +316,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=USER, session_id="monday"))
     agent("My favorite genre is horror.")
     for pair in ((hot, None), (None, memory._stores["memories"])):
-        assert shared_writer(*pair).drain(20)
+        finish_writes(*pair)
     table.down = True
     agent.messages[0]["content"] = [{"text": "[redacted]"}]
     agent("Hello, what can you recommend?")
@@ -511,7 +511,7 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     held.closed.clear()
     held.opened.set()
     for pair in ((hot, None), (None, held)):
-        assert shared_writer(*pair).drain(20)
+        finish_writes(*pair)
     assert {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]} == {"~erased"}
     assert [row for bucket in range(16) for row in table.query(f"spool/{bucket:02d}")] == []
     assert page._profile_cache(USER, None).peek().overrides == {}

@@ -13,11 +13,10 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
-from strands_manga_memory.memory import memory_reader
-from strands_manga_memory.memory.records import RETENTION, MemoryType, episode_id, question_id, question_record, summary_id
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.memory import RETENTION, MemoryType, memory_reader
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
+from tests.support import finish_writes
 
 
 class CountingTable:
@@ -60,12 +59,12 @@ def finalizing(tables: tuple[Table, Table], user: str, memories: int) -> tuple[i
         agent("Is volume 3 of Uzumaki in stock?")
         agent._session_manager.close()
         for pair in ((memory.hot, None), (None, counted)):
-            assert shared_writer(*pair).drain(20)
+            finish_writes(*pair)
         store.partition.fold()  # a write for each of the recalled memories: one here, five there
         counted.requests.clear()
         counted.read_bytes = 0
         memory.finalize(ConversationScope(user, "s1"))
-        assert shared_writer(None, counted).drain(20)
+        finish_writes(None, counted)
         return counted.requests.total(), counted.read_bytes
 
 
@@ -77,6 +76,8 @@ def test_finalizing_reads_as_much_with_a_thousand_memories_as_with_one(tables: t
 
 def fill(store: UserMemoryStore, count: int) -> None:
     """Give a user facts, summaries, open questions and episodes, each as often as the others."""
+    from strands_manga_memory.memory.records import episode_id, question_id, question_record, summary_id
+
     table, now = store.partition.table, time.time()
     fact = store.partition.item_of(store.remember("The parcel of Uzumaki is kept at the locker GX0."))
     summary = store.store_session_summary(
@@ -104,7 +105,7 @@ def session(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple
     found = []
 
     def take() -> None:
-        assert shared_writer(None, counted).drain(20)
+        finish_writes(None, counted)
         found.append((counted.requests.total(), counted.read_bytes))
         counted.requests.clear()
         counted.read_bytes = 0

@@ -8,14 +8,20 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory import USER_MEMORY, ConversationScope, SessionFinalizer, SQLiteTable, UserMemoryStore
+from strands_manga_memory import (
+    USER_MEMORY,
+    ConversationScope,
+    SessionFinalizer,
+    SessionSweeper,
+    SQLiteTable,
+    TieredSessionManager,
+    UserMemoryStore,
+)
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.ops import inspect as inspect_conversation
 from strands_manga_memory.ops.doctor.record_checks import check_conversations
-from strands_manga_memory.ops.inspection import inspect as inspect_conversation
 from strands_manga_memory.session.conversation_transfer import fork, rewind
 from strands_manga_memory.session.places import ExpiryEntry, Place
-from strands_manga_memory.session.session_sweeper import SessionSweeper
-from strands_manga_memory.session.tiered_manager import TieredSessionManager
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.telemetry import ObservedCodec

@@ -15,10 +15,8 @@ from strands_manga_memory.conversation import (
     SummaryTrigger,
     TieredCompactionConversationManager,
     VerifiedSummarizingConversationManager,
+    default_counter,
 )
-from strands_manga_memory.conversation.message_truncation import is_truncated
-from strands_manga_memory.conversation.token_counter import default_counter, tokens_of
-from strands_manga_memory.messages.injection import READER
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import open_table
 from strands_manga_memory.testing import ScriptedModel
@@ -88,7 +86,7 @@ def test_what_was_cut_of_it_later_is_read_back_by_a_tool(name: str, language: st
         number += 1
         assert number < 60
         agent(f"Something else, number {number}. " * (40 if name == "compaction" else 5))
-    cut = [message for message in agent.messages if is_truncated(message)]
+    cut = [message for message in agent.messages if "read_cut_message('" in str(message)]
     assert cut or name in ("summarizing", "compaction")  # there a summary may stand in its place
     assert not cut or read_back(agent, cut) == document
 
@@ -96,10 +94,10 @@ def test_what_was_cut_of_it_later_is_read_back_by_a_tool(name: str, language: st
 def read_back(agent: Agent, cut: list[Any]) -> str:
     """Read the message that was cut, page by page, as its mark tells the model to."""
     [(text, name)] = [
-        (text, text.split(f"{READER}('")[1].split("')")[0])
+        (text, text.split("read_cut_message('")[1].split("')")[0])
         for message in cut
         for block in message["content"]
-        if f"{READER}('" in (text := block.get("text", ""))
+        if "read_cut_message('" in (text := block.get("text", ""))
     ]
     assert name
     whole = ""
@@ -128,8 +126,8 @@ def test_it_is_read_back_after_a_restart_from_what_the_session_keeps(tmp_path: A
     agent("Thanks.")
     session.close()
     restored, session = made()
-    assert READER in restored.tool_names
-    assert read_back(restored, [message for message in restored.messages if is_truncated(message)]) == document
+    assert "read_cut_message" in restored.tool_names
+    assert read_back(restored, [message for message in restored.messages if "read_cut_message('" in str(message)]) == document
     session.close()
     table.close()
 
@@ -144,8 +142,8 @@ def test_a_window_without_room_cuts_it_and_says_so(name: str, caplog: pytest.Log
     agent(document)
     request = last_request(model)
     assert sum(map(default_counter().count, request.messages)) <= 6_000
-    assert f"{READER}('" in said(request)
-    assert READER in [spec["name"] for spec in request.tool_specs]
+    assert "read_cut_message('" in said(request)
+    assert "read_cut_message" in [spec["name"] for spec in request.tool_specs]
     assert "truncated messages" in caplog.text
     assert read_back(agent, agent.messages) == document
 
@@ -155,7 +153,7 @@ def test_an_agent_of_which_nothing_was_cut_has_no_tool_for_it(tmp_path: Any) -> 
     manager = ImportanceWeightedConversationManager(4_096)
     agent = Agent(model=ScriptedModel(), conversation_manager=manager, session_manager=session, callback_handler=None)
     agent("Hello")
-    assert READER not in agent.tool_names
+    assert "read_cut_message" not in agent.tool_names
 
 
 @pytest.mark.parametrize("trim_every", [None, 7])
@@ -177,7 +175,7 @@ def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: i
         "within the log": [*rows[:40], wish, *rows[40:]],
         "behind the log": [*rows, wish],
     }[place]
-    assert 3_400 < tokens_of(default_counter(), "\n".join(lines)) < 3_800
+    assert 3_400 < default_counter().text("\n".join(lines)) < 3_800
     agent("\n".join(lines))
     assert "\n".join(lines) in said(model.requests[-1]), "whole in its own turn"
     agent("And what should I look at next?")
@@ -185,4 +183,4 @@ def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: i
     assert [statement for statement in statements if statement not in shown] == []
     assert wish in shown
     assert rows[20] not in shown
-    assert READER in shown
+    assert "read_cut_message" in shown

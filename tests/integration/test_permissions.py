@@ -29,15 +29,12 @@ from strands_manga_memory import (
     Table,
     open_hot_store,
 )
-from strands_manga_memory.cli.app import run
-from strands_manga_memory.memory import KinesisPreferenceSink, PreferenceSignal
-from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.ops.provisioning import REDIS_COMMANDS, iam_policy, redis_acl
-from strands_manga_memory.stores import TieredStorage
-from strands_manga_memory.stores.hot import HotWrite
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.memory import KinesisPreferenceSink, Owner, PreferenceSignal
+from strands_manga_memory.ops import REDIS_COMMANDS, iam_policy, redis_acl
+from strands_manga_memory.stores import HotWrite, TieredStorage
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
+from tests.support import finish_writes, run
 
 pytestmark = pytest.mark.xdist_group("permissions")  # its servers and processes are started once
 
@@ -88,7 +85,7 @@ def live(memory: MangaMemory) -> None:
 
 def settle(memory: MangaMemory) -> None:
     for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
-        assert shared_writer(*pair).drain(20)
+        finish_writes(*pair)
 
 
 # --- Redis ------------------------------------------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from strands_manga_memory import (
     StoreUnavailableError,
     open_table,
 )
-from strands_manga_memory.cli.app import run
 from strands_manga_memory.stores import ABSENT, SESSIONS, PostgresTable, Write
 from strands_manga_memory.testing import ScriptedModel
 from tests import clocks, servers
+from tests.support import run
 from tests.unit.session.support import same
 
 pytestmark = pytest.mark.xdist_group("postgres")

@@ -25,10 +25,12 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory import (
+    AgentContext,
     CallablePreferenceSink,
     KinesisPreferenceSink,
+    Owner,
+    Preference,
     PreferenceOutbox,
     PreferenceSignal,
     ProfileCache,
@@ -36,13 +38,10 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     TableProfileSource,
 )
-from strands_manga_memory.memory.memory_context import AgentContext
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores import RedisHotStore
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
+from tests.support import background_writer, finish_writes
 
 pytestmark = pytest.mark.xdist_group("kinesis")  # its servers and processes are started once
 
@@ -100,7 +99,7 @@ def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: Ta
     settle(table, lambda: len(sink.taken) == 20)
     assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(20)]
     assert [signal.number for signal in sink.taken] == list(range(1, 21))
-    assert shared_writer(None, table).drain(10)
+    finish_writes(None, table)
     assert list(outbox.waiting(OWNER)) == []
 
 
@@ -270,7 +269,7 @@ def test_many_signals_of_one_moment_do_not_put_one_another_off(table: Table) -> 
     for number in range(20):
         outbox.emit(OWNER, [Preference("genre", f"value {number}")])
     servers.wait_until(lambda: len(list(outbox.waiting(OWNER))) == 20, "all to wait")
-    shared_writer(None, table).submit(("spool", OWNER), lambda: None).result(20)
+    background_writer(None, table).submit(("spool", OWNER), lambda: None).result(20)
     assert len(tries) <= 6  # it is tried after .2 s, .4 s and so on, however many wait
     is_down.clear()
     servers.wait_until(lambda: len(taken) == 20, "what waits to be taken")
@@ -299,7 +298,7 @@ def test_retry_of_one_spool_does_not_replace_that_of_another(table: Table) -> No
     faulty.down = True
     for number, outbox in enumerate(spools):
         outbox.emit(OWNER, [Preference("genre", f"g{number}")])
-        shared_writer(None, faulty).submit(("spool", OWNER), lambda: None).result()
+        background_writer(None, faulty).submit(("spool", OWNER), lambda: None).result()
     faulty.down = False
     servers.wait_until(lambda: sorted(taken) == ["g0", "g1"], "sending both signals", within=10)
 
@@ -318,7 +317,7 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
             faulty.down = False
             outbox.emit(OWNER, [Preference("genre", "romance")])
             servers.wait_until(lambda: taken, "the child's own signal")
-            assert shared_writer(None, faulty).drain(20.0)  # who dies while it sends keeps its lease
+            finish_writes(None, faulty)  # who dies while it sends keeps its lease
             fork.report(",".join(taken))
     assert fork.answer == "romance"
     faulty.down = False
@@ -355,6 +354,8 @@ def say(device: ProfileCache, slot: str, value: str) -> None:
 
 
 def test_a_context_is_read_once_and_then_comes_from_the_hot_tier(hot: Any) -> None:
+    from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+
     reads: list[int] = []
 
     def read() -> AgentContext:
@@ -410,6 +411,8 @@ def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_la
 
 
 def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any) -> None:
+    from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+
     here = cache(hot)
     say(here, "genre", "romance")
     HotProfile(hot, OWNER).put_tombstone(ttl=1000)

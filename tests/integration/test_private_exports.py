@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from strands_manga_memory import MangaMemory
-from strands_manga_memory.cli.app import run
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import run
 
 
 @pytest.fixture

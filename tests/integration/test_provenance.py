@@ -12,8 +12,8 @@ from strands import Agent
 from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory
 from strands_manga_memory.assembly import Source
 from strands_manga_memory.state import coordinator_of
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import finish_writes
 
 ORDER = "503-1234567-1234567"
 
@@ -31,7 +31,7 @@ def agent_of(memory: MangaMemory, session_id: str, model: ScriptedModel | None =
 
 def settle(memory: MangaMemory) -> None:
     for stores in ((memory.hot, None), (None, memory.memories), (memory.hot, None)):
-        assert shared_writer(*stores).drain(20)
+        finish_writes(*stores)
 
 
 def request(model: ScriptedModel) -> str:

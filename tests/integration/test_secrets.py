@@ -16,14 +16,21 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from strands import Agent
 
-from strands_manga_memory import Codec, DynamoDBTable, MangaMemory, MangaMemoryError, open_hot_store, open_table
-from strands_manga_memory.assembly.settings import MangaMemorySettings
-from strands_manga_memory.ops.doctor import diagnose
-from strands_manga_memory.stores import TenantCipher, TenantKeys
-from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, DataKey
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory import (
+    AesGcmCipher,
+    Codec,
+    DynamoDBTable,
+    MangaMemory,
+    MangaMemoryError,
+    MangaMemorySettings,
+    open_hot_store,
+    open_table,
+)
+from strands_manga_memory.ops import diagnose
+from strands_manga_memory.stores import DataKey, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
+from tests.support import finish_writes
 
 PASSWORD, AWS_KEY, SAID, USER = "pw-S3cr3t", "aws-S3cr3tKey", "my-S3cr3t-words", "user-S3cr3t"
 KEY = b"S3cr3t-bytes-of-a-key-of-32-byte"
@@ -127,7 +134,7 @@ def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
             Agent(model=ScriptedModel(), **bad.agent_kwargs(user_id=USER, session_id="s", tenant="acme"))
         assert memory.forget_user(USER, tenant="acme").complete
         for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None), (bad.hot, bad.durable)):
-            assert shared_writer(*pair).drain(20)
+            finish_writes(*pair)
     ours = [record for record in caplog.records if record.name.startswith("strands_manga_memory")]
     assert ours
     for record in ours:

@@ -15,8 +15,8 @@ import pytest
 from strands import Agent, tool
 
 from strands_manga_memory import ConflictError, ConversationScope, MangaMemory, StoreUnavailableError
-from strands_manga_memory.cli.app import run
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import run
 from tests.unit.session.support import texts
 
 SCOPE = ConversationScope("u1", "s1")

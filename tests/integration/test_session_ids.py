@@ -9,7 +9,6 @@ import pytest
 
 from strands_manga_memory import ConversationScope, CorruptRecordError
 from strands_manga_memory.scope import encoded_id
-from strands_manga_memory.session.places import Place
 from tests.unit.session.support import Stores, agent, texts
 
 NASTY = (
@@ -124,15 +123,17 @@ def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
     assert texts(first._session_manager.history()) == ["mine", "ok"]
 
 
-def turn_key(place: Place) -> str:
+def turn_key(place: Any) -> str:
     return f"{place.member}#TURN#{10**12 - 1:012d}#{10**12 - 1:012d}-{'f' * 10}"
 
 
-def log_range(place: Place) -> tuple[str, str]:
+def log_range(place: Any) -> tuple[str, str]:
     return f"{place.member}#TURN#", f"{place.member}#TURN#\U0010ffff"
 
 
 def test_places_are_injective() -> None:
+    from strands_manga_memory.session.places import Place
+
     ids = [*NASTY, "a:A", "M:a", "A:a", "~", "a#LOG#000000000001"]
     places: dict[Any, Any] = {}
     for session, kind, id_ in product(ids, ("A", "M"), ids):

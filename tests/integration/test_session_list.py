@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from strands_manga_memory import MangaMemory
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.support import finish_writes
 
 CLOCK = FakeClock(1_790_000_000.0)
 
@@ -29,7 +29,7 @@ def talk(memory: MangaMemory, user: str, session: str, *texts: str, **settings: 
         agent(text)
         CLOCK.advance(60)
     agent._session_manager.close()  # type: ignore[union-attr]
-    assert shared_writer(None, memory.durable).drain(20)
+    finish_writes(None, memory.durable)
 
 
 def test_sessions_are_listed_with_title_turns_and_last_use(memory: MangaMemory) -> None:

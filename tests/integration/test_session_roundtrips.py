@@ -11,7 +11,6 @@ import redis
 from strands import Agent
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.session.protocol import conversation
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -75,6 +74,8 @@ def test_a_restore_is_one_round_trip_to_each_tier(both: Stores) -> None:
 
 
 def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    from strands_manga_memory.session.protocol import conversation
+
     monkeypatch.setattr(conversation, "HEAD_START_SECONDS", 10.0)  # on a busy machine the head would be read twice
     live = warm(both)
     live("two")

@@ -19,11 +19,9 @@ from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 
 from strands_manga_memory import ConversationScope, MangaMemory, SessionSweeper, SQLiteTable
-from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
-from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.stores import Codec
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
+from tests.support import UNREADABLE_TEXT, finish_writes, hot_copy
 from tests.unit.session.support import PATIENT, SurvivingHotStore, texts, user
 
 SCOPE = ConversationScope("reader", "s")
@@ -61,7 +59,7 @@ class Process:
 
     def settle(self) -> None:
         """Wait until what turns left to the background is done."""
-        assert shared_writer(self.hot, self.table).drain(20)
+        finish_writes(self.hot, self.table)
 
     def calls(self) -> list[str]:
         """Return the calls of both stores since this was last asked."""
@@ -396,7 +394,7 @@ def test_a_sweeper_moves_an_expired_conversation_and_drops_none_that_goes_on(wor
 
     world.clock.advance(4_000)
     sweeper.run_once()
-    assert all(hot_copy_of(world.hot, name) is None for name in world.hot.copy())
+    assert all(hot_copy(world.hot, name) is None for name in world.hot.copy())
     assert world.process().view() == said("one", "two", "three", "four")
 
 

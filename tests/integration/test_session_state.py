@@ -20,10 +20,9 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory, RedisHotStore
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.state import StateCoordinator, coordinator_of
-from strands_manga_memory.state.state_store import SessionState
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
+from tests.support import background_writer, finish_writes
 
 ORDER = "503-1234567-1234567"
 SLOTS = {"intents": {"cancel": [DialogueSlot(name="reason", question="Why?"), DialogueSlot(name="refund")]}}
@@ -76,7 +75,7 @@ def shown(model: ScriptedModel) -> str:
 
 def settle(*memories: MangaMemory) -> None:
     for memory in memories:
-        assert shared_writer(memory.hot, None).drain(20)
+        finish_writes(memory.hot, None)
 
 
 def test_second_agent_knows_what_the_first_one_was_asked_about(opened: Opened) -> None:
@@ -136,10 +135,12 @@ def test_new_session_of_a_deleted_one_starts_without_its_state(opened: Opened) -
 
 def test_state_shared_after_its_agent_is_gone_ends_with_the_session(tmp_path: Path) -> None:
     """A turn's state is shared in the background, where the agent itself may no longer exist."""
+    from strands_manga_memory.state.state_store import SessionState
+
     hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})()
     scope, may_share = ConversationScope("u1", "s1", "orders"), threading.Event()
     with MangaMemory.open(hot, f"sqlite:///{tmp_path}/shop.sqlite3") as memory:
-        shared_writer(hot, None).submit(SessionState.name_of(scope), lambda: may_share.wait(30))
+        background_writer(hot, None).submit(SessionState.name_of(scope), lambda: may_share.wait(30))
         agent = agent_of(memory, "orders")
         agent(f"Where is my order {ORDER}?")
         gone = weakref.ref(agent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,15 +18,11 @@ from strands_manga_memory import (
     StoreUnavailableError,
     TtlPolicy,
 )
-from strands_manga_memory.session.places import Place
-from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
-from strands_manga_memory.session.session_sweeper import EndedConversation
+from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.stores import HotRecord, RedisHotStore
-from strands_manga_memory.stores.encoding.codec import load
-from strands_manga_memory.stores.hot import ACTIVE, CLOSING
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
 from tests.servers import wait_until
+from tests.support import finish_writes, hot_copy
 from tests.unit.session.support import (
     MemoryTable,
     Stores,
@@ -57,11 +54,11 @@ class Timed(Stores):
 
     @property
     def record(self) -> HotRecord | None:
-        return hot_copy_of(self.hot, Place.of("s", "A", "default").conversation)
+        return hot_copy(self.hot, "s/A:default")
 
     def settle(self) -> None:
         """Wait until what a turn left to the background is done: the clock is not to jump in the middle of it."""
-        assert shared_writer(self.hot, self.durable).drain(20)
+        finish_writes(self.hot, self.durable)
 
     def sweeper(self, finalizer: Any = None, **named: Any) -> SessionSweeper:
         ttl = self.settings.get("ttl")
@@ -90,7 +87,7 @@ def test_hybrid_by_tier_and_depth(tier: str, depth: int, first: float, deep: flo
         stores.clock.advance(stores.record.ttl - 1)
         assert stores.record.expires_in == 1
     stores.clock.advance(1)
-    assert list(stores.hot.expired()) == [Place.of("s", "A", "default").conversation]
+    assert list(stores.hot.expired()) == ["s/A:default"]
 
 
 def test_sliding_is_refreshed_by_the_agents_reads_and_writes() -> None:
@@ -416,7 +413,9 @@ def test_the_sweeper_flushes_and_drops(timed: Timed) -> None:
     seen: list[list[str]] = []
 
     def finalize(conversation: EndedConversation) -> None:
-        seen.append([load(data)["content"][0]["text"] for _, turn in conversation.hold.history() for data in turn.messages])
+        seen.append(
+            [json.loads(data)["content"][0]["text"] for _, turn in conversation.hold.history() for data in turn.messages]
+        )
 
     assert timed.sweeper(finalize).run_once() == 1
     assert seen == [[text for number in range(4) for text in (f"question {number}", "ok")]]
@@ -483,7 +482,7 @@ def test_a_turn_that_comes_in_wins(timed: Timed, when: str) -> None:
             return call
 
     assert timed.sweeper(hot=Interrupted()).run_once() == 0
-    assert timed.record.state == ACTIVE
+    assert timed.record.state == "active"
     assert timed.record.epoch == 2
     assert same(timed.agent().messages, live.messages)
     live("four")
@@ -500,7 +499,7 @@ def test_a_new_process_that_comes_in_wins(timed: Timed) -> None:
     live("one")
     timed.settle()
     timed.clock.advance(1800)
-    assert timed.hot.claim(Place.of("s", "A", "default").conversation).state == CLOSING
+    assert timed.hot.claim("s/A:default").state == "closing"
     again = timed.agent()
     again("two")
     assert timed.record.epoch == 2
@@ -512,7 +511,7 @@ def test_a_sweeper_that_died_in_the_middle(timed: Timed) -> None:
     live("one")
     live("two")
     timed.clock.advance(1800)
-    timed.hot.claim(Place.of("s", "A", "default").conversation)
+    timed.hot.claim("s/A:default")
     assert timed.sweeper().run_once() == 0
     timed.clock.advance(61)
     assert timed.sweeper().run_once() == 1
@@ -559,7 +558,7 @@ def test_a_damaged_message_keeps_no_conversation_from_being_swept(timed: Timed) 
     for session in ("s", "s2"):
         timed.agent(session=session)("one")
     timed.clock.advance(1800)
-    name = Place.of("s", "A", "default").conversation
+    name = "s/A:default"
     kept = timed.hot._conversations[name]
     kept.fields["m1"] = kept.fields["m1"][:-1] + bytes([kept.fields["m1"][-1] ^ 1])
     assert timed.sweeper().run_once() == 2
@@ -570,7 +569,7 @@ def test_a_damaged_conversation_is_left_alone(timed: Timed) -> None:
     for session in ("s", "s2"):
         timed.agent(session=session)("one")
     timed.clock.advance(1800)
-    name = Place.of("s", "A", "default").conversation
+    name = "s/A:default"
     kept = timed.hot._conversations[name]
     kept.fields["head"] = kept.fields["head"][:-1] + bytes([kept.fields["head"][-1] ^ 1])
     assert timed.sweeper().run_once() == 1

@@ -46,13 +46,12 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.squad import Handoff, Handoffs, SessionChatStorage, SessionStrandsAgent
-from strands_manga_memory.squad.chat_storage import UNANSWERED, UNASKED
-from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
+from strands_manga_memory.squad import BusyError, ConversationTurns, Handoff, Handoffs, SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests import clocks, servers
 from tests.unit.session.support import tool_use
 
+UNANSWERED = "(This was not answered.)"
 SORRY = "Sorry, something went wrong. Please try again."
 
 
@@ -727,7 +726,12 @@ async def test_what_an_agent_says_unasked_is_shown(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory)
     for role, text in (("assistant", "Welcome!"), ("user", "hi"), ("assistant", "Hello."), ("assistant", "It arrived.")):
         await storage.save_chat_message("u", "s", "lex", said(role, text))
-    expected = [("user", UNASKED), ("assistant", "Welcome!"), ("user", "hi"), ("assistant", "Hello.\nIt arrived.")]
+    expected = [
+        ("user", "(Nothing was asked.)"),
+        ("assistant", "Welcome!"),
+        ("user", "hi"),
+        ("assistant", "Hello.\nIt arrived."),
+    ]
     assert shown(await storage.fetch_chat("u", "s", "lex")) == expected
     assert [text for _, text in shown(await storage.fetch_all_chats("u", "s"))][1::2] == [
         "[lex] Welcome!",
@@ -764,8 +768,14 @@ async def test_a_question_whose_answer_failed_is_shown(memory: MangaMemory) -> N
     storage = SessionChatStorage(memory)
     saved = await storage.save_chat_message("u", "s", "lex", said("user", "are you there"))
     assert shown(saved) == [("user", "are you there")]
-    assert shown(await storage.fetch_chat("u", "s", "lex")) == [("user", "are you there"), ("assistant", UNANSWERED)]
-    assert shown(await storage.fetch_all_chats("u", "s")) == [("user", "are you there"), ("assistant", f"[lex] {UNANSWERED}")]
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == [
+        ("user", "are you there"),
+        ("assistant", UNANSWERED),
+    ]
+    assert shown(await storage.fetch_all_chats("u", "s")) == [
+        ("user", "are you there"),
+        ("assistant", f"[lex] {UNANSWERED}"),
+    ]
 
 
 async def test_the_limit_that_agent_squad_gives_is_kept(memory: MangaMemory) -> None:

@@ -34,8 +34,6 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummaryCache, SummarySchedule, SummarySizes, SummaryTrigger, default_counter
-from strands_manga_memory.conversation.summary_record import KEY, is_synthesized
-from strands_manga_memory.conversation.summary_writing import SummaryWriter
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -339,6 +337,8 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
 
 
 def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from strands_manga_memory.conversation.summary_writing import SummaryWriter
+
     agent = made()
     monkeypatch.setattr(SummaryWriter, "write", lambda *_: 1 // 0)
     talk(agent, 6)
@@ -448,7 +448,9 @@ def test_two_processes_on_one_session_agree_on_the_next_restore(tmp_path: Path) 
     restored, session = process()
     assert problems(restored.messages) == []
     assert all(f"Name{number}x" in view(restored) for number in range(12))
-    assert sum(KEY in ((m.get("metadata") or {}).get("custom") or {}) for m in restored.messages if m["role"] == "user") == 1
+    assert (
+        sum("summary" in ((m.get("metadata") or {}).get("custom") or {}) for m in restored.messages if m["role"] == "user") == 1
+    )
     assert len([m for m in session.history() if m["role"] == "user"]) == 12
     session.close()
 
@@ -550,7 +552,7 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
         agent("the last words")
     restored = made(agent={"session_manager": session()})
     kept = plain(restored.messages)
-    swapped = [message for message in kept if not message.get("metadata", {}).get("custom", {}).get(KEY)]
+    swapped = [message for message in kept if not message.get("metadata", {}).get("custom", {}).get("summary")]
     assert (
         problems([message for message in kept if message["role"] == "user" or "toolUse" not in json.dumps(message)][:1]) == []
     )
@@ -883,7 +885,7 @@ class Conversations(RuleBasedStateMachine):
         self.seen = len(self.model.requests)
         shown = view(self.agent)
         assert [code for code in self.said if code not in shown] == []
-        assert sum(is_synthesized(message) and KEY in str(message) for message in self.agent.messages) <= 4
+        assert sum("summary" in (m.get("metadata") or {}).get("custom", {}) for m in self.agent.messages) <= 4
 
 
 @tool

@@ -16,9 +16,8 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
-from strands_manga_memory.messages.message_parts import CONVERSATION_START, CUT_TEXT, PLACEHOLDER
-from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import CUT_TEXT, PLACEHOLDER
 from tests.unit.session.support import CountingHot, CountingTable, Stores, agent, assistant, quiet, same, texts, tool_use, user
 
 # Strands' methods, called by others between turns
@@ -427,6 +426,8 @@ def test_what_the_context_manager_put_aside_is_found_after_a_restart(stores: Sto
 
 
 def test_nothing_is_read_where_nothing_was_put_aside(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    from strands_manga_memory.session.agent_conversation import AgentConversation
+
     both.agent()("hello")
     monkeypatch.setattr(AgentConversation, "history", None)
     assert texts(both.agent(context_manager="auto").messages) == ["hello", "ok"]
@@ -473,7 +474,7 @@ def test_results_of_calls_that_are_not_there_are_in_no_request(messages: list[An
     sent = restored.model.requests[-1].messages
     assert "gone" not in str(sent)
     expected = [block for message in messages for block in message["content"] if "gone" not in str(block)]
-    fillers = ({"text": PLACEHOLDER}, {"text": CONVERSATION_START})
+    fillers = ({"text": PLACEHOLDER}, {"text": "[conversation start]"})
     assert [block for message in sent[:-1] for block in message["content"] if block not in fillers] == expected
     assert all(one["role"] != other["role"] for one, other in itertools.pairwise(sent))
     assert same(stores.agent().messages, restored.messages)

@@ -16,19 +16,18 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import SummaryTrigger, budget_plan, thresholds
 from strands_manga_memory.messages import is_turn_start
-from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.session.places import Place
 from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.probes.conftest import Deployment
+from tests.support import estimate_tokens
 
 SCOPE = ConversationScope("u1", "s1")
 
 
 def hot_seconds(deployment: Deployment) -> float:
     """Return how long the conversation still lives in the hot tier, by looking."""
-    found = deployment.processes[0].hot.load(Place.of(SCOPE.storage_session_id, "A", "default").conversation, [], touch=False)
+    found = deployment.processes[0].hot.load(f"{SCOPE.storage_session_id}/A:default", [], touch=False)
     return 0.0 if found is None else found.expires_in
 
 

@@ -26,10 +26,7 @@ from strands_manga_memory import (
     PiiPolicy,
     PromptCacheMonitor,
 )
-from strands_manga_memory.ops.advice import ttl_advice
-from strands_manga_memory.ops.cost import CostModel, Workload
-from strands_manga_memory.ops.inspection import inspect, places
-from strands_manga_memory.session.ttl import stored_gaps
+from strands_manga_memory.ops import CostModel, Workload, inspect, places, ttl_advice
 from strands_manga_memory.squad import SessionStrandsAgent
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
@@ -195,6 +192,8 @@ def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -
 
 def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deployment) -> None:
     """The package records after which gaps users return, and recommends a TTL from them."""
+    from strands_manga_memory.session.ttl import stored_gaps
+
     clock = FakeClock(1_790_000_000.0)
     memory = deployment.process(clock=clock)
     agent, _ = deployment.agent(memory)

@@ -8,9 +8,9 @@ from typing import Any
 from strands import tool
 
 from strands_manga_memory import BreakerPolicy, ConversationScope, guard_tool
-from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state import export_for_human
 from tests.probes.conftest import Deployment
+from tests.support import estimate_tokens
 
 
 def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:

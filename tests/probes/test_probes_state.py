@@ -9,10 +9,10 @@ import pytest
 from strands import Agent, tool
 
 from strands_manga_memory import BreakerPolicy, DialogueSlot, StateError, guard_tool
-from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.state import CallableEnvironmentSource, StateCoordinator, coordinator_of
 from strands_manga_memory.testing import FakeClock
 from tests.probes.conftest import Deployment
+from tests.support import estimate_tokens
 
 REORDER = {
     "reorder": [

@@ -19,10 +19,10 @@ from strands_manga_memory import (
     MangaMemory,
 )
 from strands_manga_memory.memory import RETENTION, CallablePreferenceSink, MemoryType, Profile
-from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.testing import FakeClock
 from tests import servers
 from tests.probes.conftest import Deployment
+from tests.support import estimate_tokens
 
 CANARY = "CANARY7Q"
 

@@ -17,7 +17,7 @@ from typing import Any
 from strands import Agent, tool
 
 from strands_manga_memory import ConversationScope, ImportanceWeightedConversationManager, InMemoryHotStore, MangaMemory
-from strands_manga_memory.stores.hot import HotWrite, WriteStatus
+from strands_manga_memory.stores import HotWrite, WriteStatus
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 FOLDER = Path(__file__).parent

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.encoding.codec import VERSION, Codec, dump, json_bytes, load
+from strands_manga_memory.stores.encoding.codec import VERSION, dump, json_bytes, load
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json
 
 PLACE = "u:s/agent/head"

@@ -19,7 +19,7 @@ READ_TEXTS = ("conversation", "importing", "language", "mcp", "memory", "squad",
 
 def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
     found = {pattern.pattern for pattern in FOUND.values()}
-    from strands_manga_memory.language.entity_types import SHOP  # in an object
+    from strands_manga_memory.language import SHOP
     from strands_manga_memory.language.packs import load_packs  # in objects, in a tuple
     from strands_manga_memory.mcp.calls.answers import _RULES  # in a tuple of tuples
 

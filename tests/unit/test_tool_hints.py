@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory import BreakerPolicy
 from strands_manga_memory.call_state import declares_read_only
-from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.calls.guard import Guard
 
 

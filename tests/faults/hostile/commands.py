@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from strands_manga_memory import SESSIONS, USER_MEMORY, ConversationScope, MangaMemory, SQLiteTable
-from strands_manga_memory.cli.app import run
 from strands_manga_memory.memory.records import ERASED
 from tests.faults.hostile import sessions
+from tests.support import run
 
 
 def played(rng: random.Random, path: Path) -> None:

@@ -13,10 +13,10 @@ from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 
 from strands_manga_memory import ConversationScope, MangaMemory
-from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT
 from strands_manga_memory.stores.encoding.codec import dump
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import draws
+from tests.support import UNREADABLE_TEXT
 
 Open = Callable[[], MangaMemory]
 """Opens the stores as another process would."""

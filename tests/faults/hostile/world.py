@@ -11,6 +11,7 @@ from strands import Agent
 
 from strands_manga_memory import (
     USER_MEMORY,
+    Codec,
     ConversationScope,
     CorruptRecordError,
     MangaMemory,
@@ -19,13 +20,13 @@ from strands_manga_memory import (
     SQLiteTable,
     Table,
 )
-from strands_manga_memory.ops.inspection import inspect
+from strands_manga_memory.ops import inspect
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
-from strands_manga_memory.stores.encoding.codec import Codec, dump, load_stored
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.stores.encoding.codec import dump, load_stored
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted
+from tests.support import finish_writes
 
 SCOPE = ConversationScope("u1", "s1", tenant="acme")
 _CODEC = Codec()
@@ -79,7 +80,7 @@ class World:
     def settle(self) -> None:
         memory = self.memory()
         for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
-            assert shared_writer(*pair).drain(20)
+            finish_writes(*pair)
         while self._opened:
             self._opened.pop().close()
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey
-from strands_manga_memory.stores.encoding.codec import Codec, dump, load
+from strands_manga_memory.stores.encoding.codec import dump, load
 from strands_manga_memory.testing import FakeClock
 from tests.faults.protocol.process import open_hold
 from tests.faults.protocol.stores import DurableSide, HotSide, ProcessStore

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strands_manga_memory.conversation import HistoryRecall, default_counter
-from strands_manga_memory.conversation.archive import ArchivedMessage, RecallHit
+from strands_manga_memory.conversation import ArchivedMessage, EstimateCounter, HistoryRecall, RecallHit, default_counter
 from strands_manga_memory.conversation.quotes import QuoteFormatter
-from strands_manga_memory.conversation.token_counter import EstimateCounter
 from strands_manga_memory.language.search import query_terms
 
 LONG = "The shelves were dusted in the morning. Nobody came in before noon. A cat slept beside the till. "

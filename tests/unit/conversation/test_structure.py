@@ -8,9 +8,8 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation import EstimateCounter, RuleScorer
 from strands_manga_memory.conversation.features import FeatureCache, MessageFeatures, Vocabulary
-from strands_manga_memory.conversation.scoring import RuleScorer
-from strands_manga_memory.conversation.token_counter import EstimateCounter
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.conversation.messages import assistant, user
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.conversation import default_counter
+from strands_manga_memory.conversation import Segment, Summary, default_counter
 from strands_manga_memory.conversation.summaries import split_history
-from strands_manga_memory.conversation.summary_record import Segment, Summary, is_synthesized, record_of, render_summary
+from strands_manga_memory.conversation.summary_record import is_synthesized, record_of, render_summary
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Fact, FactKind
 from tests.histories import problems

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.language.dialogue_acts import are_instructions_active, dialogue_act, revokes_instruction
+from strands_manga_memory.language import RuleFactExtractor, dialogue_act
+from strands_manga_memory.language.dialogue_acts import are_instructions_active, revokes_instruction
 from strands_manga_memory.language.preferences import collect_preferences
-from strands_manga_memory.language.summary_facts import RuleFactExtractor
 from tests.unit.conversation.messages import assistant, user
 
 INSTRUCTIONS = (

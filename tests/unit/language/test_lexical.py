@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.search import LexicalIndex, content_words, term_overlap
+from strands_manga_memory.language import LexicalIndex
+from strands_manga_memory.language.search import content_words, term_overlap
 
 
 def index(*texts: str) -> LexicalIndex[str]:

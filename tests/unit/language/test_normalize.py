@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language.text_features import kanji_number, normalized, words
+from strands_manga_memory.language import normalized
+from strands_manga_memory.language.text_features import kanji_number, words
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from strands_manga_memory.language.dialogue_acts import changes_subject, dialogue_act, revokes_instruction, small_talk_act
+from strands_manga_memory.language import dialogue_act
+from strands_manga_memory.language.dialogue_acts import changes_subject, revokes_instruction, small_talk_act
 from strands_manga_memory.language.packs import LanguagePack, any_language, load_pack, load_packs
 from strands_manga_memory.language.preferences import extract_preferences
 

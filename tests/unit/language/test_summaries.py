@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strands_manga_memory.language import ModelSessionSummarizer, RuleSessionSummarizer, SessionSummary
 from strands_manga_memory.language.preferences import collect_preferences
 from strands_manga_memory.language.session_summaries import (
-    ModelSessionSummarizer,
-    RuleSessionSummarizer,
-    SessionSummary,
     SessionSummaryError,
     check_summary,
     classify_sentiment,

@@ -6,12 +6,12 @@ import pytest
 
 from strands_manga_memory.language.preferences import (
     MOST_PREFERENCES,
-    Preference,
     apply_preference,
     collect_preferences,
     extract_preferences,
     slot_for_key,
 )
+from strands_manga_memory.memory import Preference
 from tests.unit.language.preference_lines import HEARD, NOT_HEARD
 from tests.unit.language.taste_talk import NOT_TOLD, TOLD
 

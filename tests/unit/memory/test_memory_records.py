@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, item_of, record_of
+from strands_manga_memory.memory import MemoryRecord, MemoryType, Owner
+from strands_manga_memory.memory.records import item_of, record_of
 
 OWNER = Owner("u")
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from strands_manga_memory import AesGcmCipher, PiiPolicy
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.pii import DEFAULT_RULES, PiiRule, is_card_number, is_my_number
-from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
+from strands_manga_memory.language.pii import DEFAULT_RULES, is_card_number, is_my_number
+from strands_manga_memory.memory import PiiRule
 from tests.unit.memory.personal_lines import NOBODYS, PERSONAL
 from tests.unit.memory.pii_lines import HARMLESS, lines
 

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from strands_manga_memory.language.preferences import Preference
+from strands_manga_memory.memory import Preference
 from strands_manga_memory.memory.preferences.statements import (
     LoggedChanges,
     PreferenceChange,

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, Retention
 from strands_manga_memory.memory.memory_search import score
-from strands_manga_memory.memory.records import DAY, RETENTION, MemoryRecord, MemoryType, Retention
+from strands_manga_memory.memory.records import DAY
 
 
 def record(type_: MemoryType = MemoryType.FEEDBACK, **fields: Any) -> MemoryRecord:

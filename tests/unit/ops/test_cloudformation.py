@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from strands_manga_memory import SESSIONS, USER_MEMORY, DynamoDBTable
-from strands_manga_memory.ops.provisioning import cloudformation_yaml
+from strands_manga_memory.ops import cloudformation_yaml
 from tests import servers
 
 

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.cli.app import run
-from strands_manga_memory.ops.cost import (
-    CostModel,
-    Workload,
-    capacity_plan,
-    differences,
-    prices,
-    session_use,
-    use,
-)
+from strands_manga_memory.ops import CostModel, Workload, capacity_plan, differences, prices, session_use
+from strands_manga_memory.ops.cost import use
 from strands_manga_memory.session.protocol.record_format import PLAIN_BYTES
 
 

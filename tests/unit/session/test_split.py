@@ -7,7 +7,7 @@ import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.protocol.split import MOST_BYTES, part_keys, put_split, whole_value
-from strands_manga_memory.stores.table import ABSENT, Condition
+from strands_manga_memory.stores import ABSENT, Condition
 from tests.unit.session.support import MemoryTable
 
 KEY = ("p", "s")

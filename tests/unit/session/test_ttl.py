@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.session.ttl import TtlPolicy
+from strands_manga_memory import TtlPolicy
 
 
 @pytest.mark.parametrize(

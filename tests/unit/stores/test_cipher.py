@@ -2,9 +2,8 @@
 
 import pytest
 
+from strands_manga_memory import AesGcmCipher, Codec
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
-from strands_manga_memory.stores.encoding.codec import Codec
 
 OLD, NEW = b"o" * 32, b"n" * 16
 

@@ -12,8 +12,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from strands_manga_memory import DynamoDBTable
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
 _ABSENT = _HEAD + b"Content-Length: 2\r\n\r\n{}"

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory import SessionSweeper
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.session.places import FIRST_LOOK
 from strands_manga_memory.session.protocol.conversation import EMPTY_SECONDS
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
-from strands_manga_memory.session.session_sweeper import EndedConversation, SessionSweeper
 from strands_manga_memory.testing import FaultyTable
 from tests.unit.session.protocol.test_connection import PLACE, Connections
 from tests.unit.session.protocol.test_conversation import expected, say, texts
