@@ -20,15 +20,11 @@ from strands.agent.conversation_manager.compression.pin_message import pin_messa
 from strands.models import Model
 
 from strands_manga_memory import (
-    ConversationScope,
-    DynamoDBTable,
     RedisHotStore,
-    StoreUnavailableError,
     TieredSessionManager,
     TtlPolicy,
 )
-from strands_manga_memory.stores import SESSIONS
-from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.unit.session.support import (
     PATIENT,
@@ -118,20 +114,6 @@ def test_defect_r3_old_and_new_conversations_never_interleave(hot: bool, durable
     assert third.state.get() == {}
     first("Q2")
     assert texts(first.messages) == ["NEW-Q", "ok", "Q1", "ok", "Q2", "ok"]
-
-
-def test_defect_r4_everything_of_a_conversation_expires_together() -> None:
-    stores, clock = clocked(TtlPolicy(mode="fixed", seconds=60), durable=False)
-    live = stores.agent(state={"basket": 1})
-    for number in range(3):
-        live(f"question {number}")
-        clock.advance(15)
-    clock.advance(14)
-    assert len(stores.agent().messages) == 6
-    clock.advance(1)
-    gone = stores.agent()
-    assert (gone.messages, gone.state.get()) == ([], {})
-    assert list(stores.manager().history()) == []
 
 
 def test_defect_r4_one_key_holds_it_all(hot: Stores) -> None:
@@ -253,19 +235,6 @@ def test_defect_d1_five_turns_are_flushed_together(aws: Stores) -> None:
     assert table.calls.count("put") == before + 5 + 1, "the turns and the head"
 
 
-def test_defect_d1_an_unknown_setting_is_refused(aws: Stores) -> None:
-    settings: dict[str, Any] = {"write_mode": "batched"}
-    with pytest.raises(TypeError, match="write_mode"):
-        TieredSessionManager("s", durable=aws.durable, **settings)
-
-
-def test_defect_d1_a_text_turn_is_saved_without_being_flushed(aws: Stores) -> None:
-    live = aws.agent(flush_every=1000)
-    for number in range(3):
-        live(f"question {number}")
-    assert same(aws.agent().messages, live.messages)
-
-
 def test_defect_d2_what_expires_is_refreshed_and_expires_as_one(aws: Stores) -> None:
     live = aws.agent(flush_every=1)
     live("Q0")
@@ -301,23 +270,6 @@ def _head(stores: Stores) -> dict[str, Any]:
     head = stores.durable.get(stores.session, "A:default#HEAD")
     assert head is not None
     return head
-
-
-def test_defect_d3_ttl_is_switched_on_for_an_existing_table(dynamodb_server: servers.DynamoDB, unique: str) -> None:
-    client = dynamodb_server.client()
-    keys = [("session_id", "HASH"), ("sk", "RANGE")]
-    client.create_table(
-        TableName=unique,
-        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    assert client.describe_time_to_live(TableName=unique)["TimeToLiveDescription"]["TimeToLiveStatus"] == "DISABLED"
-    DynamoDBTable(client, SESSIONS, name=unique).create_if_missing()
-    assert client.describe_time_to_live(TableName=unique)["TimeToLiveDescription"] == {
-        "TimeToLiveStatus": "ENABLED",
-        "AttributeName": "expires_at",
-    }
 
 
 @pytest.mark.parametrize(("kind", "size"), [("text", 400_000), ("text", 900_000), ("image", 310_000), ("image", 2_000_000)])
@@ -371,66 +323,7 @@ def test_defect_snapshot_listing_moves_no_bodies(aws: Stores) -> None:
 # AgentCore
 
 
-@pytest.mark.parametrize("down", ["hot", "durable", "both"])
-def test_defect_agentcore_an_error_is_never_an_empty_history(aws: Stores, down: str) -> None:
-    live = aws.agent()
-    live("hello")
-    live._session_manager.flush()
-    faulty = Stores(FaultyHotStore(aws.hot), FaultyTable(aws.durable), aws.session)
-    faulty.hot.down, faulty.durable.down = down in ("hot", "both"), down in ("durable", "both")
-    if down == "both":
-        with pytest.raises(StoreUnavailableError):
-            faulty.agent()
-        with pytest.raises(StoreUnavailableError):
-            faulty.manager().exists()
-        with pytest.raises(StoreUnavailableError):
-            list(faulty.manager().history())
-    else:
-        assert same(faulty.agent().messages, live.messages)
-    for stores in (Stores(faulty.hot, None, aws.session), Stores(None, faulty.durable, aws.session)):
-        if (stores.hot is not None and faulty.hot.down) or (stores.durable is not None and faulty.durable.down):
-            with pytest.raises(StoreUnavailableError):
-                stores.agent()
-
-
-def test_defect_agentcore_delete_deletes(aws: Stores) -> None:
-    live = aws.agent(flush_every=1)
-    live("hello")
-    live._session_manager.flush()
-    aws.manager().delete_session()
-    assert aws.agent().messages == []
-    assert [str(row["sk"]) for row in aws.durable.query(aws.session)] == ["#TOMBSTONE", "A:default#HEAD"]
-    assert _head(aws)["state"] == "deleted"
-
-
 # hot-context
-
-
-def test_defect_hotcontext_eviction_survives_a_restore(aws: Stores) -> None:
-    live = aws.agent(conversation_manager=SlidingWindowConversationManager(window_size=10))
-    for number in range(12):
-        live(f"question {number}")
-    assert len(live.messages) == 10
-    live._session_manager.flush()
-    for stores in (aws, aws.only_durable()):
-        restored = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=10))
-        assert same(restored.messages, live.messages)
-
-
-def test_defect_hotcontext_plain_chat_stays_valid_after_trimming(aws: Stores) -> None:
-    from strands_manga_memory import ImportanceWeightedConversationManager
-
-    def build() -> Agent:
-        return aws.agent(conversation_manager=ImportanceWeightedConversationManager(300), agent_id="default")
-
-    live = build()
-    for number in range(24):
-        live(f"question {number} about volumes, prices and delivery of a manga series that I like very much")
-        roles = [message["role"] for message in live.model.requests[-1].messages]
-        assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
-    live._session_manager.flush()
-    assert len(live.messages) < 48
-    assert same(build().messages, live.messages)
 
 
 # Strands' own
@@ -508,44 +401,3 @@ def test_defect_4420_a_continuation_is_no_second_message(aws: Stores) -> None:
     live._session_manager.flush()
     assert [len(message["content"]) for message in aws.manager().history()] == [2, 1]
     assert same(aws.agent().messages, live.messages)
-
-
-def test_defect_3651_a_session_interrupted_in_a_tool_is_usable(aws: Stores) -> None:
-    live = aws.agent(messages=[user("use it"), {"role": "assistant", "content": [tool_use("t", "find", title="x")]}])
-    live._session_manager.flush()
-    restored = aws.agent(tools=[find])
-    restored("and now")
-    request = restored.model.requests[-1].messages
-    assert [message["role"] for message in request] == ["user", "assistant", "user", "assistant", "user"]
-    assert request[2]["content"][0]["toolResult"]["toolUseId"] == "t"
-
-
-def test_defect_a_store_that_fails_ends_no_turn(aws: Stores) -> None:
-    aws.hot, aws.durable = FaultyHotStore(aws.hot), FaultyTable(aws.durable)
-    live = aws.agent(one_tool_turn(), tools=[find])
-    live("first")
-    live._session_manager.flush()
-    aws.hot.down = aws.durable.down = True
-    live("second")
-    live("third")
-    assert texts(live.messages)[-4:] == ["third", "toolUse", "toolResult", "done"]
-    assert live._session_manager.stats()["unsaved_messages"] == 8
-    aws.hot.down = aws.durable.down = False
-    servers.wait_until(lambda: not live._session_manager._members.conversations["A", "default"].local.is_dirty, "the save")
-    live._session_manager.flush()
-    assert same(aws.agent().messages, live.messages)
-    assert len(list(aws.manager().history())) == 12
-
-
-def test_defect_two_writers_lose_nothing(aws: Stores) -> None:
-    one, other = aws.agent(), aws.agent()
-    one("from one")
-    other("from the other")
-    assert texts(aws.agent().messages) == ["from one", "ok", "from the other", "ok"]
-
-
-def test_defect_two_users_of_one_session_id_do_not_meet(aws: Stores) -> None:
-    for name in ("u1", "u2"):
-        aws.agent(session=ConversationScope(name, aws.session))(f"I am {name}")
-    for name in ("u1", "u2"):
-        assert texts(aws.agent(session=ConversationScope(name, aws.session)).messages) == [f"I am {name}", "ok"]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory import TieredSessionManager
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory import SessionSweeper, TieredSessionManager
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.places import Place, directory_key, tombstone_key
 from strands_manga_memory.session.protocol.conversation import Conversation
@@ -142,34 +141,6 @@ def test_conversation_that_begins_after_a_deletion_is_listed_again() -> None:
     assert set(listed) <= connections.table.rows.keys()
 
 
-@pytest.mark.parametrize("damage", [{"data": b"?"}, {"parts": "many"}, {"v": None}, {"v": "x"}], ids=repr)
-@pytest.mark.parametrize("fields", [{"head": b"?"}, {"window": b"1-"}, {}], ids=repr)
-def test_damaged_conversation_can_be_deleted(damage: dict[str, Any], fields: dict[str, bytes]) -> None:
-    """A record that cannot be read is left as it is until its deletion, which ends it in both tiers."""
-    connections = Connections()
-    hold = connections.load()
-    for number in range(6):
-        say(hold, number)
-        hold.save()
-    hold.flush()
-    key = PLACE.session, f"{PLACE.member}#HEAD"
-    connections.table.rows[key] |= damage
-    connections.hot._conversations[PLACE.conversation].fields.update(fields)
-    before = {key: dict(row) for key, row in connections.table.rows.items()}
-    if "v" not in damage:
-        with pytest.raises(CorruptRecordError):
-            connections.load()
-    assert connections.table.rows == before
-    connect(PLACE, connections.tiers, ids=IDS).delete()
-    again = connections.load()
-    assert texts(again) == []
-    assert [sort for session, sort in connections.table.rows if session == PLACE.session] == [key[1]]
-    say(again, 9)
-    again.save()
-    again.flush()
-    assert texts(connections.load()) == expected(9)
-
-
 def test_damaged_head_that_is_split_is_deleted_with_all_its_parts() -> None:
     """Parts are found by their keys, although the head does not say which there are."""
     connections = Connections()
@@ -202,3 +173,33 @@ def test_conversation_that_begins_after_a_deletion_is_not_ended_by_it() -> None:
         manager.flush()
         restored = TieredSessionManager("s", durable=table, clock=_TickingClock())
         assert [message["content"] for message in restored.history()] == [[{"text": text}], [{"text": "yes"}]]
+
+
+def sweep(connections: Connections, **options: Any) -> int:
+    """Store two turns of a process that ends then, let their hot copy expire, and sweep once."""
+    hold = connections.load()
+    for number in (1, 2):
+        say(hold, number)
+        hold.save()
+    connections.clock.advance(1801)
+    if "durable" not in options:
+        connections.table.rows.clear()
+    given = {"hot": connections.hot, "durable": connections.table, "clock": connections.clock, **options}
+    return SessionSweeper(**given).run_once()
+
+
+def test_cache_in_the_hot_tier_is_dropped_without_a_finalizer() -> None:
+    """Names of caches are no conversations."""
+    connections, finalized = Connections(), []
+    assert sweep(connections, finalizer=finalized.append, is_cache=lambda name: True, durable=None) == 0
+    assert finalized == []
+    assert not connections.hot._conversations
+
+
+def test_sweeper_that_knows_only_a_name_keeps_the_conversation_listed() -> None:
+    """Head, directory and expiry index have the original ids, also where the table was restored to nothing."""
+    connections = Connections()
+    assert sweep(connections) == 1
+    assert connections.table.rows[PLACE.session, f"{PLACE.member}#HEAD"]["member"] == "default"
+    listed = [row for key, row in connections.table.rows.items() if key[0].partition("/")[0] in ("user", "expiry")]
+    assert [(row["user"], row["session"]) for row in listed] == [("u", "s"), ("u", "s")]

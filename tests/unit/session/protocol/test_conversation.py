@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
-from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
-from strands_manga_memory.session.protocol.record import Slot
 from strands_manga_memory.stores import Codec
-from strands_manga_memory.stores.encoding.codec import VERSION, dump, load
+from strands_manga_memory.stores.encoding.codec import dump, load
 from strands_manga_memory.testing import FakeClock
 from tests.faults.protocol.process import open_hold
 from tests.unit.session.support import MemoryTable, SurvivingHotStore
@@ -151,70 +149,6 @@ def test_durable_requests_do_not_grow_with_earlier_writers() -> None:
     assert len(stores.hold().history()) == 520
 
 
-def test_turn_is_one_compare_and_set_in_the_hot_tier() -> None:
-    """A turn of one live agent waits for one round trip, and for no durable request."""
-    stores = Stores()
-    hold = stores.hold()
-    turn(hold, 1)
-    calls, requests = Counter(stores.hot.calls), stores.requests
-    say(hold, 2)
-    hold.save()
-    assert stores.hot.calls - calls == Counter({"write": 1})
-    assert stores.requests == requests
-
-
-@pytest.mark.parametrize("tiers", ["both", "hot", "durable"])
-def test_restore_is_exact_from_each_tier_after_hundreds_of_writers(tiers: str) -> None:
-    """Window, edits, notes and states are restored from either tier alone after a flush."""
-    stores = Stores()
-    for number in range(300):
-        turn(stores.hold(), number)
-    hold = stores.hold()
-    view = list(hold.local.view)
-    view[0] = view[0]._replace(body=dump({"role": "user", "content": [{"text": "short form"}]}))
-    hold.local.set_view([Slot(None, 0, dump({"role": "user", "content": [{"text": "the summary"}]})), *view])
-    hold.local.set_states({"agent": {"cart": ["Berserk 42"]}})
-    hold.local.set_notes({"summarized": 12})
-    hold.save()
-    hold.flush()
-    stores.hot.is_down, stores.durable.is_down = tiers == "durable", tiers == "hot"
-    restored = stores.hold()
-    assert texts(restored) == texts(hold)
-    assert texts(restored)[:2] == ["the summary", "short form"]
-    assert (restored.local.states, restored.local.notes) == ({"agent": {"cart": ["Berserk 42"]}}, {"summarized": 12})
-
-
-def test_turn_that_a_crash_cut_is_restored_as_far_as_it_was_saved() -> None:
-    """An open turn is saved in parts; its reader sees them, and no note in the place of the rest."""
-    stores = Stores()
-    crashed = stores.hold()
-    turn(crashed, 1)
-    say(crashed, 2, ends=False)
-    crashed.save()
-    crashed.local.append(dump({"role": "user", "content": [{"text": "never saved"}]}))
-    reader = stores.hold()
-    assert texts(reader) == expected(1, 2)
-    turn(reader, 3)
-    assert texts(stores.hold()) == expected(1, 2, 3)
-    stores.clock.advance(OPEN_SECONDS)
-    reader.flush()
-    assert [len(found.messages) for _, found in reader.history()] == [2, 2, 2]
-    assert texts(stores.hold(hot=False)) == expected(1, 2, 3)
-
-
-def test_open_turn_stays_together_when_its_author_continues_behind_another_turn() -> None:
-    """The rest of a turn stands behind its beginning, also for a reader who took a turn in between."""
-    stores = Stores()
-    slow, fast = stores.hold(), stores.hold()
-    say(slow, 1, ends=False)
-    slow.save()
-    turn(fast, 2)
-    slow.local.append(dump({"role": "assistant", "content": [{"text": "late answer"}]}))
-    slow.local.end_turn()
-    slow.save()
-    assert texts(stores.hold()) == [*expected(1), "late answer", *expected(2)]
-
-
 def test_flush_that_died_before_its_head_loses_no_turn_with_the_hot_tier() -> None:
     """A restore from the durable tier alone finds turns of the log that no head lists."""
     stores = Stores()
@@ -231,78 +165,6 @@ def test_flush_that_died_before_its_head_loses_no_turn_with_the_hot_tier() -> No
 
 def _die(*_: Any) -> bool:
     raise ConnectionAbortedError
-
-
-def test_hot_tier_alone_keeps_the_whole_log() -> None:
-    """Without a durable tier evicted turns stay in the hash, and can be redacted there."""
-    stores = Stores()
-    hold = stores.hold(durable=False)
-    for number in range(60):
-        turn(hold, number)
-    reader = stores.hold(durable=False)
-    assert len(reader.history()) == 60
-    assert len(reader.local.window) <= 82
-    key = reader.history()[0][0]
-    reader.local.redact(key, {0: dump({"role": "user", "content": [{"text": "[removed] x"}]})})
-    reader.save()
-    stored = b"".join(stores.hot.store._conversations["s/A:a"].fields.values())
-    assert b"user 0 " not in stored
-    assert b"assistant 0 " in stored
-
-
-def test_outage_of_the_hot_tier_saves_in_the_durable_one_and_back() -> None:
-    """Turns of an outage are in the durable head, and in the hot tier after it."""
-    stores = Stores()
-    hold = stores.hold()
-    turn(hold, 1)
-    stores.hot.is_down = True
-    say(hold, 2)
-    hold.save()
-    assert not hold.local.is_dirty
-    assert texts(stores.hold(hot=False)) == expected(1, 2)
-    stores.hot.is_down = False
-    say(hold, 3)
-    hold.save()
-    assert texts(stores.hold()) == texts(stores.hold(durable=False)) == expected(1, 2, 3)
-
-
-def test_empty_hot_tier_and_durable_tier_away_is_no_new_conversation() -> None:
-    """Silence is not taken for an empty conversation."""
-    stores = Stores()
-    stores.durable.is_down = True
-    with pytest.raises(StoreUnavailableError):
-        stores.hold()
-
-
-def test_late_write_after_delete_is_discarded() -> None:
-    """A process that did not know of the deletion stores nothing of what was deleted, and goes on in the next incarnation."""
-    stores = Stores()
-    late, other = stores.hold(), stores.hold()
-    turn(late, 1)
-    say(late, 2)
-    other.delete()
-    late.save()
-    assert late.local.dropped == 2
-    assert texts(stores.hold()) == []
-    turn(late, 3)
-    late.flush()
-    assert texts(stores.hold()) == texts(stores.hold(hot=False)) == expected(3)
-    assert [len(found.messages) for _, found in late.history()] == [2]
-    assert "user 1" not in str(stores.durable.store.rows)
-
-
-def test_rest_of_a_turn_whose_beginning_was_deleted_is_discarded() -> None:
-    """No half of a turn is stored in the next incarnation."""
-    stores = Stores()
-    late, other = stores.hold(), stores.hold()
-    say(late, 1, ends=False)
-    late.save()
-    other.delete()
-    late.save()
-    late.local.append(dump({"role": "assistant", "content": [{"text": "rest"}]}))
-    late.save()
-    assert late.local.dropped == 1
-    assert texts(stores.hold()) == []
 
 
 @pytest.mark.parametrize("days", [0.6, 2.0])
@@ -356,26 +218,6 @@ def test_first_flush_that_is_cut_loses_no_turn_with_the_hot_tier() -> None:
         assert texts(stores.hold()) == expected(*range(6))
 
 
-def test_redaction_while_a_tier_is_away_reaches_it_later() -> None:
-    """The tier that did not answer has the replacement after the next flush."""
-    stores = Stores()
-    hold = stores.hold()
-    for number in range(5):
-        turn(hold, number)
-    stores.durable.is_down = True
-    key = hold.local.window[0].key
-    assert key is not None
-    hold.local.redact(key, {0: dump({"role": "user", "content": [{"text": "[removed] x"}]})})
-    hold.save()
-    with pytest.raises(StoreUnavailableError):
-        hold.flush()
-    assert "user 0 " not in str(stores.hot.store._conversations)
-    stores.durable.is_down = False
-    stores.hold().flush()
-    assert "user 0 " not in str(stores.durable.store.rows)
-    assert texts(stores.hold())[0] == "[removed] x"
-
-
 def test_edit_of_the_window_survives_turns_of_others() -> None:
     """An eviction stands if others only added turns; of two edits at once the first one stored stands."""
     stores = Stores()
@@ -394,22 +236,6 @@ def test_edit_of_the_window_survives_turns_of_others() -> None:
     say(second, 5)
     second.save()
     assert texts(stores.hold()) == expected(3, 4, 5)
-
-
-def test_table_restored_from_a_backup_receives_the_turns_that_it_lacks() -> None:
-    """A flush computes what the log lacks against the head that it replaces."""
-    stores = Stores()
-    hold = stores.hold()
-    for number in range(5):
-        turn(hold, number)
-    backup = {key: dict(row) for key, row in stores.durable.store.rows.items()}
-    for number in range(5, 12):
-        turn(hold, number)
-    hold.flush()
-    stores.durable.store.rows = backup
-    hold.flush()
-    assert texts(stores.hold(hot=False)) == expected(*range(12))
-    assert len(stores.hold().history()) == 12
 
 
 def test_save_during_an_outage_of_hot_puts_no_turn_into_a_restored_table_without_a_head() -> None:
@@ -447,22 +273,6 @@ def test_new_conversation_shows_nothing_of_a_log_without_a_head() -> None:
     hold.durable.purge(hold.local.base.incarnation)
     assert [len(found.messages) for _, found in stores.hold().history()] == [2]
     assert "user 1 " not in str(stores.durable.store.rows)
-
-
-def test_sweep_empties_the_hot_tier_and_refuses_a_write_on_its_way() -> None:
-    """After a sweep the durable tier has everything, and a late compare-and-set changes nothing."""
-    stores = Stores()
-    hold = stores.hold()
-    for number in range(3):
-        turn(hold, number)
-    sweeper = stores.hold()
-    sweeper.close(writes_hot=False)
-    assert sweeper.empty_hot()
-    assert stores.hold().local.hot_copy is not None
-    assert stores.hold().local.hot_copy.incarnation == 0  # type: ignore[union-attr]
-    say(hold, 3)
-    hold.save()
-    assert texts(stores.hold()) == texts(stores.hold(hot=False)) == expected(0, 1, 2, 3)
 
 
 def test_turn_of_a_broken_flush_that_is_evicted_later_stays_evicted() -> None:
@@ -517,25 +327,6 @@ def test_evicted_turn_that_only_the_log_proves_is_not_shown_again() -> None:
     assert texts(stores.hold()) == expected(3, 4, 5, 6, 7)
     stores.hot.store._conversations.clear()
     assert texts(stores.hold()) == expected(3, 4, 5, 6, 7)
-
-
-@pytest.mark.parametrize("tier", ["hot", "durable"])
-def test_record_of_a_newer_release_is_refused_by_name(tier: str) -> None:
-    """A readable record has the version of its form; another one is neither read nor replaced."""
-    stores = Stores()
-    turn(stores.hold(), 0)
-    older, newer = (b'{"v%d":"' % version for version in (VERSION, VERSION + 1))
-    if tier == "hot":
-        found = stores.hot.store._conversations["s/A:a"]
-        stores.hot.store._conversations["s/A:a"] = replace(
-            found, fields={**found.fields, "head": found.fields["head"].replace(older, newer)}
-        )
-    else:
-        head = stores.durable.store.rows["s", "A:a#HEAD"]
-        assert head["data"].startswith(older)
-        head["data"] = head["data"].replace(older, newer)
-    with pytest.raises(CorruptRecordError, match=f"has version {VERSION + 1}, this package reads {VERSION}; upgrade it"):
-        stores.hold()
 
 
 def test_head_that_could_not_be_joined_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.conversation_transfer import fork, rewind
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.record import CLOSED, CONTINUES
+from strands_manga_memory.session.protocol.record import CONTINUES
 from strands_manga_memory.session.tiers import connect
 from strands_manga_memory.stores.encoding.codec import dump
 from tests.faults.protocol.process import open_hold
@@ -48,77 +48,12 @@ class Forks(Connections):
         return hold
 
 
-def states_of(hold: Conversation) -> dict[str, Any]:
-    """Return the states of a conversation, without the note that the durable tier has everything."""
-    return {name: value for name, value in hold.local.states.items() if name != CLOSED}
-
-
-@TIERS
-@pytest.mark.parametrize("at_turn", [1, 5, 11, 12])
-def test_fork_has_the_turns_up_to_one_and_goes_on_apart(tiers: dict[str, bool], at_turn: int) -> None:
-    """The source stays as it is; log and window of the fork are the first turns, from each tier."""
-    forks = Forks(**tiers)
-    fork(PLACE, forks.tiers, at_turn=at_turn, to=OTHER, ids=OTHER_IDS)
-    forked = forks.load_other()
-    first = range(1, at_turn + 1)
-    assert texts(forked) == expected(*first)
-    assert len(forked.history()) == forked.local.base.turn_count == at_turn
-    assert forked.local.base.ids["session"] == "other"
-    say(forked, 99)
-    forked.save()
-    forked.flush()
-    assert texts(forks.load_other()) == expected(*first, 99)
-    assert texts(forks.load()) == expected(*range(1, 13))
-
-
-@TIERS
-def test_fork_has_the_states_that_were_set_up_to_the_turn(tiers: dict[str, bool]) -> None:
-    """An entry that was set later is missing, as its earlier value is not stored."""
-    forks = Forks(**tiers)
-    fork(PLACE, forks.tiers, at_turn=3, to=OTHER, ids=OTHER_IDS)
-    assert states_of(forks.load_other()) == {"of 1": 1, "of 2": 2, "of 3": 3}
-
-
-def test_fork_at_the_last_turn_has_window_notes_and_all_states() -> None:
-    """Evictions, edits, synthesized notes and the manager's state are those of the source."""
-    forks = Forks()
-    forks.hold.local.set_view(forks.hold.local.view[6:])
-    forks.hold.local.set_notes({"removed": 6})
-    forks.hold.save()
-    fork(PLACE, forks.tiers, at_turn=12, to=OTHER, ids=OTHER_IDS)
-    forked, source = forks.load_other(), forks.load()
-    assert texts(forked) == texts(source) == expected(*range(4, 13))
-    assert forked.local.notes == {"removed": 6}
-    assert states_of(forked) == states_of(source)
-    assert len(forked.history()) == 12
-
-
 def test_fork_is_listed_and_found_by_the_sweeper() -> None:
     """The new session has entries in directory and expiry index."""
     forks = Forks()
     fork(PLACE, forks.tiers, at_turn=2, to=OTHER, ids=OTHER_IDS)
     listed = [key for key in forks.table.rows if "other" in "".join(key) and "/" in key[0]]
     assert len(listed) == 3
-
-
-def test_fork_into_an_existing_session_is_refused() -> None:
-    """Nothing that is stored is replaced by a fork."""
-    forks = Forks(turns=3)
-    fork(PLACE, forks.tiers, at_turn=1, to=OTHER, ids=OTHER_IDS)
-    with pytest.raises(ConflictError):
-        fork(PLACE, forks.tiers, at_turn=2, to=OTHER, ids=OTHER_IDS)
-    assert texts(forks.load_other()) == expected(1)
-
-
-@pytest.mark.parametrize("at_turn", [-1, 4])
-def test_turn_that_does_not_exist_is_refused(at_turn: int) -> None:
-    """The error names the number of turns."""
-    forks = Forks(turns=3)
-    with pytest.raises(ValueError, match="from 1 to 3"):
-        rewind(PLACE, forks.tiers, at_turn=at_turn)
-    with pytest.raises(ValueError, match="from 1 to 3"):
-        fork(PLACE, forks.tiers, at_turn=at_turn, to=OTHER, ids=OTHER_IDS)
-    assert texts(forks.load()) == expected(1, 2, 3)
 
 
 def test_rest_of_an_interrupted_turn_belongs_to_it() -> None:
@@ -150,34 +85,6 @@ def test_rewind_deletes_the_later_turns_in_each_tier(tiers: dict[str, bool], at_
     reader.save()
     reader.flush()
     assert texts(forks.load()) == expected(*range(1, at_turn + 1), 50)
-
-
-@TIERS
-@pytest.mark.parametrize("is_saved_in_parts", [False, True], ids=["whole", "in parts"])
-def test_live_agent_goes_on_from_the_turn_to_which_a_conversation_was_rewound(
-    tiers: dict[str, bool], is_saved_in_parts: bool
-) -> None:
-    """Its unsaved turn is kept after the turn, and its history is replaced."""
-    forks = Forks(turns=4, **tiers)
-    hold = forks.hold
-    hold.local.begin_turn()
-    hold.local.append(dump({"role": "user", "content": [{"text": "user 5 "}]}))
-    if is_saved_in_parts:
-        hold.save()
-    rewind(PLACE, forks.tiers, at_turn=2)
-    hold.local.append(dump({"role": "assistant", "content": [{"text": "assistant 5 "}]}))
-    hold.local.end_turn()
-    hold.save()
-    assert hold.local.has_news
-    hold.complete()
-    hold.local.adopt_window()
-    assert texts(hold) == expected(1, 2, 5)
-    assert (hold.local.turn_count, hold.local.message_count, hold.local.dropped) == (3, 6, 0)
-    say(hold, 6)
-    hold.save()
-    hold.flush()
-    assert texts(forks.load()) == expected(1, 2, 5, 6)
-    assert len(forks.load().history()) == 4
 
 
 def test_redacted_message_stays_redacted_in_a_fork() -> None:

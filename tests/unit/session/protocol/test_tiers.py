@@ -80,31 +80,6 @@ def durable(table: Table, unique: str, **options: Any) -> DurableTier:
     return DurableTier(table, f"s-{unique}", "A:a", **{"codec": Codec(), "expires_at": lambda record: 0, **options})
 
 
-@pytest.mark.parametrize("codec", [Codec(), Codec(cipher=CIPHER)], ids=["plain", "encrypted"])
-def test_record_is_read_from_the_hot_tier_as_it_was_written(store: HotStore, unique: str, codec: Codec) -> None:
-    """Another process reads the same record, also after changes of every part of it."""
-    writer = HotTier(store, f"s-{unique}/A:a", codec=codec)
-    assert writer.read() is None
-    record = make_record()
-    for changed in (
-        record,
-        replace(record, version=Version(5, "cc"), window=record.window[1:], notes=None),
-        replace(record, version=Version(6, "cc"), states={}, window=(Slot(SECOND, 0),), turns={SECOND: record.turns[SECOND]}),
-    ):
-        assert writer.write(changed, ttl=60.0)
-        assert HotTier(store, f"s-{unique}/A:a", codec=codec).read() == changed
-
-
-def test_hot_write_is_refused_after_another_write(store: HotStore, unique: str) -> None:
-    """A writer that has not read the last record replaces nothing."""
-    one, other = (HotTier(store, f"s-{unique}/A:a", codec=Codec()) for _ in range(2))
-    one.read()
-    other.read()
-    assert one.write(make_record(), ttl=60.0)
-    assert not other.write(replace(make_record(), version=Version(9, "z")), ttl=60.0)
-    assert other.read() == make_record()
-
-
 def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, unique: str) -> None:
     """A hot tier alone keeps evicted turns, without reading them at a restore."""
     tier = HotTier(store, f"s-{unique}/A:a", codec=Codec(), keeps_log=True)
@@ -118,27 +93,6 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, 
     reader = HotTier(store, f"s-{unique}/A:a", codec=Codec(), keeps_log=True)
     assert reader.read() == evicted
     assert reader.read_archive({FIRST}) == {FIRST: record.turns[FIRST]}
-
-
-@pytest.mark.parametrize("codec", [Codec(), Codec(cipher=CIPHER)], ids=["plain", "encrypted"])
-def test_damaged_turn_costs_only_its_messages_and_keeps_its_place(unique: str, codec: Codec) -> None:
-    """A field that cannot be read keeps its place in the window, and is mended by a writer that has read the log."""
-    name, store = f"s-{unique}/A:a", SurvivingHotStore()
-    tier = HotTier(store, name, codec=codec)
-    tier.read()
-    tier.write(make_record(), ttl=60.0)
-    held = store._conversations[name].fields
-    held["m1"] = held["m1"][:-3] + b"???"
-    reader = HotTier(store, name, codec=codec)
-    read = reader.read()
-    assert read is not None
-    assert read.window == make_record().window
-    assert read.seen == make_record().seen
-    assert read.lacking == {FIRST}
-    assert reader.write(replace(read, version=Version(7, "e")), ttl=60.0)
-    assert HotTier(store, name, codec=codec).read() == replace(read, version=Version(7, "e"))
-    assert reader.write(replace(make_record(), version=Version(8, "f")), ttl=60.0)
-    assert HotTier(store, name, codec=codec).read() == replace(make_record(), version=Version(8, "f"))
 
 
 def test_damaged_turn_without_a_key_is_an_error(unique: str) -> None:
@@ -171,18 +125,6 @@ def test_values_that_the_fast_encoder_refuses_are_stored(store: HotStore, table:
     assert (found.states, found.notes, found.turns) == (record.states, record.notes, {SECOND: record.turns[SECOND]})
 
 
-def test_damaged_head_is_an_error(unique: str) -> None:
-    """A hash whose head cannot be read is not taken for an empty one."""
-    name, store = f"s-{unique}/A:a", SurvivingHotStore()
-    tier = HotTier(store, name, codec=Codec())
-    tier.read()
-    tier.write(make_record(), ttl=60.0)
-    held = store._conversations[name].fields
-    held["head"] = held["head"].replace(b'"incarnation":2', b'"incarnation":3')
-    with pytest.raises(CorruptRecordError, match="checksum"):
-        HotTier(store, name, codec=Codec()).read()
-
-
 def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     """An operator reads a turn with redis-cli; an encrypted one says nothing."""
     store = SurvivingHotStore()
@@ -200,45 +142,6 @@ def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     stored = b"".join(store._conversations[f"t-{unique}/A:a"].fields.values())
     assert b"hello" not in stored
     assert b"cart" not in stored
-
-
-@pytest.mark.parametrize("codec", [Codec(), Codec(cipher=CIPHER)], ids=["plain", "encrypted"])
-def test_head_and_turns_are_read_from_the_table_as_they_were_written(table: Table, unique: str, codec: Codec) -> None:
-    """Another process reads the same head, with its unlogged turns, and the same log."""
-    tier = durable(table, unique, codec=codec)
-    assert tier.read_head() is None
-    head = head_record(make_record(), {SECOND: 0}, None)
-    assert tier.put_head(head)
-    tier.put_turn(2, FIRST, make_record().turns[FIRST])
-    reader = durable(table, unique, codec=codec)
-    assert reader.read_head() == head
-    assert reader.read_log(2) == reader.get_turns(2, [FIRST, SECOND]) == {FIRST: make_record().turns[FIRST]}
-
-
-def test_head_is_refused_after_another_put(table: Table, unique: str) -> None:
-    """A writer that has not read the last head replaces nothing."""
-    one, other = durable(table, unique), durable(table, unique)
-    one.read_head()
-    other.read_head()
-    head = head_record(make_record(), {SECOND: 0}, None)
-    assert one.put_head(head)
-    assert not other.put_head(replace(head, version=Version(9, "z")))
-    assert other.read_head() == head
-
-
-def test_late_put_of_a_turn_does_not_undo_its_redaction(table: Table, unique: str) -> None:
-    """A put of an older copy changes nothing, and a longer copy of the turn keeps the redaction."""
-    tier = durable(table, unique)
-    whole = make_record().turns[FIRST]
-    tier.put_turn(2, FIRST, replace(whole, messages=whole.messages[:1], times=whole.times[:1]))
-    redacted = replace(whole, messages=whole.messages[:1], times=whole.times[:1]).redact(
-        {0: Replacement(1, message("user", "[removed]"))}
-    )
-    tier.put_turn(2, FIRST, redacted)
-    tier.put_turn(2, FIRST, whole)
-    found = tier.get_turns(2, [FIRST])[FIRST]
-    assert found.messages == (message("user", "[removed]"), whole.messages[1])
-    assert "hello" not in str(list(table.query(f"s-{unique}")))
 
 
 def test_head_and_turn_above_350_kilobytes_are_split(table: Table, unique: str) -> None:
@@ -283,13 +186,3 @@ def test_tombstone_is_read_without_the_keys(table: Table, store: HotStore, uniqu
     assert hot.write(tombstone, ttl=60.0)
     assert durable(table, unique).read_head() == tombstone
     assert HotTier(store, f"s-{unique}/A:a", codec=Codec()).read() == tombstone
-
-
-def test_purge_deletes_the_logs_of_earlier_incarnations(table: Table, unique: str) -> None:
-    """The log of the present incarnation stays."""
-    tier = durable(table, unique)
-    tier.put_turn(1, FIRST, make_record().turns[FIRST])
-    tier.put_turn(2, SECOND, make_record().turns[SECOND])
-    tier.purge(2)
-    assert not tier.read_log(1)
-    assert tier.read_log(2).keys() == {SECOND}
