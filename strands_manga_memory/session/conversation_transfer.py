@@ -13,7 +13,7 @@ from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import ORCHESTRATOR
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
-from strands_manga_memory.session.protocol.durable_tier import next_attempt
+from strands_manga_memory.session.protocol.durable_tier import attempts
 from strands_manga_memory.session.protocol.record import CLOSED, CONTINUES, SEEN_TURNS, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.tiers import Tiers, connect, hot_seconds
 from strands_manga_memory.stores.encoding.codec import dump, load
@@ -246,8 +246,7 @@ def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: 
     Returns:
         False if there is an existing conversation, and ``replaces`` is False.
     """
-    attempt = 0
-    while True:
+    for _ in attempts("hot" if hold.durable is None else "durable"):
         found = [hold.read_hot(touch=False)] if hold.hot is not None else []
         found += [hold.read_head()] if hold.durable is not None else []
         base = hold.local.base
@@ -258,7 +257,6 @@ def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: 
         record = replace(content, version=version, incarnation=incarnation, carries_from=incarnation).normalize()
         if _put(hold, record, tiers):
             break
-        attempt = next_attempt(attempt, "hot" if hold.durable is None else "durable")
     with hold.local.lock:
         hold.local.begin_after(Record(version=record.version, incarnation=incarnation, carries_from=incarnation))
         hold.local.take_in(record, {})

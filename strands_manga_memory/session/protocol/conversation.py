@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
-from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record, next_attempt
+from strands_manga_memory.session.protocol.durable_tier import DurableTier, attempts, head_record
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
 from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, begins_log, ended_turns, missing_turns
@@ -222,9 +222,10 @@ class Conversation:
             return
         self._revalidate()
         with self._durable_io:
-            before, attempt = self.local.base.incarnation, 0
-            while not self._flush_once(writes_hot=writes_hot):
-                attempt = next_attempt(attempt, "durable")
+            before = self.local.base.incarnation
+            for _ in attempts("durable"):
+                if self._flush_once(writes_hot=writes_hot):
+                    break
             if before < self.local.base.carries_from:  # deleted meanwhile, perhaps before the last put of a turn
                 self.durable.purge(self.local.base.carries_from)
 
@@ -235,19 +236,19 @@ class Conversation:
             False if the hot tier has no content yet. The durable tier must then be written first.
         """
         self._revalidate()
-        hot, attempt = self._hot(), 0
+        hot = self._hot()
         with self._hot_io:
-            while True:
+            for attempt in attempts("hot"):
                 if not hot.is_known or (self.begins_durably and not attempt):
                     self.read_hot()  # others may have begun since it was read
                 if self.begins_durably:
                     return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
                 draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
-                if not draft.incarnation or (hot.record and hot.record.version[:2] == draft.version[:2]):
-                    return True  # it may lack the mark that turns are logged, which the next change brings
-                if self._write_hot(draft):
-                    return True
-                attempt = next_attempt(attempt, "hot")
+                # The stored record may lack the mark that turns are logged, which the next change brings.
+                is_stored = not draft.incarnation or (hot.record and hot.record.version[:2] == draft.version[:2])
+                if is_stored or self._write_hot(draft):
+                    break
+        return True
 
     def catch_up_hot(self) -> None:
         """Write the present record to the hot tier after an outage, even without unsaved changes."""
@@ -311,8 +312,7 @@ class Conversation:
             )
             if not durable.is_known or writes_log:
                 self.read_head()  # a table that was restored may have no head, without which nothing may enter the log
-            attempt = 0
-            while True:
+            for _ in attempts("durable"):
                 if self._is_new_durably and durable.unlisted_keys(Record(incarnation=1)):
                     self.read_head()  # the author of the turns has put a head before them, perhaps just now
                     if self._is_new_durably:
@@ -328,7 +328,6 @@ class Conversation:
                         missing = self._put_turns(draft, missing)
                 if self._put_head(draft, head_record(draft, missing, durable.record)):
                     return
-                attempt = next_attempt(attempt, "durable")
 
     @property
     def _is_new_durably(self) -> bool:
@@ -451,25 +450,25 @@ class Conversation:
             self.local.begin_after(tombstone)
 
     def _put_tombstone_durably(self, known: int) -> Record:
-        durable, attempt = self._durable(), 0
+        durable = self._durable()
         with self._durable_io:
-            while True:
+            for attempt in attempts("durable"):
                 if not durable.is_known or attempt:
                     durable.read_head_to_delete()
                 if durable.record is None:  # none, or a damaged one: the log tells which incarnation ends
                     known = max([known, *durable.incarnations()])
                 tombstone = self.local.next_tombstone(known, durable.record)
                 if durable.put_head(tombstone):
-                    with self.local.lock:  # now, as the hot tier may not answer
-                        self.local.head_copy = tombstone
-                        self.local.begin_after(tombstone)
-                    return tombstone
-                attempt = next_attempt(attempt, "durable")
+                    break
+            with self.local.lock:  # now, as the hot tier may not answer
+                self.local.head_copy = tombstone
+                self.local.begin_after(tombstone)
+        return tombstone
 
     def _put_tombstone_in_hot(self, tombstone: Record | None, known: int) -> Record:
-        hot, attempt = self._hot(), 0
+        hot = self._hot()
         with self._hot_io:
-            while True:
+            for attempt in attempts("hot"):
                 if not hot.is_known or attempt:
                     hot.read_to_delete(ttl=self._ttl(Record()))
                 found = hot.record
@@ -477,8 +476,9 @@ class Conversation:
                     tombstone = self.local.next_tombstone(known, found)
                 is_there = found is not None and found.incarnation >= tombstone.incarnation
                 if is_there or self._write_tombstone(tombstone):
-                    return tombstone
-                attempt = next_attempt(attempt, "hot")
+                    break
+        assert tombstone is not None  # noqa: S101 - the first attempt sets it
+        return tombstone
 
     def expire(self, *, unused_since: float) -> bool:
         """End the conversation because of its age, unless it was used after ``unused_since`` (seconds since 1970).

@@ -15,7 +15,7 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,17 +24,13 @@ from strands_manga_memory.session.protocol.record import SEEN_TURNS, Record, Slo
 from strands_manga_memory.session.protocol.record_format import (
     entry_object,
     entry_of,
-    head_object,
     is_text,
-    lengths_of,
-    lengths_text,
     open_object,
-    record_of_head,
+    record_object,
+    record_of,
     seal_object,
     turn_object,
     turn_of,
-    window_list,
-    window_of,
 )
 from strands_manga_memory.session.protocol.split import is_part, put_split, whole_value
 from strands_manga_memory.stores.encoding.codec import Codec, load, trusted
@@ -262,14 +258,15 @@ class DurableTier:
             StoreUnavailableError: The table does not answer. The turn may have been stored, and can be put again.
         """
         found: Item | None = None
-        merged, attempt = turn, 0
-        while not self._put_turn_once(incarnation, key, merged, before=found):
+        merged = turn
+        for _ in attempts("durable"):
+            if self._put_turn_once(incarnation, key, merged, before=found):
+                return
             found = self._table.get(*self._turn_key(incarnation, key))
             read = None if found is None else self._turn_in(found)
             merged = turn if read is None else read.merge(turn)
             if read == merged:
                 return
-            attempt = next_attempt(attempt, "durable")
 
     def _put_turn_once(self, incarnation: int, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
         where = self._turn_key(incarnation, key)
@@ -410,17 +407,18 @@ class DurableTier:
         return self._session, f"{self._prefix(incarnation)}{key}"
 
 
-def next_attempt(attempt: int, tier: str) -> int:
-    """Wait a short random time after a refused compare-and-set, and return the number of the next attempt.
+def attempts(tier: str) -> Iterator[int]:
+    """Yield the numbers of the attempts of a compare-and-set from 0, with a short random wait after a refused attempt.
 
     Raises:
-        OvertakenError: The refused attempt was the last one.
+        OvertakenError: The last attempt was refused, too.
     """
-    if attempt + 1 >= TRIES:
-        raise OvertakenError(f"the {tier} record was replaced {TRIES} times by others; changes are kept, try again")
-    note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
-    sleep(random.uniform(0.0, min(0.05, 0.001 * 2**attempt)))  # noqa: S311 - jitter
-    return attempt + 1
+    for attempt in range(TRIES):
+        if attempt:
+            note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
+            sleep(random.uniform(0.0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - jitter
+        yield attempt
+    raise OvertakenError(f"the {tier} record was replaced {TRIES} times by others; changes are kept, try again")
 
 
 sleep = time.sleep
@@ -471,34 +469,18 @@ def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record 
 
 
 def _object_of(record: Record) -> dict[str, Any]:
-    lengths = {key: record.seen.get(key, 0) for key in record.seen.keys() | record.shown_keys}
-    numbers = {key: at for at, key in enumerate(sorted(lengths), 1)}
-    head = {
-        **head_object(record),
-        "seen": lengths_text(lengths),
-        "window": window_list(record.window, numbers, record.seen),
-    }
-    if record.notes is not None:
-        head["notes"] = record.notes
+    value = record_object(record, {key: len(turn.messages) for key, turn in record.turns.items()})
     if record.states:
-        head["states"] = [entry_object(name, entry) for name, entry in sorted(record.states.items())]
+        value["states"] = [entry_object(name, entry) for name, entry in sorted(record.states.items())]
     if record.turns:
-        head["turns"] = [turn_object(key, turn) for key, turn in sorted(record.turns.items())]
-    return head
+        value["turns"] = [turn_object(key, turn) for key, turn in sorted(record.turns.items())]
+    return value
 
 
-def _record_of(head: Mapping[str, Any]) -> Record:
-    lengths = lengths_of(head["seen"])
-    seen = {key: length for key, length in lengths.items() if length}
-    numbers = dict(enumerate(sorted(lengths), 1))
-    return replace(
-        record_of_head(head),
-        window=window_of(head["window"], numbers, seen),
-        notes=head.get("notes"),
-        seen=seen,
-        states=dict(map(entry_of, head.get("states", ()))),
-        turns=dict(map(turn_of, head.get("turns", ()))),
-    )
+def _record_of(value: Mapping[str, Any]) -> Record:
+    turns = dict(map(turn_of, value.get("turns", ())))
+    held = {key: len(turn.messages) for key, turn in turns.items()}
+    return record_of(value, turns=turns, states=dict(map(entry_of, value.get("states", ()))), held=held)
 
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:

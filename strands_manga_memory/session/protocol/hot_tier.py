@@ -17,29 +17,25 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreUnavailableError
-from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
+from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey
 from strands_manga_memory.session.protocol.record_format import (
     dumped_part,
     entry_object,
     entry_of,
-    head_object,
     is_text,
     json_of,
     json_part,
-    lengths_of,
-    lengths_text,
     open_object,
-    record_of_head,
+    record_object,
+    record_of,
     seal_object,
     turn_object,
     turn_of,
-    window_list,
-    window_of,
 )
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.hot import (
@@ -64,33 +60,77 @@ _TEXT_FRONT = re.compile(rb'\{"v\d{1,9}":"[^"]{8}","turn":"(\d{12,20}\.[0-9a-z]{
 _SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "view", "seen", "notes", "archive")
 
 
+_FIELD_OF = {"window": "view", "seen": "seen", "notes": "notes"}
+"""Field of each part of a record's JSON object that is not in the field ``head``."""
+
+_Part = TurnKey | str | bytes
+"""Key of a turn, name of a state entry, or serialized message that the conversation manager edited or wrote."""
+
+
 @dataclass
 class _Stored:
     """Content of the conversation's hash after the last read or write, and the epoch of the next write.
+
+    The parts are the content of the numbered fields: a turn with the number 12 is in ``m12``, any other part in ``x12``.
 
     Args:
         expect: Epoch and version that the next compare-and-set expects; None if the hash is missing.
         epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the conversation.
         record: The record; None if there is none.
-        turns: Field number and content of each stored turn, keyed by turn key. Number 12 means the field ``m12``.
-        entries: Field number and content of each state entry, keyed by name. Number 3 means the field ``x3``.
-        bodies: Field number of each message that the conversation manager edited or wrote, keyed by the serialized message.
-        archive: Field number and message count of each turn that a restore does not read, keyed by turn key.
+        parts: Number and content of each part that a restore reads. The content of an edited message is None.
+        archive: Number and message count of each turn that a restore does not read.
+        unreadable: Number and message count of each turn that cannot be read.
         small: Python ``hash()`` of the content of each unnumbered field, such as ``view``, keyed by field name.
-        unreadable: Turn key and message count of each turn that cannot be read, keyed by field number.
         expires_in: Seconds until the conversation counts as expired (the store keeps it longer); None if the hash is missing.
     """
 
     expect: tuple[int, int] | None = None
     epoch: int = 1
     record: Record | None = None
-    turns: dict[TurnKey, tuple[int, Turn]] = field(default_factory=dict)
-    entries: dict[str, tuple[int, Entry]] = field(default_factory=dict)
-    bodies: dict[bytes, int] = field(default_factory=dict)
+    parts: dict[_Part, tuple[int, Any]] = field(default_factory=dict)
     archive: dict[TurnKey, tuple[int, int]] = field(default_factory=dict)
+    unreadable: dict[TurnKey, tuple[int, int]] = field(default_factory=dict)
     small: dict[str, int] = field(default_factory=dict)
-    unreadable: Mapping[int, tuple[TurnKey, int]] = field(default_factory=dict)
     expires_in: float | None = None
+
+    @property
+    def turns(self) -> dict[TurnKey, tuple[int, Turn]]:
+        """Number and content of each turn that a restore reads."""
+        return {part: found for part, found in self.parts.items() if isinstance(part, TurnKey)}
+
+    @property
+    def lengths(self) -> dict[TurnKey, int]:
+        """Number of messages of each turn that a restore reads, also of unreadable turns."""
+        lengths = {key: length for key, (_, length) in self.unreadable.items()}
+        return lengths | {key: len(turn.messages) for key, (_, turn) in self.turns.items()}
+
+    @property
+    def bodies(self) -> dict[bytes, int]:
+        """Numbers of the messages that the conversation manager edited or wrote."""
+        return {part: number for part, (number, _) in self.parts.items() if isinstance(part, bytes)}
+
+    @property
+    def numbers(self) -> dict[_Part, int]:
+        """Numbers of all parts."""
+        return {part: number for part, (number, _) in (self.archive | self.unreadable | self.parts).items()}
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all fields except the list of the fields that a restore reads."""
+        return self.small.keys() | {_field_name(part, number) for part, number in self.numbers.items()}
+
+    @property
+    def listed(self) -> bytes:
+        """List of the numbered fields that a restore reads: ``1-4,7,x2`` for ``m1`` to ``m4``, ``m7`` and ``x2``."""
+        runs: list[list[int]] = []
+        for number in sorted(number for number, _ in {**self.unreadable, **self.turns}.values()):
+            if runs and runs[-1][1] + 1 == number:
+                runs[-1][1] = number
+            else:
+                runs.append([number, number])
+        listed = [f"{first}-{last}" if first < last else f"{first}" for first, last in runs]
+        others = sorted(number for part, (number, _) in self.parts.items() if not isinstance(part, TurnKey))
+        return ",".join([*listed, *(f"x{number}" for number in others)]).encode()
 
 
 class HotTier:
@@ -257,171 +297,80 @@ class HotTier:
         Returns:
             The content of the hash after the write, the fields that change, and the names of the fields to remove.
         """
+        after = _Stored(record=record)
         if record.is_empty:
-            after = _Stored(record=record, small={ENDED_FIELD: 0})
-            head = {**head_object(record), **({"seen": lengths_text(record.seen)} if record.seen else {})}
-            return after, {ENDED_FIELD: seal_object(head, self._place(ENDED_FIELD), Codec())}, []
-        fields: dict[str, bytes] = {}
-        turns = self._numbered_turns(record, before)
-        archive = self._archived_turns(record, before, turns)
-        entries, bodies = _numbered_entries(record, before)
-        for name, (number, entry) in entries.items():
-            if before.entries.get(name, (0, None))[1] != entry:
-                fields[f"x{number}"] = self._seal(f"x{number}", entry_object(name, entry))
-        for data, number in bodies.items():
-            if data not in before.bodies:
-                fields[f"x{number}"] = self._seal(f"x{number}", {"body": json_part(data)})
-        for key, (number, turn) in turns.items():
-            known_turn = before.turns.get(key)
-            if known_turn is None or known_turn[0] != number or (known_turn[1] is not turn and known_turn[1] != turn):
-                fields[f"m{number}"] = self._seal_turn(f"m{number}", key, turn)
-        unreadable = self._still_unreadable(record, before)
-        numbers = {key: number for key, (number, _) in turns.items()}
-        numbers |= {key: number for number, (key, _) in unreadable.items()}
-        small: dict[str, int] = {}
-        for name, value in self._small_objects(record, numbers, bodies, archive).items():
-            small[name] = hash(json_of(value))
-            if small[name] != before.small.get(name):
-                fields[name] = self._seal(name, value)
-        listed = _listed(turns, entries, bodies, unreadable)
-        if _HEAD_FIELD not in before.small or listed != _listed(before.turns, before.entries, before.bodies, before.unreadable):
-            fields[WINDOW_FIELD] = listed
-        kept = {*unreadable, *(number for number, _ in turns.values()), *(number for number, _ in archive.values())}
-        was = {*before.unreadable, *(number for number, _ in before.turns.values())}
-        gone = [f"m{number}" for number in sorted(was - kept)]
-        gone += [f"x{number}" for name, (number, _) in before.entries.items() if name not in entries]
-        gone += [f"x{number}" for data, number in before.bodies.items() if data not in bodies]
-        gone += [name for name in before.small if name not in small]
-        after = _Stored(
-            record=record, turns=turns, entries=entries, bodies=bodies, archive=archive, small=small, unreadable=unreadable
-        )
-        return after, fields, gone
-
-    def _still_unreadable(self, record: Record, before: _Stored) -> dict[int, tuple[TurnKey, int]]:
+            after.small[ENDED_FIELD] = 0
+            return after, {ENDED_FIELD: seal_object(record_object(record, {}), self._place(ENDED_FIELD), Codec())}, []
+        shown, evicted = record.shown_keys, {key: (at, len(turn.messages)) for key, (at, turn) in before.turns.items()}
         # The history, or the log in this hash, still needs damaged turns of which no copy was read.
-        needed = record.shown_keys - record.turns.keys()
-        return {
-            number: front
-            for number, front in before.unreadable.items()
-            if front[0] in needed or (self._keeps_log and front[0] not in record.turns)
+        after.unreadable = {
+            key: found
+            for key, found in before.unreadable.items()
+            if key not in record.turns and (self._keeps_log or key in shown)
         }
-
-    @staticmethod
-    def _numbered_turns(record: Record, before: _Stored) -> dict[TurnKey, tuple[int, Turn]]:
-        """Return a record's turns with the numbers of their hash fields: as in ``before``, or free numbers for new turns."""
-        used = [number for number, _ in (*before.turns.values(), *before.archive.values())]
-        free = max([*used, *before.unreadable], default=0)
-        damaged = {key: number for number, (key, _) in before.unreadable.items()}
-        turns = {}
-        for key, turn in sorted(record.turns.items()):
-            known = before.turns.get(key) or before.archive.get(key)
-            number = damaged.get(key) if known is None else known[0]
-            if number is None:
-                number = free = free + 1
-            turns[key] = number, turn
-        return turns
-
-    def _archived_turns(self, record: Record, before: _Stored, turns: Mapping[TurnKey, Any]) -> dict[TurnKey, tuple[int, int]]:
-        if not self._keeps_log:
-            return {}
-        archive = {key: found for key, found in before.archive.items() if key not in turns}
-        evicted = {key: (number, len(turn.messages)) for key, (number, turn) in before.turns.items() if key not in turns}
-        return archive | evicted
-
-    def _small_objects(
-        self,
-        record: Record,
-        numbers: Mapping[TurnKey, int],
-        bodies: Mapping[bytes, int],
-        archive: Mapping[TurnKey, tuple[int, int]],
-    ) -> dict[str, dict[str, Any]]:
-        # A window may refer to turns whose content this process has not read; they have no field, and a negative number.
-        absent = sorted(record.shown_keys - numbers.keys())
-        numbers = {**numbers, **{key: -at for at, key in enumerate(absent, 1)}}
-        seen = {
-            key: length
-            for key, length in record.seen.items()
-            if key not in record.turns or length != len(record.turns[key].messages)
-        }
-        objects: dict[str, dict[str, Any]] = {
-            _HEAD_FIELD: head_object(record),
-            "view": {
-                "window": window_list(record.window, numbers, record.seen, bodies),
-                **({"absent": list(map(str, absent))} if absent else {}),
-            },
-        }
-        if seen:
-            objects["seen"] = {"seen": lengths_text(seen)}
-        if record.notes is not None:
-            objects["notes"] = {"notes": record.notes}
-        if archive:
-            objects["archive"] = {"archive": {str(key): list(found) for key, found in sorted(archive.items())}}
-        return objects
+        if self._keeps_log:
+            after.archive = {key: found for key, found in (before.archive | evicted).items() if key not in record.turns}
+        contents: dict[Any, Any] = {**dict(sorted(record.turns.items())), **record.states}
+        contents |= {slot.body: None for slot in record.window if slot.body is not None}
+        numbers = _numbered(contents, before.numbers)
+        after.parts = {part: (numbers[part], content) for part, content in contents.items()}
+        fields = {}
+        for part, found in after.parts.items():
+            if before.parts.get(part) != found:
+                name = _field_name(part, found[0])
+                fields[name] = self._seal_part(name, part, found[1])
+        head = record_object(record, after.lengths, after.bodies)
+        objects = {name: {part: head.pop(part)} for part, name in _FIELD_OF.items() if part in head} | {_HEAD_FIELD: head}
+        if after.archive:
+            objects["archive"] = {"archive": {str(key): list(found) for key, found in sorted(after.archive.items())}}
+        after.small = {name: hash(json_of(value)) for name, value in objects.items()}
+        fields |= {name: self._seal(name, objects[name]) for name, at in after.small.items() if at != before.small.get(name)}
+        if _HEAD_FIELD not in before.small or after.listed != before.listed:
+            fields[WINDOW_FIELD] = after.listed
+        return after, fields, sorted(before.names - after.names)
 
     def _decode(self, found: HotRecord) -> _Stored:
-        expect = found.epoch, found.version
         # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the claim.
         epoch = found.epoch + (found.state == CLOSING)
+        stored = _Stored((found.epoch, found.version), epoch, expires_in=found.expires_in)
         fields = found.fields
         if ENDED_FIELD in fields and _HEAD_FIELD not in fields:
-            head = open_object(fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
+            value = open_object(fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with trusted(self._name):
-                seen = lengths_of(head.get("seen", ""))
-                record = replace(record_of_head(head), seen=seen)
-                return _Stored(expect, epoch, record, small={ENDED_FIELD: 0}, expires_in=found.expires_in)
+                return replace(stored, record=record_of(value, turns={}, states={}, held={}), small={ENDED_FIELD: 0})
         objects = {name: self._opened(name, fields[name]) for name in _SMALL_FIELDS if name in fields}
         if _HEAD_FIELD not in objects:
             raise CorruptRecordError(f"record={self._name!r} is damaged: it has no head", record=self._name)
-        turns: dict[TurnKey, tuple[int, Turn]] = {}
-        unreadable: dict[int, tuple[TurnKey, int]] = {}
-        for name in sorted(name for name in fields if name[0] == "m" and name[1:].isdecimal()):
-            read = self._opened_turn(name, fields[name])
-            if read is None:
-                unreadable[int(name[1:])] = self._front_of(name, fields[name])
-            else:
-                turns[read[0]] = int(name[1:]), read[1]
+        for name in sorted(name for name in fields if name[0] in "mx" and name[1:].isdecimal()):
+            self._decode_part(name, fields[name], stored)
+        value = {name: part for one in objects.values() for name, part in one.items()}
         with trusted(self._name):
-            entries: dict[str, tuple[int, Entry]] = {}
-            bodies: dict[bytes, int] = {}
-            for name in sorted(name for name in fields if name[0] == "x" and name[1:].isdecimal()):
-                value = self._opened(name, fields[name])
-                if "body" in value:
-                    bodies[dumped_part(value["body"])] = int(name[1:])
-                else:
-                    state, entry = entry_of(value)
-                    entries[state] = int(name[1:]), entry
-            archive = {
-                TurnKey.parse(key): (int(number), int(length))
-                for key, (number, length) in objects.get("archive", {}).get("archive", {}).items()
+            stored.archive = {
+                TurnKey.parse(key): (int(number), int(length)) for key, (number, length) in value.get("archive", {}).items()
             }
-            record = self._record_of(objects, turns, entries, bodies, unreadable)
-        small = {name: hash(json_of(value)) for name, value in objects.items()}
-        return _Stored(expect, epoch, record, turns, entries, bodies, archive, small, unreadable, found.expires_in)
+            stored.record = record_of(
+                value,
+                turns={key: turn for key, (_, turn) in sorted(stored.turns.items())},
+                states={name: entry for name, (_, entry) in stored.parts.items() if isinstance(name, str)},
+                held=stored.lengths,
+                bodies={number: data for data, number in stored.bodies.items()},
+            )
+        stored.small = {name: hash(json_of(one)) for name, one in objects.items()}
+        return stored
 
-    def _record_of(
-        self,
-        objects: Mapping[str, Mapping[str, Any]],
-        turns: Mapping[TurnKey, tuple[int, Turn]],
-        entries: Mapping[str, tuple[int, Entry]],
-        bodies: Mapping[bytes, int],
-        unreadable: Mapping[int, tuple[TurnKey, int]],
-    ) -> Record:
-        record = record_of_head(objects[_HEAD_FIELD])
-        seen = {key: len(turn.messages) for key, (_, turn) in turns.items()}
-        seen |= dict(unreadable.values())
-        seen |= lengths_of(objects.get("seen", {}).get("seen", ""))
-        view = objects.get("view", {})
-        keys = {number: key for key, (number, _) in turns.items()} | {number: key for number, (key, _) in unreadable.items()}
-        keys |= {-at: TurnKey.parse(key) for at, key in enumerate(view.get("absent", ()), 1)}
-        window = window_of(view.get("window", ()), keys, seen, {number: data for data, number in bodies.items()})
-        return replace(
-            record,
-            seen=seen,
-            window=window,
-            notes=objects.get("notes", {}).get("notes"),
-            states={name: entry for name, (_, entry) in entries.items()},
-            turns={key: turn for key, (_, turn) in turns.items()},
-        )
+    def _decode_part(self, name: str, data: bytes, stored: _Stored) -> None:
+        """Add the content of a numbered field to ``stored``."""
+        number = int(name[1:])
+        if name[0] == "x":
+            with trusted(self._name):
+                value = self._opened(name, data)
+                part, entry = (dumped_part(value["body"]), None) if "body" in value else entry_of(value)
+                stored.parts[part] = number, entry
+        elif (read := self._opened_turn(name, data)) is not None:
+            stored.parts[read[0]] = number, read[1]
+        else:
+            key, length = self._front_of(name, data)
+            stored.unreadable[key] = number, length
 
     def _opened_turn(self, name: str, data: bytes) -> tuple[TurnKey, Turn] | None:
         try:
@@ -446,9 +395,14 @@ class HotTier:
             raise CorruptRecordError(f"record={self._place(name)!r} is damaged: it has no turn key", record=self._place(name))
         return TurnKey.parse(front[1].decode()), int(front[2])
 
-    def _seal_turn(self, name: str, key: TurnKey, turn: Turn) -> bytes:
-        data = self._seal(name, {"turn": str(key), "length": len(turn.messages), **turn_object(key, turn)})
-        return data if is_text(data) else f"{key}/{len(turn.messages)} ".encode() + data
+    def _seal_part(self, name: str, part: _Part, content: Any) -> bytes:
+        if isinstance(part, bytes):
+            return self._seal(name, {"body": json_part(part)})
+        if not isinstance(part, TurnKey):
+            return self._seal(name, entry_object(part, content))
+        length = len(content.messages)
+        data = self._seal(name, {"turn": str(part), "length": length, **turn_object(part, content)})
+        return data if is_text(data) else f"{part}/{length} ".encode() + data
 
     def _seal(self, name: str, value: Mapping[str, Any]) -> bytes:
         return seal_object(value, self._place(name), self._codec)
@@ -470,34 +424,17 @@ def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
     return None if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields else found
 
 
-def _numbered_entries(record: Record, before: _Stored) -> tuple[dict[str, tuple[int, Entry]], dict[bytes, int]]:
-    """Number the fields of a record's state entries and edited messages. Fields that ``before`` has keep their numbers."""
-    free = max([*(number for number, _ in before.entries.values()), *before.bodies.values()], default=0)
-    entries: dict[str, tuple[int, Entry]] = {}
-    for name, entry in record.states.items():
-        number = before.entries[name][0] if name in before.entries else (free := free + 1)
-        entries[name] = number, entry
-    bodies: dict[bytes, int] = {}
-    for slot in record.window:
-        if slot.body is not None and slot.body not in bodies:
-            bodies[slot.body] = before.bodies[slot.body] if slot.body in before.bodies else (free := free + 1)
-    return entries, bodies
+def _field_name(part: _Part, number: int) -> str:
+    return f"{'m' if isinstance(part, TurnKey) else 'x'}{number}"
 
 
-def _listed(
-    turns: Mapping[TurnKey, tuple[int, Turn]],
-    entries: Mapping[str, tuple[int, Entry]],
-    bodies: Mapping[bytes, int],
-    unreadable: Collection[int],
-) -> bytes:
-    """Return the list of the numbered fields that a restore reads: ``1-4,7,x2`` for ``m1`` to ``m4``, ``m7`` and ``x2``."""
-    numbers = sorted({*(number for number, _ in turns.values()), *unreadable})
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] + 1 == number:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    parts = [f"{first}-{last}" if first < last else f"{first}" for first, last in runs]
-    numbers = sorted([*(number for number, _ in entries.values()), *bodies.values()])
-    return ",".join([*parts, *(f"x{number}" for number in numbers)]).encode()
+def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
+    """Return the numbers of parts: as in ``known``, or free numbers for new parts."""
+    numbers, last = {}, {True: 0, False: 0}
+    for part, number in known.items():
+        last[isinstance(part, TurnKey)] = max(number, last[isinstance(part, TurnKey)])
+    for part in parts:
+        if part not in known:
+            last[isinstance(part, TurnKey)] += 1
+        numbers[part] = known.get(part, last[isinstance(part, TurnKey)])
+    return numbers

@@ -181,12 +181,19 @@ def version_of(value: Sequence[Any]) -> Version:
     return Version(int(time), str(tag), int(marks))
 
 
-# Heads
+# Records
 
 
-def head_object(record: Record) -> dict[str, Any]:
-    """Return a record as a JSON object, without ``window``, ``notes``, ``seen``, ``states`` and ``turns``."""
-    head: dict[str, Any] = {
+def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[bytes, int] | None = None) -> dict[str, Any]:
+    """Return a record as a JSON object, without ``states`` and ``turns``.
+
+    Args:
+        record: The record.
+        held: Number of messages of each turn that is stored with the record. ``seen`` omits these turns, if it has the same.
+        bodies: Numbers of edited messages that are stored elsewhere. None: ``window`` contains the messages.
+    """
+    lengths = {key: record.seen.get(key, 0) for key in record.seen.keys() | record.shown_keys | held.keys()}
+    value: dict[str, Any] = {
         "version": list(record.version),
         "incarnation": record.incarnation,
         "carries_from": record.carries_from,
@@ -195,28 +202,43 @@ def head_object(record: Record) -> dict[str, Any]:
         "turn_count": record.turn_count,
         "message_count": record.message_count,
     }
-    if record.ids:
-        head["ids"] = dict(record.ids)
-    if record.unlogged:
-        head["unlogged"] = {str(key): length for key, length in sorted(record.unlogged.items())}
-    if record.redactions:
-        head["redactions"] = redaction_object(record.redactions)
-    return head
+    optional = {
+        "ids": dict(record.ids),
+        "unlogged": {str(key): length for key, length in sorted(record.unlogged.items())},
+        "redactions": redaction_object(record.redactions),
+        "window": window_list(record.window, lengths, bodies),
+        "seen": lengths_text({key: length for key, length in lengths.items() if held.get(key) != length}),
+    }
+    value |= {name: found for name, found in optional.items() if found}
+    return value if record.notes is None else {**value, "notes": record.notes}
 
 
-def record_of_head(head: Mapping[str, Any]) -> Record:
-    """Parse a record, without history, turns and state entries, from the JSON object that ``head_object`` returns."""
+def record_of(
+    value: Mapping[str, Any],
+    *,
+    turns: Mapping[TurnKey, Turn],
+    states: Mapping[str, Entry],
+    held: Mapping[TurnKey, int],
+    bodies: Mapping[int, bytes] | None = None,
+) -> Record:
+    """Parse a record from the JSON object that ``record_object`` returns, and add turns and state entries."""
+    lengths = {**held, **lengths_of(value.get("seen", ""))}
     return Record(
-        version=version_of(head["version"]),
-        incarnation=int(head["incarnation"]),
-        carries_from=int(head["carries_from"]),
-        last_used=float(head["last_used"]),
-        created=float(head["created"]),
-        turn_count=int(head["turn_count"]),
-        message_count=int(head["message_count"]),
-        ids={str(name): str(value) for name, value in head.get("ids", {}).items()},
-        unlogged={TurnKey.parse(key): int(length) for key, length in head.get("unlogged", {}).items()},
-        redactions=redactions_of(head.get("redactions", {})),
+        version=version_of(value["version"]),
+        incarnation=int(value["incarnation"]),
+        carries_from=int(value["carries_from"]),
+        window=window_of(value.get("window", ()), lengths, bodies),
+        notes=value.get("notes"),
+        seen={key: length for key, length in lengths.items() if length},
+        states=states,
+        redactions=redactions_of(value.get("redactions", {})),
+        turns=turns,
+        unlogged={TurnKey.parse(key): int(length) for key, length in value.get("unlogged", {}).items()},
+        last_used=float(value["last_used"]),
+        created=float(value["created"]),
+        turn_count=int(value["turn_count"]),
+        message_count=int(value["message_count"]),
+        ids={str(name): str(found) for name, found in value.get("ids", {}).items()},
     )
 
 
@@ -243,12 +265,7 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 # Windows
 
 
-def window_list(
-    window: Sequence[Slot],
-    numbers: Mapping[TurnKey, int],
-    lengths: Mapping[TurnKey, int],
-    bodies: Mapping[bytes, int] | None = None,
-) -> list[Any]:
+def window_list(window: Sequence[Slot], lengths: Mapping[TurnKey, int], bodies: Mapping[bytes, int] | None = None) -> list[Any]:
     """Return an agent's history as a JSON list.
 
     The list has four kinds of entries. The text ``"5-44"`` means all messages of the turns 5 to 44. A list of three numbers is
@@ -257,11 +274,11 @@ def window_list(
 
     Args:
         window: The agent's history, as references to messages.
-        numbers: Number of each turn, by which the entries refer to the turn.
-        lengths: Number of messages of each turn.
+        lengths: Number of messages of each turn. The entries refer to a turn by its place in the order of the keys, from 1.
         bodies: Numbers of edited messages that are stored elsewhere. None: the entries contain the messages.
     """
     entries: list[Any] = []
+    numbers = {key: number for number, key in enumerate(sorted(lengths), 1)}
     at = 0
     while at < len(window):
         slot = window[at]
@@ -275,7 +292,7 @@ def window_list(
         while end < len(window) and window[end] == Slot(slot.key, slot.number + end - at):
             end += 1
         number, last = numbers[slot.key], slot.number + end - at - 1
-        if number > 0 and slot.number == 0 and last + 1 == lengths.get(slot.key):
+        if slot.number == 0 and last + 1 == lengths.get(slot.key):
             _add_whole(entries, number)
         else:
             entries.append([number, slot.number, last])
@@ -293,12 +310,10 @@ def _add_whole(entries: list[Any], number: int) -> None:
 
 
 def window_of(
-    entries: Sequence[Any],
-    keys: Mapping[int, TurnKey],
-    lengths: Mapping[TurnKey, int],
-    bodies: Mapping[int, bytes] | None = None,
+    entries: Sequence[Any], lengths: Mapping[TurnKey, int], bodies: Mapping[int, bytes] | None = None
 ) -> tuple[Slot, ...]:
-    """Parse an agent's history from the list that ``window_list`` returns. Turns that are not in ``keys`` are left out."""
+    """Parse an agent's history from the list that ``window_list`` returns. Unknown turns are left out."""
+    keys = dict(enumerate(sorted(lengths), 1))
     window: list[Slot] = []
     for entry in entries:
         if isinstance(entry, str):
