@@ -21,11 +21,8 @@ NAMES = [
     "restore",
     "overhead",
     "imports",
-    "stall",
-    "dead-tier",
     "turn",
     "contexts",
-    "trim",
     "tokens",
     "recall",
     "retention",
@@ -38,7 +35,7 @@ NAMES = [
     "cost",
 ]
 
-LONG = ["scale", "long-answers", "points", "session-cost"]
+LONG = ["scale", "session-cost"]
 """Benchmarks that take long or need much, and therefore run only when they are named."""
 
 _MOST_RUNS = 3

@@ -193,15 +193,3 @@ def test_sockets_used_on_an_event_loop_are_told_from_others(listener: socket.soc
     assert found.on_loops == 2
     assert found.elsewhere == 1
     assert "sendall" not in socket.socket.__dict__
-
-
-def test_a_loop_that_stands_still_is_noticed() -> None:
-    stall = importlib.import_module("tests.benchmarks.stall")
-
-    class Blocking:
-        async def invoke_async(self, prompt: str) -> None:
-            await asyncio.sleep(0.005)
-            sum(range(3_000_000))  # some 50 ms
-            await asyncio.sleep(0.005)
-
-    assert asyncio.run(stall._longest_stall_ms(Blocking(), "a loop that is blocked")) > 10

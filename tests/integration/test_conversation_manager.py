@@ -426,19 +426,6 @@ async def test_a_cancelled_call_leaves_a_history_that_goes_on(tmp_path: Path) ->
     assert plain(restored.messages) == live
 
 
-async def test_an_abandoned_stream_leaves_a_history_that_goes_on() -> None:
-    model = ScriptedModel(lambda _: "answer " * 60)
-    agent = Agent(model=model, conversation_manager=ImportanceWeightedConversationManager(BUDGET), callback_handler=None)
-    for number in range(12):
-        stream = agent.stream_async(f"question {number} " + "word " * 40)
-        async for event in stream:
-            if "data" in event and number % 2:
-                break
-        await stream.aclose()
-    await agent.invoke_async("go on")
-    assert all(problems(request.messages) == [] and tokens(request.messages) <= BUDGET for request in model.requests)
-
-
 def test_an_agent_used_as_a_tool_keeps_its_own_budget() -> None:
     inner_model = ScriptedModel(lambda _: "answer " * 60)
     inner = Agent(

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 
 from strands_manga_memory import (
     USER_MEMORY,
@@ -332,21 +332,6 @@ def test_a_crash_at_any_step_is_completed_later(tables: tuple[Table, Table], ste
     assert len(world.store().recall(type="episode")) == 1
 
 
-def test_many_sweepers_make_each_summary_once(tables: tuple[Table, Table]) -> None:
-    world = World(tables)
-    for number in range(30):
-        world.talk("s1", "I want horror manga", user=f"u{number}")
-    world.clock.advance(1801)
-    threads = [threading.Thread(target=world.sweeper().run_once) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number in range(30):
-        [summary] = world.summaries(f"u{number}")
-        assert summary.version == 1
-
-
 def test_a_sweeper_whose_clock_is_ahead_harms_nothing(tables: tuple[Table, Table]) -> None:
     world = World(tables, hot=False)
     agent = world.talk("s1", "I want horror manga")
@@ -362,28 +347,6 @@ def test_a_sweeper_whose_clock_is_ahead_harms_nothing(tables: tuple[Table, Table
     world.sweeper().run_once()
     [summary] = world.summaries()
     assert summary.metadata["turn_count"] == 2
-
-
-def test_tool_results_and_personal_data_are_never_kept(world: World) -> None:
-    @tool
-    def look_up(title: str) -> str:
-        """Look a title up."""
-        return "CANARY-OF-A-TOOL in stock"
-
-    use = [{"toolUse": {"toolUseId": "1", "name": "look_up", "input": {"title": "CANARY-OF-INPUT"}}}]
-    world.talk(
-        "s1", "Is Uzumaki there? Mail canary@example.com or call 090-1234-5678", tools=(look_up, iter([use, "Yes, it is."]))
-    )
-    world.clock.advance(1801)
-    world.sweeper().run_once()
-    world.clock.advance(8 * DAY)
-    world.sweeper().run_once()
-    world.roll_up()
-    kept = repr([record.content + repr(record.metadata) for record in world.store().partition.load().records.values()])
-    assert "Uzumaki" in kept
-    for canary in ("CANARY", "canary@example.com", "1234-5678"):
-        assert canary not in kept
-        assert world.store().found(canary) == [] or canary not in repr(world.store().found(canary))
 
 
 def test_a_redacted_message_leaves_summary_and_episode(world: World) -> None:

@@ -350,31 +350,6 @@ def budgeted(name: str, script: Any = None, **arguments: Any) -> Agent:
     return Agent(name=name, agent_id=name, model=model, callback_handler=None, conversation_manager=manager, **arguments)
 
 
-def sizes(node: Any) -> list[int]:
-    count = node.conversation_manager.counter.count
-    return [sum(map(count, request.messages)) for request in node.model.requests]
-
-
-def test_nodes_of_a_graph_stay_within_their_budgets(both: Stores) -> None:
-    """A node that keeps its messages from run to run would grow for ever."""
-    builder = GraphBuilder()
-    nodes = [budgeted("first"), budgeted("second")]
-    for node in nodes:
-        builder.add_node(node, node.name)
-    builder.add_edge("first", "second")
-    builder.set_graph_id("budgeted")
-    builder.set_execution_timeout(60)
-    builder.set_session_manager(both.manager())
-    built = builder.build()
-    for number in range(12):
-        assert built(f"{number} " + "Where is the third volume of Yotsuba? " * 8).status == Status.COMPLETED
-    for node in nodes:
-        assert len(node.model.requests) == 12
-        assert max(sizes(node)) <= 400
-        assert len(node.model.requests[-1].messages) > 1  # it did keep some
-        assert node.model.requests[-1].messages[0]["role"] == "user"
-
-
 def test_nodes_of_a_swarm_begin_anew_with_the_managers_they_have(both: Stores) -> None:
     """A swarm puts its nodes back to how they were built; what their managers remember of before must not matter."""
     finder = budgeted("finder", [handoff("seller"), "handed over"] * 3)

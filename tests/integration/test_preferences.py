@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,6 @@ class Sink:
         self.taken.append(signal)
 
 
-def settle(store: object, within: Callable[[], bool]) -> None:
-    servers.wait_until(within, "the background work")
-    assert store is not None
-
-
 # The spool
 
 
@@ -89,18 +84,6 @@ def store(outbox: PreferenceOutbox, preference: Preference, *, at: float, owner:
     key, value = preference.slot, preference.value
     signal = PreferenceSignal(id="1", number=0, user_id=owner.user_id, tenant=owner.tenant, key=key, value=value, at=at)
     outbox._accept(owner, [signal])
-
-
-def test_signals_of_a_user_arrive_in_order_and_the_spool_is_empty_then(table: Table) -> None:
-    sink = Sink()
-    outbox = PreferenceOutbox(table, sink)
-    for number in range(20):
-        outbox.emit(OWNER, [Preference("genre", f"value {number}")], session_id="s1")
-    settle(table, lambda: len(sink.taken) == 20)
-    assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(20)]
-    assert [signal.number for signal in sink.taken] == list(range(1, 21))
-    finish_writes(None, table)
-    assert list(outbox.waiting(OWNER)) == []
 
 
 def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:

@@ -68,45 +68,6 @@ def call(client: MCPClient, tool: str, **arguments: Any) -> Any:
     return json.loads(result["content"][0]["text"])
 
 
-def test_server_offers_described_tools(server: MCPClient) -> None:
-    tools = {tool.tool_name: tool.tool_spec["description"] for tool in server.list_tools_sync()}
-    assert sorted(tools) == ["get_manga", "get_stock", "list_volumes", "order_status", "search_manga"]
-    assert all(tools.values())
-
-
-def test_server_searches_in_both_languages_by_genre_and_by_price(server: MCPClient) -> None:
-    assert [hit["title_en"] for hit in call(server, "search_manga", query="列車")] == ["Riding the Out-of-Service Train"]
-    assert [hit["asin"] for hit in call(server, "search_manga", query="tide diner")] == ["B07X3105"]
-    cheap = call(server, "search_manga", genre="food", max_price_yen=650)
-    assert [hit["title_ja"] for hit in cheap] == ["潮待ち食堂"]
-    assert len(call(server, "search_manga", limit=3)) == 3
-    assert call(server, "search_manga", query="no such manga") == []
-
-
-def test_server_knows_volumes_stock_and_orders(server: MCPClient) -> None:
-    volumes = call(server, "list_volumes", asin="B07X2201")
-    assert [volume["volume"] for volume in volumes] == list(range(1, 37))
-    stock = call(server, "get_stock", asin="B07X2201", volume=1)
-    assert stock["copies"] == volumes[0]["stock"]
-    order = call(server, "order_status", order_id="ORD-48377")
-    assert (order["status"], order["title_en"]) == ("preparing", "Apprentice of the Upside-Down Library")
-    assert call(server, "get_manga", asin="B07X1234")["title_ja"] == "灯台守の星郵便"
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "says"),
-    [
-        ("get_manga", {"asin": "B07X0000"}, "B07X0000"),
-        ("get_stock", {"asin": "B07X1234", "volume": 13}, "1 to 12"),
-        ("order_status", {"order_id": "48213"}, "ORD-48213"),
-    ],
-)
-def test_server_says_what_is_wrong(server: MCPClient, tool: str, arguments: dict[str, Any], says: str) -> None:
-    result = server.call_tool_sync("id-1", tool, arguments)
-    assert result["status"] == "error"
-    assert says in result["content"][0]["text"]
-
-
 # --- the dialogue ----------------------------------------------------------------------------------------------------
 
 
@@ -149,45 +110,6 @@ def test_every_scripted_tool_call_is_one_the_shop_can_answer(shop: SimpleNamespa
     used = _all_calls(shop.dialogue)
     assert {c.tool for c in used} == set(answers)
     assert all(answers[c.tool](**c.arguments) for c in used)
-
-
-def test_calculator_works_out_prices_and_nothing_else(shop: SimpleNamespace) -> None:
-    assert shop.tools.calculator(expression="(680 * 2 + 594 + 748) * 1.1 - 500") == "2472.2"
-    assert shop.tools.calculator(expression=" -(6 / 4) ") == "-1.5"
-    for refused in ("2 ** 9", "len('x')", "'a' * 9", "price"):
-        with pytest.raises(ValueError, match="no number"):
-            shop.tools.calculator(expression=refused)
-
-
-def test_scripted_assistant_knows_its_step_from_the_request_alone(shop: SimpleNamespace) -> None:
-    reply, turns = shop.dialogue.reply, shop.dialogue.TURNS
-    two_steps = next(turn for turn in turns if len(turn.steps) == 2)
-    asked = user(two_steps.user)
-    assert reply([asked])[0]["toolUse"]["name"] == "search_manga"
-    assert reply([asked, calls("t1"), results("t1")])[0]["toolUse"]["name"] == "get_stock"
-    assert reply([asked, calls("t1"), results("t1"), calls("t2"), results("t2")]) == two_steps.answer
-    parallel = next(turn for turn in turns if turn.steps and len(turn.steps[0]) == 4)
-    ids = [block["toolUse"]["toolUseId"] for block in reply([user(parallel.user)])]
-    assert len(set(ids)) == 4
-
-
-def test_scripted_assistant_ignores_history_and_injected_text(shop: SimpleNamespace) -> None:
-    first, last = shop.dialogue.TURNS[0], shop.dialogue.TURNS[-1]
-    question = user(last.user)
-    question["content"].append({"text": "<context>state</context>"})
-    assert shop.dialogue.reply([user(first.user), assistant(first.answer), question]) == last.answer
-
-
-def test_scripted_assistant_looks_free_text_up(shop: SimpleNamespace) -> None:
-    asked = user("猫")
-    (use,) = shop.dialogue.reply([asked])
-    assert use["toolUse"]["input"] == {"query": "猫"}
-    found = results("t1")
-    hits = [vars(hit) for hit in shop.catalogue.search("猫")]
-    found["content"][0]["toolResult"]["content"] = [{"text": json.dumps(hits)}]
-    assert "猫と踏切番" in shop.dialogue.reply([asked, calls("t1"), found])
-    found["content"][0]["toolResult"]["content"] = [{"text": "[]"}]
-    assert "Nothing" in shop.dialogue.reply([asked, calls("t1"), found])
 
 
 def _all_calls(dialogue: ModuleType) -> list[Any]:
@@ -240,15 +162,6 @@ def test_exact_restore(shop: SimpleNamespace) -> None:
     assert not exactly([*before, user("3"), assistant("4"), user("5"), assistant("6")], before, cut)
 
 
-def test_kills_come_inside_a_tool_turn_and_between_two_turns(shop: SimpleNamespace) -> None:
-    for turns in range(1, 41):
-        cut, after = shop.survival.kill_points(turns)
-        assert 1 <= cut <= turns
-        assert cut <= after <= turns
-        if turns >= 3:
-            assert shop.dialogue.TURNS[cut - 1].steps
-
-
 @pytest.mark.parametrize(
     "flaw",
     [
@@ -268,13 +181,6 @@ def test_a_run_fails_for_any_broken_promise(shop: SimpleNamespace, flaw: dict[st
     if flaw.get("restarts"):
         flaw = {"restarts": [restart, shop.survival.Restart("killed", exact=False, messages=4, seconds=1.0)]}
     assert not shop.survival.Evidence(**(good | flaw)).passed
-
-
-def test_sparkline_shows_peaks_against_the_budget(shop: SimpleNamespace) -> None:
-    assert shop.report.sparkline([], 100) == ""
-    assert shop.report.sparkline([0, 50, 100], 100) == "▁▄█"
-    assert len(shop.report.sparkline(range(100), 100, width=10)) == 10
-    assert shop.report.sparkline([1] * 50 + [100] + [1] * 49, 100, width=10).count("█") == 1
 
 
 # --- what is missing is said before anything starts --------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from strands.agent.conversation_manager import NullConversationManager, SlidingW
 from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError
-from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import (
     CountingTable,
     Stores,
@@ -42,71 +41,6 @@ def valid(messages: Any) -> bool:
         if next_ is not None and calls != results:
             return False
     return not any("toolResult" in block for block in (messages[:1] or [{"content": []}])[0]["content"])
-
-
-def test_two_workers_take_turns(stores: Stores) -> None:
-    one, other = device(stores), device(stores)
-    for number in range(10):
-        one(f"one {number}")
-        other(f"other {number}")
-    for each in (one, other):
-        each._session_manager.flush()
-    log = texts(stores.manager().history())
-    assert log == [text for n in range(10) for text in (f"one {n}", "ok", f"other {n}", "ok")]
-    assert valid(one.messages)
-    assert valid(other.messages)
-    other("last")
-    assert same(stores.agent(conversation_manager=NullConversationManager()).messages, other.messages)
-    assert texts(other.messages) == [*log, "last", "ok"]
-    records = list(stores.manager().records())
-    assert [record["turn"] for record in records] == [turn for turn in range(1, 22) for _ in range(2)]
-
-
-def test_two_workers_at_the_same_time(stores: Stores) -> None:
-    """Fifty turns each, with tools, side by side."""
-
-    def reply(messages: Any) -> Any:
-        last = messages[-1]["content"][0]
-        if "toolResult" in last:
-            return "found it"
-        word, number = last["text"].split()
-        return [tool_use(f"{word}{number}", "find", title=word)] if int(number) % 5 == 4 else f"{word} {number} is answered"
-
-    count = 15 if stores.hot is None else 25
-
-    async def talk(name: str) -> Agent:
-        live = await asyncio.to_thread(device, stores, model=ScriptedModel(reply, delay=0.0005), tools=[find], flush_every=3)
-        for number in range(count):
-            await live.invoke_async(f"{name} {number}")
-        return live
-
-    async def run() -> list[Agent]:
-        return await asyncio.gather(talk("one"), talk("other"))
-
-    agents = asyncio.run(run())
-    for each in agents:
-        each._session_manager.flush()
-    records = list(stores.manager().records())
-    ids = [record["message"]["tracking_id"] for record in records]
-    assert len(ids) == len(set(ids)) == 2 * (count * 2 + count // 5 * 2)
-    asked = [
-        text for text in texts([record["message"] for record in records]) if text[-1].isdigit() and text[:3] in ("one", "oth")
-    ]
-    for name in ("one", "other"):
-        assert [text for text in asked if text.split()[0] == name] == [f"{name} {number}" for number in range(count)]
-    turns = [record["turn"] for record in records]
-    assert turns == sorted(turns)
-    for turn, size in Counter(turns).items():
-        messages = [record["message"] for record in records if record["turn"] == turn]
-        assert size == len(messages) in (2, 4)
-        assert valid(messages)
-    assert len(set(turns)) == 2 * count
-    for each in (*agents, agents[-1]):
-        each("one 1111")
-        assert valid(each.model.requests[-1].messages)
-        assert texts(each.messages)[-2:] == ["one 1111", "one 1111 is answered"]
-    agents[-1]._session_manager.flush()
-    assert same(stores.agent(conversation_manager=NullConversationManager()).messages, agents[-1].messages)
 
 
 def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
@@ -169,27 +103,6 @@ def test_segments_do_not_span_the_numbers_of_an_open_turn(both: Stores) -> None:
     cold = both.agent(conversation_manager=NullConversationManager())
     assert sorted(texts(cold.messages)) == sorted(["hello", "ok", "in between", "ok", "long turn", "ok"])
     assert sorted(texts(both.manager().history())) == sorted(["hello", "ok", "in between", "ok", "long turn", "ok"])
-
-
-def test_twelve_workers_in_turn(stores: Stores) -> None:
-    """More writers than a head remembers."""
-    workers = [device(stores, flush_every=3) for _ in range(12)]
-    for turn in range(3):
-        for number, each in enumerate(workers):
-            each(f"turn {turn} of {number}")
-    for each in workers:
-        each._session_manager.flush()
-    log = [text for text in texts(stores.manager().history()) if text != "ok"]
-    assert log == [f"turn {turn} of {number}" for turn in range(3) for number in range(12)]
-
-
-def test_thirty_workers_one_turn_each(stores: Stores) -> None:
-    """As stateless workers do it: open, one turn, gone."""
-    for number in range(30):
-        device(stores)(f"turn {number}")
-    last = device(stores)
-    assert texts(last.messages)[::2] == [f"turn {number}" for number in range(30)]
-    assert texts(stores.manager().history())[::2] == [f"turn {number}" for number in range(30)]
 
 
 # What is merged, and how
@@ -360,18 +273,6 @@ def test_looking_is_no_conflict(stores: Stores) -> None:
     one("two")
     quiet(one)
     assert texts(stores.manager().history()) == ["one", "ok", "two", "ok"]
-
-
-def test_an_answer_that_was_lost_is_no_conflict(both: Stores) -> None:
-    both.hot = FaultyHotStore(both.hot)
-    one = both.agent(hot_deadline=0.2)
-    one("one")
-    for number in range(3):
-        both.hot.fail_next(after=True)
-        one(f"question {number}")
-        one._session_manager.flush()
-    assert texts(both.manager().history()) == ["one", "ok", *(t for n in range(3) for t in (f"question {n}", "ok"))]
-    assert same(both.agent().messages, one.messages)
 
 
 def test_what_the_other_changed_is_not_changed_back(stores: Stores) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from strands import tool
-from strands.agent.conversation_manager import NullConversationManager, SummarizingConversationManager
+from strands.agent.conversation_manager import SummarizingConversationManager
 from strands.hooks import AfterModelCallEvent
 from strands.multiagent import GraphBuilder
 
-from strands_manga_memory import ConversationScope, StoreUnavailableError
+from strands_manga_memory import StoreUnavailableError
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
@@ -91,21 +90,6 @@ def test_another_process_notices_at_its_next_turn(stores: Stores) -> None:
     other._session_manager.flush()
     assert texts(stores.manager().history()) == ["hello", "ok"]
     assert WORD.encode() not in everything_stored(stores)
-
-
-@pytest.mark.parametrize("closing", [False, True])
-def test_a_process_that_ends_after_the_deletion_brings_nothing_back(stores: Stores, closing: bool) -> None:
-    other = stores.agent(flush_every=100)
-    other("hello")
-    other._session_manager.flush()
-    other(f"about {WORD}")
-    stores.manager().delete_session()
-    for _ in range(2):
-        if closing:
-            other._session_manager.close()
-        else:
-            other._session_manager.flush()
-        check_gone(stores)
 
 
 def test_deleted_in_the_middle_of_a_turn(stores: Stores) -> None:
@@ -256,27 +240,6 @@ def _flushed(live: Any) -> bool:
     return False
 
 
-def test_large_values_go_with_all_their_parts(stores: Stores) -> None:
-    noise = WORD + random.Random(1).randbytes(500_000).hex()
-    live = stores.agent(flush_every=1, conversation_manager=NullConversationManager())
-    live(noise)
-    live._session_manager.flush()
-    stores.manager().delete_session()
-    check_gone(stores)
-    if stores.durable is not None:
-        rows = [str(row["sk"]) for row in stores.durable.query(stores.session)]
-        assert rows == ["#TOMBSTONE", "A:default#HEAD"]
-
-
-def test_only_the_session_of_the_scope_goes(both: Stores) -> None:
-    scopes = [ConversationScope(both.session, "one"), ConversationScope(both.session, "two")]
-    for scope in scopes:
-        both.agent(session=scope)("hello")
-    both.manager(scopes[0]).delete_session()
-    assert not both.manager(scopes[0]).exists()
-    assert both.manager(scopes[1]).exists()
-
-
 def test_metadata_of_a_deleted_session_is_gone(stores: Stores) -> None:
     manager = stores.manager()
     manager.set_metadata(cart=[WORD])
@@ -286,28 +249,6 @@ def test_metadata_of_a_deleted_session_is_gone(stores: Stores) -> None:
     manager.set_metadata(locale="ja")
     assert stores.manager().metadata()["locale"] == "ja"
     assert "cart" not in stores.manager().metadata()
-
-
-def test_pending_work_of_a_dead_process_is_no_resurrection(both: Stores) -> None:
-    """A flush that was under way while the session was deleted leaves no segment behind."""
-    table: Any = both.durable
-    other = both.elsewhere()
-    put = table.put
-    held: list[Any] = []
-
-    def put_later(item: Any, **named: Any) -> bool:
-        if "#TURN#" in str(item["sk"]) and not held:
-            held.append(True)
-            other.manager().delete_session()
-        return put(item, **named)
-
-    live = both.agent()
-    table.put = put_later
-    live(f"about {WORD}")
-    live._session_manager.flush()
-    table.put = put
-    other.durable.close()
-    check_gone(both)
 
 
 class _Dying(FaultyTable):

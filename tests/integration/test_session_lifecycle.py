@@ -291,29 +291,6 @@ def test_cancel_signal_in_the_stream(stores: Stores) -> None:
     check(stores, live)
 
 
-def test_a_client_that_disconnects(stores: Stores) -> None:
-    """The task is cancelled in the middle of an answer; what was said so far is kept, and the next turn works."""
-    live = stores.agent(ScriptedModel(delay=30))
-
-    async def run() -> None:
-        started = asyncio.Event()
-        live.hooks.add_callback(BeforeModelCallEvent, lambda event: started.set())
-        task = asyncio.create_task(live.invoke_async("hello"))
-        await started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(run())
-    live.hooks._registered_callbacks[BeforeModelCallEvent].clear()
-    live._session_manager.flush()
-    check(stores, live)
-    live.model._delay = 0.0
-    live("still there")
-    check(stores, live)
-    assert texts(live._session_manager.history())[:1] == ["hello"]
-
-
 def test_an_abandoned_stream(stores: Stores) -> None:
     live = stores.agent(ScriptedModel(["a long answer", "short"]))
 
@@ -564,45 +541,6 @@ async def test_cancelled_prefetches_do_no_harm(both: Stores) -> None:
     assert texts(both.agent().messages) == ["hello", "ok"]
 
 
-def test_metadata_from_any_process(stores: Stores) -> None:
-    clock = FakeClock()
-    live = stores.agent(clock=clock)
-    live("hello")
-    mine, other = live._session_manager, stores.manager(clock=clock)
-    mine.set_metadata(locale="ja", cart=["Akira 1"])
-    other.set_metadata(active_intent="buy", locale="en")
-    assert stores.manager(clock=clock).metadata()["active_intent"] == "buy"
-    assert mine.metadata() == {
-        "locale": "en",
-        "cart": ["Akira 1"],
-        "active_intent": "buy",
-        "turn_count": 1,
-        "created": clock(),
-        "last_activity": clock(),
-    }
-    live("again")
-    live._session_manager.flush()
-    assert stores.manager(clock=clock).metadata()["active_intent"] == "buy"
-    assert same(stores.agent(clock=clock).messages, live.messages)
-    with pytest.raises(ValueError, match="callback must be a JSON value of at most 100 levels, got function"):
-        mine.set_metadata(callback=test_metadata_from_any_process)
-    cyclic: list[Any] = []
-    cyclic += [cyclic, cyclic]
-    for value in (cyclic, nested(3_000), nested(101)):
-        with pytest.raises(ValueError, match="cart must be a JSON value of at most 100 levels, got list"):
-            mine.set_metadata(cart=value)
-    mine.set_metadata(cart=nested(100))
-    assert stores.manager(clock=clock).metadata()["cart"] == nested(100)
-
-
-def nested(levels: int) -> list[Any]:
-    """Return lists in one another."""
-    value: list[Any] = []
-    for _ in range(levels - 1):
-        value = [value]
-    return value
-
-
 def test_records_carry_what_the_mission_asks_for(stores: Stores) -> None:
     """Role, content, intent, tool calls and results, latency, cache hit."""
 
@@ -748,22 +686,6 @@ def test_a_conversation_is_saved_a_second_after_its_first_message(both: Stores) 
     wait_until(lambda: len(both.agent().messages) == 10, "the save")
     live.tool.find(title="z")
     wait_until(lambda: len(both.agent().messages) == 14, "the save a second later")
-
-
-def test_a_turn_cut_by_a_crash_restores_usable(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel([[tool_use("f", "find", title="x")], "there"]), tools=[find])
-    seen: list[Agent] = []
-
-    def crash(event: BeforeToolCallEvent) -> None:
-        live._session_manager.flush()
-        seen.append(stores.agent(tools=[find]))
-
-    live.hooks.add_callback(BeforeToolCallEvent, crash)
-    live("find it")
-    other = seen[0]
-    assert texts(other.messages) == ["find it", "toolUse"]
-    other("are you there")
-    assert [message["role"] for message in other.model.requests[-1].messages] == ["user", "assistant"] * 2 + ["user"]
 
 
 def test_state_objects_are_not_shared_with_the_agent(both: Stores) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import Any
 
 import pytest
@@ -255,16 +254,3 @@ def test_without_a_hot_tier_every_turn_is_flushed(request: pytest.FixtureRequest
     live("one")
     for number in range(3):
         assert calls(table, lambda number=number: live(f"turn {number}")) == ["put"]
-
-
-def test_many_sessions_share_threads_and_connections(request: pytest.FixtureRequest) -> None:
-    stores = open_stores("valkey+sqlite", request)
-    before = threading.active_count()
-    agents = [stores.agent(session=f"{stores.session}-{number}") for number in range(200)]
-    for each in agents:
-        each("hello")
-    assert threading.active_count() - before <= 8
-    connections = stores.hot._client.connection_pool
-    assert len(connections._connections) <= 16
-    quiet(agents[0])
-    assert len(stores.agent(session=f"{stores.session}-7").messages) == 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -19,16 +17,14 @@ from strands_manga_memory import (
     TtlPolicy,
 )
 from strands_manga_memory.session import EndedConversation
-from strands_manga_memory.stores import HotRecord, RedisHotStore
+from strands_manga_memory.stores import HotRecord
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
-from tests.servers import wait_until
 from tests.support import finish_writes, hot_copy
 from tests.unit.session.support import (
     MemoryTable,
     Stores,
     SurvivingHotStore,
     agent,
-    open_stores,
     same,
     texts,
     user,
@@ -492,66 +488,6 @@ def test_a_turn_that_comes_in_wins(timed: Timed, when: str) -> None:
     timed.clock.advance(1800)
     assert timed.sweeper().run_once() == 1
     assert same(timed.agent().messages, live.messages)
-
-
-def test_a_new_process_that_comes_in_wins(timed: Timed) -> None:
-    live = timed.agent(flush_every=100)
-    live("one")
-    timed.settle()
-    timed.clock.advance(1800)
-    assert timed.hot.claim("s/A:default").state == "closing"
-    again = timed.agent()
-    again("two")
-    assert timed.record.epoch == 2
-    assert texts(timed.agent().messages) == ["one", "ok", "two", "ok"]
-
-
-def test_a_sweeper_that_died_in_the_middle(timed: Timed) -> None:
-    live = timed.agent(flush_every=100)
-    live("one")
-    live("two")
-    timed.clock.advance(1800)
-    timed.hot.claim("s/A:default")
-    assert timed.sweeper().run_once() == 0
-    timed.clock.advance(61)
-    assert timed.sweeper().run_once() == 1
-    assert same(timed.agent().messages, live.messages)
-
-
-def test_two_sweepers_at_once(request: pytest.FixtureRequest) -> None:
-    """On a real server: each conversation is finished exactly once."""
-    stores = open_stores("valkey+sqlite", request)
-    assert isinstance(stores.hot, RedisHotStore)
-    stores.hot = RedisHotStore(stores.client, prefix=f"smm:{stores.session}")
-    ttl = TtlPolicy(mode="fixed", seconds=1)
-    for number in range(8):
-        live = stores.agent(session=f"{stores.session}-{number}", ttl=ttl, flush_every=100)
-        live("one")
-        live("two")
-    finished: list[str] = []
-    lock = threading.Lock()
-
-    def finalize(conversation: EndedConversation) -> None:
-        with lock:
-            finished.append(conversation.place.session)
-
-    sweepers = [SessionSweeper(hot=stores.hot, durable=stores.durable, finalizer=finalize, ttl=ttl) for _ in range(2)]
-    threads = [threading.Thread(target=_until_empty, args=(sweeper.run_once, finished)) for sweeper in sweepers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(finished) == [f"{stores.session}-{number}" for number in range(8)]
-    for number in range(8):
-        assert len(stores.agent(session=f"{stores.session}-{number}").messages) == 4
-
-
-def _until_empty(sweep: Callable[[], int], finished: list[str]) -> None:
-    def done() -> bool:
-        sweep()
-        return len(finished) >= 8
-
-    wait_until(done, "the sweep")
 
 
 def test_a_damaged_message_keeps_no_conversation_from_being_swept(timed: Timed) -> None:

@@ -40,7 +40,6 @@ from strands_manga_memory.state import (
     SlotStatus,
     StepStatus,
     coordinator_of,
-    export_for_human,
 )
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
@@ -985,31 +984,6 @@ def test_what_was_published_is_erased_with_the_user(tmp_path: Path) -> None:
 
 
 # Handing over
-
-
-def test_a_conversation_is_exported_for_a_human() -> None:
-    coordinator = StateCoordinator(
-        intents=REORDER, environment=Environment(tier="vip", cart=("B07X1234",)), source=None, scope=SCOPE
-    )
-    agent = agent_with(coordinator, ScriptedModel(["Let me check that.", "I am not sure.", "One moment."]))
-    coordinator.dialogue.set_intent("reorder")
-    coordinator.goals.set("reorder volume 3")
-    for text in ("My order ORD-12345 is late, when will it come?", "I also want volume 3.", "This is <b>terrible</b> [x](y)."):
-        agent(text)
-    record = export_for_human(agent, reason="asked for it", turns=2, clock=lambda: 0.0)
-    assert (record.intent, record.goal, record.phase) == ("reorder", "reorder volume 3", "slot_filling")
-    assert [turn.user for turn in record.turns] == ["I also want volume 3.", "This is <b>terrible</b> [x](y)."]
-    assert {entity.type for entity in record.entities} == {"order_id", "volume"}
-    assert record.to_ask == ("Paper or digital?",)
-    assert record.sentiment == "negative"
-    assert type(record).model_validate_json(record.model_dump_json()) == record
-    text = record.to_markdown()
-    for part in ("asked for it", "ORD-12345", "tier: vip", "## Last turns", "Paper or digital?", "1970-01-01"):
-        assert part in text
-    assert "<b>" not in text
-    plain = export_for_human(agent_with(None))
-    assert (plain.turns, plain.intent) == ((), None)
-    assert "Nothing was said yet" in plain.to_markdown()
 
 
 def test_confidence_is_inferred_for_tools_and_confirmed_for_users() -> None:

@@ -430,31 +430,6 @@ def test_a_session_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
     memory.close()
 
 
-def test_two_processes_on_one_session_agree_on_the_next_restore(tmp_path: Path) -> None:
-    def process() -> tuple[Agent, TieredSessionManager]:
-        table = SQLiteTable(tmp_path / "t.sqlite3")
-        table.create_if_missing()
-        session = TieredSessionManager("s", durable=table, refresh="turn")
-        return made(agent={"session_manager": session}), session
-
-    first, first_session = process()
-    talk(first, 5)
-    second, second_session = process()
-    talk(first, 2, start=5)
-    talk(second, 3, start=7)
-    talk(first, 2, start=10)
-    first_session.close()
-    second_session.close()
-    restored, session = process()
-    assert problems(restored.messages) == []
-    assert all(f"Name{number}x" in view(restored) for number in range(12))
-    assert (
-        sum("summary" in ((m.get("metadata") or {}).get("custom") or {}) for m in restored.messages if m["role"] == "user") == 1
-    )
-    assert len([m for m in session.history() if m["role"] == "user"]) == 12
-    session.close()
-
-
 @pytest.mark.parametrize("is_used_before", [True, False], ids=["used", "on its way"])
 def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(is_used_before: bool, tmp_path: Path) -> None:
     def process(trigger_turns: int = 100) -> tuple[Agent, TieredSessionManager]:

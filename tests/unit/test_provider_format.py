@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from strands_manga_memory.messages import for_model
-from strands_manga_memory.messages.media_limits import MOST_BYTES
-from strands_manga_memory.messages.message_parts import CONVERSATION_START, CUT_TEXT, NO_OUTPUT, PLACEHOLDER
-from strands_manga_memory.messages.provider_format import placeholder_count
 from tests.histories import damaged_histories, histories
 from tests.provider_formats import PROVIDERS, problems, rules
+from tests.support import CUT_TEXT, PLACEHOLDER
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 THINKING: dict[str, Any] = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}
@@ -145,13 +143,15 @@ def test_a_question_does_not_run_into_the_next_one() -> None:
 
 
 def test_the_number_of_placeholders_is_known_without_a_request() -> None:
+    from strands_manga_memory.messages.provider_format import placeholder_count
+
     history = [user(), calls("a"), results("a"), user("one"), user("two"), assistant("x"), assistant("y"), user()]
     shown = valid(history)
     assert sum(content == [{"text": PLACEHOLDER}] for content in contents(shown)) == placeholder_count(history) == 2
 
 
 def test_a_history_that_starts_with_the_assistant_gets_a_short_user_message() -> None:
-    assert contents(valid([assistant("Welcome!"), user()]))[:2] == [[{"text": CONVERSATION_START}], [{"text": "Welcome!"}]]
+    assert contents(valid([assistant("Welcome!"), user()]))[:2] == [[{"text": "[conversation start]"}], [{"text": "Welcome!"}]]
 
 
 def test_blank_texts_and_empty_messages_are_left_out_or_get_a_placeholder() -> None:
@@ -166,7 +166,7 @@ def test_blank_texts_and_empty_messages_are_left_out_or_get_a_placeholder() -> N
 @pytest.mark.parametrize("content", [[], [{"text": ""}], None])
 def test_a_result_without_content_says_so(content: Any) -> None:
     answer = {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "status": "success", "content": content}}]}
-    assert result_texts(valid([user(), calls("a"), answer])) == [NO_OUTPUT]
+    assert result_texts(valid([user(), calls("a"), answer])) == ["[no output]"]
 
 
 def test_json_of_a_result_that_is_no_object_is_text() -> None:
@@ -202,7 +202,7 @@ def test_media_of_too_many_bytes_give_way_but_for_the_newest() -> None:
     ]
     kinds = [[*content[1]] for content in contents(valid([*looks, user()]))[:8:2]]
     assert kinds == [["text"], ["text"], ["image"], ["image"]]
-    large = {"role": "user", "content": [{"text": "look"}, image(MOST_BYTES + 1)]}
+    large = {"role": "user", "content": [{"text": "look"}, image(15_000_001)]}
     assert for_model([large])[0] is large
 
 

@@ -12,10 +12,10 @@ from strands.tools.mcp import MCPClient
 from strands_manga_memory import ConversationScope, MangaMemory, MangaMemorySettings, TtlPolicy
 from strands_manga_memory.assembly.settings import markdown, rows, takes, variable
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.memory.records import DAY
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.testing import ScriptedModel
 from tests import settings_page
+from tests.support import DAY
 
 GUIDE = Path(__file__).parents[2] / "strands_manga_memory/guide/settings.md"
 

@@ -14,7 +14,6 @@ from strands_manga_memory import (
     StoreUnavailableError,
     telemetry,
 )
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import (
     EventRecorder,
     ObservedCodec,
@@ -25,6 +24,7 @@ from strands_manga_memory.telemetry import (
     recording,
 )
 from strands_manga_memory.testing import FaultyTable
+from tests.support import background_writer
 
 DASHBOARD = Path(__file__).parents[2] / "strands_manga_memory" / "guide" / "grafana.json"
 
@@ -110,7 +110,7 @@ def test_calls_are_recorded_with_system_operation_and_conversation(tmp_path: Pat
 
 def test_a_store_and_what_observes_it_share_a_writer(tmp_path: Path) -> None:
     hot, table = InMemoryHotStore(), SQLiteTable(tmp_path / "t.sqlite3")
-    assert shared_writer(hot, table) is shared_writer(observed_hot_store(hot), observed_table(table))
+    assert background_writer(hot, table) is background_writer(observed_hot_store(hot), observed_table(table))
 
 
 def test_memories_stay_readable_without_a_codec(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_values_of_one_read_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_gauges_say_which_tier_answers_and_how_much_work_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = SQLiteTable(tmp_path / "t.sqlite3")
-    writer = shared_writer(None, table)
+    writer = background_writer(None, table)
     monkeypatch.setattr(recording, "writers", lambda: [writer])
     assert list(recording.tiers()) == [(1, {"manga_memory.tier": "durable"})]
     writer.durable_health.failed(StoreUnavailableError("no answer"))

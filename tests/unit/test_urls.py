@@ -26,7 +26,6 @@ from strands_manga_memory.stores import (
     open_table,
     urls,
 )
-from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
 from tests import servers
 
 # Tables
@@ -97,6 +96,8 @@ def test_dynamodb_clients_are_made_as_published() -> None:
 
 
 def test_user_agent_of_a_dynamodb_client_names_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
+
     for name, value in {"AWS_ACCESS_KEY_ID": "t", "AWS_SECRET_ACCESS_KEY": "t", "AWS_SDK_UA_APP_ID": "shop"}.items():
         monkeypatch.setenv(name, value)
     client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")

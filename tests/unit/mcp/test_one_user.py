@@ -11,7 +11,6 @@ from strands.middleware import ExecuteToolStage
 
 from strands_manga_memory import BreakerPolicy, guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware, user_of_call
-from strands_manga_memory.mcp.calls.call import known_user
 from strands_manga_memory.testing import ScriptedModel
 
 
@@ -115,6 +114,8 @@ def test_a_tool_whose_users_are_not_known_still_opens_its_breaker(local: Any, gu
     ],
 )
 def test_a_user_is_the_same_in_all_his_sessions(state: dict[str, Any], user: Any) -> None:
+    from strands_manga_memory.mcp.calls.call import known_user
+
     assert known_user(user_of_call(state)) == user
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from strands_manga_memory import AesGcmCipher, PiiPolicy
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.pii import DEFAULT_RULES, is_card_number, is_my_number
 from strands_manga_memory.memory import PiiRule
 from tests.unit.memory.personal_lines import NOBODYS, PERSONAL
 from tests.unit.memory.pii_lines import HARMLESS, lines
@@ -42,6 +41,8 @@ def test_what_is_around_it_stays() -> None:
 
 
 def test_check_digits_decide() -> None:
+    from strands_manga_memory.language.pii import is_card_number, is_my_number
+
     assert is_card_number("4111 1111 1111 1111")
     assert not is_card_number("4111 1111 1111 1112")
     assert not is_card_number("9784063706543")
@@ -78,6 +79,8 @@ def test_rules_are_data() -> None:
 
 
 def test_bad_settings_are_refused() -> None:
+    from strands_manga_memory.language.pii import DEFAULT_RULES
+
     with pytest.raises(ValueError, match="must name rules"):
         PiiPolicy(actions={"nothing": "redact"})
     with pytest.raises(ValueError, match="cipher must be given"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, Retention
 from strands_manga_memory.memory.memory_search import score
-from strands_manga_memory.memory.records import DAY
+from tests.support import DAY
 
 
 def record(type_: MemoryType = MemoryType.FEEDBACK, **fields: Any) -> MemoryRecord:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from strands_manga_memory import SQLiteTable
-from strands_manga_memory.cli.app import run
 from strands_manga_memory.ops import ttl_advice
 from strands_manga_memory.session.ttl import PARTITION, ReturnGaps, stored_gaps
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry.histogram import LogHistogram
+from tests.support import run
 
 DAY = 86_400.0
 
