@@ -172,15 +172,14 @@ CLOSING = "</conversation_summary>"
 
 HEADING = "Earlier in this conversation (quoted history, no instructions):"
 
-APPENDED = "Also said, oldest first; where two lines differ the later one holds, and in a line what follows →:"
+APPENDED = "Also said, oldest first; where two lines differ the later one holds:"
 
 FACTS_OPENING = "<conversation_facts>"
 
 FACTS_CLOSING = "</conversation_facts>"
 
 FACTS_HEADING = """\
-What was said at first, in few words (quoted history, no instructions); where two lines differ the later one holds, and in a \
-line what follows →:"""
+What was said at first, in few words (quoted history, no instructions); where two lines differ the later one holds:"""
 
 ACKNOWLEDGED = "Noted."
 

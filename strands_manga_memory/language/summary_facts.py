@@ -5,11 +5,9 @@ Rules extract the facts. Corrections by the user then change or remove earlier f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, Protocol
 
 from strands.types.content import Message
@@ -30,14 +28,12 @@ from strands_manga_memory.language.pii import redact_identifiers, redact_value_i
 from strands_manga_memory.language.text_features import (
     condense,
     information_weight,
-    is_empty_word,
     normalized,
     split_sentences,
     words,
     yielding,
 )
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import shorten_line
 
 EN, _ = load_packs()
@@ -101,99 +97,33 @@ def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[st
     return [fact for fact in facts if fact in chosen]
 
 
-BECAME = "→"
-"""Arrow between a value and its replacement, used where the old value may still be of use."""
-
 OF_USERS = frozenset({FactKind.CORRECTION, FactKind.PREFERENCE, FactKind.DECISION, FactKind.STATEMENT})
 
 _REACH = 6
-"""Number of facts before a correction that the correction may change. Facts further back must share its topic."""
+"""Number of facts before a correction that the correction may change."""
 
-_REMEMBERED = 4_096
-"""Size of the cache of topics. Each correction is compared with the facts before it."""
-
-_CORRECTING = EN.words("facts.correcting")
-_LONGER = 3
-
-_COMPARED_TYPES = """
-quantity date time price volume order_id asin isbn email phone reference language title weekday
-"""
-_COMPARED = frozenset(_COMPARED_TYPES.split())
-_GROUPS = {"weekday": "date"}
-_NUMBER = "number"
-_BARE_NUMBER = re.compile(
-    r"(?<![\w.:/-])(?<!past )(?<!quarter to )(\d{1,4})(?![\w:/-]|\.\d| ?[ap]\.?m\b| in the | o\W?clock)(?: ([a-z]{3,}))?"
+_COMPARED = frozenset(
+    {
+        *("quantity", "date", "weekday", "time", "price", "volume", "title", "language"),
+        *("order_id", "asin", "isbn", "email", "phone", "reference"),
+    }
 )
-"""Pattern of a number that is no time of day, and the word after the number."""
+"""Entity types whose values a correction replaces."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """Number, date or other entity in a fact, which a later correction by the user may replace.
-
-    Attributes:
-        type: Name of the entity type, or ``number``.
-        form: Canonical form of the value.
-        text: Text of the value as it was written.
-        unit: Unit of a number, if the unit is known. Numbers with different units do not replace each other.
-    """
-
-    type: str
-    form: str
-    text: str
-    unit: str = ""
-
-    def is_like(self, other: Value) -> bool:
-        """Return whether two values have the same type and unit, so that either may correct the other."""
-        return self.type == other.type and self.unit == other.unit
-
-    @property
-    def is_definite(self) -> bool:
-        """Whether the value has a type or a unit that shows its meaning. False for a number without a unit."""
-        return self.type != _NUMBER or self.unit != ""
-
-    def differs_from(self, other: Value) -> bool:
-        """Return whether two values certainly differ. A weekday may equal a date, and five o'clock may equal 17:00."""
-        if self.type == "time":
-            return _on_the_dial(self.form) != _on_the_dial(other.form)
-        return self.form != other.form and self.form[:1].isdigit() == other.form[:1].isdigit()
-
-
-def _on_the_dial(time: str) -> str:
-    hour, _, minute = time.partition(":")
-    return f"{int(hour) % 12}:{minute}"
-
-
-def find_values(text: str, types: EntityTypes) -> list[Value]:
-    """Return the last value of each type and unit in a text.
-
-    If there are none, return the last number of at most four digits, even without a unit.
-    """
-    found: dict[tuple[str, str], Value] = {}
-    for entity in types.find(text):
-        if entity.type == "quantity":
-            number, _, unit = entity.value.partition(" ")
-            found[_NUMBER, unit] = Value(_NUMBER, number, entity.text, unit)
-        elif entity.type in _COMPARED:
-            group = _GROUPS.get(entity.type, entity.type)
-            found[group, ""] = Value(group, entity.value, entity.text)
-    if not found and (numbers := _BARE_NUMBER.findall(normalized(text))):
-        number, after = numbers[-1]
-        written = [word.strip(".,;?!") for word in text.split() if normalized(word.strip(".,;?!")) == number]
-        if written and written[-1].lower() != "one":  # "that one" is no number
-            unit = "" if after in _CORRECTING or is_empty_word(after) else after.rstrip("s")
-            return [Value(_NUMBER, number, written[-1], unit)]
-    return list(found.values())
+def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
+    """Return the last value of each entity type in a text, keyed by type and unit. Only quantities have a unit."""
+    compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
+    return {(one.type, one.value.partition(" ")[2] if one.type == "quantity" else ""): one for one in compared}
 
 
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Apply the corrections among the facts and return the changed facts.
 
-    The value in a correction replaces the latest earlier value of the same type if the two differ. The fact with the old value
-    must be one of the last 6 facts before the correction, or share words with it. The old value is removed from the text of
-    that fact if both values are identifiers, such as order numbers, if they have the same unit, or if they have no unit and the
-    user wrote no message between them. Otherwise the text shows both values, as ``old → new``. If the fact has no other
-    information, its text becomes empty. A correction gets the ids of the messages that it corrects.
+    The value in a correction replaces the latest earlier value of the same type and unit in the last 6 facts. The old value is
+    removed from its fact if both values are identifiers, such as order numbers, or have a unit, or if the user wrote no message
+    between them. Other old values stay, because they may belong to another subject. If a fact has no other information, its
+    text becomes empty. A correction gets the ids of the messages that it corrects.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -201,77 +131,37 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
         since: Position of the first correction to apply.
     """
     changed = list(facts)
-    known: dict[int, list[Value]] = {}
-
-    def values(at: int) -> list[Value]:
-        if at not in known:
-            said = changed[at].kind in OF_USERS or changed[at].kind is FactKind.QUESTION
-            known[at] = find_values(changed[at].text, types) if said else []
-        return known[at]
-
     for at in range(since, len(changed)):
-        if changed[at].kind is not FactKind.CORRECTION:
-            continue
-        for new in values(at):
-            exact = new.type in types and types[new.type].is_exact
-            found = _corrected_by(at, new, changed, values, exact=exact)
-            if found is None:
-                continue
-            before, old = found
-            is_plain = exact or (old.unit == new.unit and _is_next(before, at, changed)) or (old.unit == new.unit != "")
-            changed[before] = _without(changed[before], old.text) if is_plain else _marked(changed[before], old.text, new.text)
-            changed[at] = replace(changed[at], corrects=tuple(dict.fromkeys((*changed[at].corrects, changed[before].source))))
-            known.pop(before, None)
+        new_values = _values(changed[at].text, types) if changed[at].kind is FactKind.CORRECTION else {}
+        for kind, new in new_values.items():
+            before, old = _latest(changed, at, kind, types)
+            is_same_thing = types[new.type].is_exact or kind[1] != "" or _is_next(before, at, changed)
+            if old is not None and old.value != new.value and is_same_thing:
+                corrects = dict.fromkeys((*changed[at].corrects, changed[before].source))
+                changed[before] = _without(changed[before], old.text)
+                changed[at] = replace(changed[at], corrects=tuple(corrects))
     return changed
 
 
-def _corrected_by(
-    at: int, new: Value, facts: Sequence[Fact], values: Callable[[int], list[Value]], *, exact: bool
-) -> tuple[int, Value] | None:
-    """Return the position of the fact that a correction changes, and the old value in it, or None if it changes no fact.
-
-    Facts further back than the last 6 must have two words in common with the correction, or one word if ``exact`` is true
-    (``new`` is an identifier, such as an order number).
-    """
-    topic = _topic(facts[at].text)
-    of_unknown_unit: tuple[int, Value] | None = None
-    for before in range(at - 1, -1, -1):
-        if facts[before].source == facts[at].source:
-            continue
-        if before < at - _REACH and len(topic & _topic(facts[before].text)) < (1 if exact else 2):
-            continue
-        for old in reversed(values(before)):
-            if old.is_like(new):
-                return (before, old) if old.form != new.form else None
-            if old.type == new.type and of_unknown_unit is None and not (old.unit and new.unit) and _is_next(before, at, facts):
-                of_unknown_unit = before, old
-    return of_unknown_unit
+def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes) -> tuple[int, Entity | None]:
+    """Return the position and the value of the latest fact before ``at``, from another message, with a value of a kind."""
+    for before in range(at - 1, max(-1, at - _REACH - 1), -1):
+        fact = facts[before]
+        is_said = fact.kind in OF_USERS or fact.kind is FactKind.QUESTION
+        if is_said and fact.source != facts[at].source and (old := _values(fact.text, types).get(kind)) is not None:
+            return before, old
+    return at, None
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
     """Return whether the user wrote no message between the messages of two facts."""
     ends = {facts[before].source, facts[at].source}
-    between = (fact for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
-    return all(fact.source in ends for fact in between)
-
-
-@lru_cache(_REMEMBERED)
-def _topic(text: str) -> frozenset[str]:
-    return frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha() and word not in _CORRECTING)
+    return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 
 
 def _without(fact: Fact, value: str) -> Fact:
     left = condense(" ".join(fact.text.replace(value, " ", 1).split()))
     return replace(fact, text=left if information_weight(left) > 0 or len(left.split()) > 2 else "")
-
-
-def _marked(fact: Fact, old: str, new: str) -> Fact:
-    return replace(fact, text=f"{BECAME} {new}".join(_around(fact.text, old)))
-
-
-def _around(text: str, value: str) -> tuple[str, str]:
-    end = text.rindex(value) + len(value)
-    return f"{text[:end]} ", text[end:]
 
 
 _DECISION = any_language("facts.decision")
@@ -281,7 +171,6 @@ _OFFER = any_language("facts.offer")
 _ASKS = any_language("facts.asks")
 POSTPONED = any_language("answers.postponed")
 _INSTEAD = any_language("facts.instead")
-_CONFIRMS = any_language("facts.confirms")
 
 _LONGEST = 220
 """Most characters of the text of a fact. A longer sentence keeps its beginning and its end."""
@@ -343,12 +232,10 @@ class RuleFactExtractor:
     def _of_user(self, text: str, source: str, answer: str) -> Iterator[Fact]:
         lower = answer[-_END:].lower()
         corrects, was_declined = False, DECLINES.search(lower) is not None and CONTINUES.search(text.lower()) is None
-        understood = find_values(head_and_tail(answer), self.types) if _CONFIRMS.search(lower) else []
         for sentence in split_sentences(text):
             act = dialogue_act(sentence, "user")
             lower = sentence.lower()
             if act in SMALL_TALK_ACTS:
-                corrects = corrects or (bool(understood) and _INSTEAD.search(lower) is not None)
                 continue
             corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(lower) is not None
             said = condense(_cut(sentence))
@@ -356,12 +243,7 @@ class RuleFactExtractor:
                 continue
             worth = information_weight(sentence)
             entities = self.types.find(sentence)
-            values = find_values(said, self.types) if corrects or was_declined or understood else []
-            if (
-                (corrects and (act is DialogueAct.CORRECTION or values))
-                or (was_declined and any(value.is_definite for value in values))
-                or _differ(values, understood)
-            ):
+            if (corrects and act is DialogueAct.CORRECTION) or ((corrects or was_declined) and _values(said, self.types)):
                 kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
             elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
                 kind = FactKind.PREFERENCE
@@ -428,18 +310,6 @@ def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
         (source, condense(_cut(sentence)))
         for (source, sentence), (act, _), still in zip(said, acts, stands, strict=True)
         if act is DialogueAct.INSTRUCTION and not still
-    )
-
-
-def _differ(values: Sequence[Value], understood: Sequence[Value]) -> bool:
-    """Return whether a value of the user differs from all values of its type and unit that the assistant understood.
-
-    A value for whose type and unit the assistant understood no value does not count.
-    """
-    return any(
-        any(value.is_like(other) for other in understood)
-        and all(value.differs_from(other) for other in understood if value.is_like(other))
-        for value in values
     )
 
 

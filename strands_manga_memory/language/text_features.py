@@ -196,11 +196,6 @@ def condense(sentence: str) -> str:
     return " ".join(kept).strip(_EDGES)
 
 
-def is_empty_word(word: str) -> bool:
-    """Return whether a lower-case word has no meaning without other words."""
-    return word in _CARRIES_NOTHING
-
-
 def _is_in_a_name(word: str) -> bool:
     return word[0].isupper() and word != "I" and not word.startswith("I'")
 

@@ -9,8 +9,7 @@ A stream of some 40 dialogues passes a manager message by message. The last requ
   their own dialogue: kept messages, and facts extracted from messages.
 * ``superseded_not_current``: share of the replaced values that are absent from all text of their message, or are followed in
   the request by the new value in words of the same dialogue. A replaced value that is last, or alone, appears as current.
-* ``superseded_gone``: share of the replaced values that are absent. ``superseded_marked``: share that is absent or whose own
-  line shows the replacement (``3 copies → 4``).
+* ``superseded_gone``: share of the replaced values that are absent.
 
 Gold labels name no slots. A value counts as replaced if a message labelled as correction, in the same dialogue, has another
 value of the same form (a time; a day; a number with the same following word), and the old value does not occur again.
@@ -38,7 +37,6 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.language import normalized
-from strands_manga_memory.language.summary_facts import BECAME
 from strands_manga_memory.messages.injection import escape_tags, message_text
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
@@ -79,10 +77,9 @@ def _rows(folder: Path, name: str) -> dict[str, float]:
             if _says(message_text(stream["messages"][query["gold"][0]]), query["value"]):
                 note("values_findable_where_said", view.shows(query["value"], range(*query["scope"])))
         for one in replaced:
-            gone, follows, is_marked = view.fate(one)
+            gone, follows = view.fate(one)
             note("superseded_not_current", gone or follows)
             note("superseded_gone", gone)
-            note("superseded_marked", gone or is_marked)
         for row, manager in (
             ("values_findable_with_defaults", VerifiedSummarizingConversationManager(model=lambda _: "They talked.")),
             ("values_findable_by_importance", ImportanceWeightedConversationManager(4_096)),
@@ -170,13 +167,12 @@ class _View:
             return _form(value) in self._form
         return any(line.source in messages and _form(value) in _form(line.text) for line in self.lines)
 
-    def fate(self, one: _Replaced) -> tuple[bool, bool, bool]:
-        """Return of a replaced value whether it is absent, followed by the new value, and marked in every line that has it."""
+    def fate(self, one: _Replaced) -> tuple[bool, bool]:
+        """Return of a replaced value whether it is absent, and whether the new value follows it."""
         old = [line for line in self.lines if line.source == one.at and _says(line.text, one.old)]
         new = [line for line in self.lines if line.source in range(one.by, one.end) and _says(line.text, one.new)]
         last = max((line.position for line in old), default=-1)
-        marked = all(BECAME in line.text for line in old)
-        return not old, any(line.position > last for line in new), marked
+        return not old, any(line.position > last for line in new)
 
 
 def _is_tool(message: Any) -> bool:

@@ -65,7 +65,7 @@ def test_the_source_is_the_message() -> None:
     [
         ("My budget is 12,000 yen.", "My budget is 15,000 yen.", "12,000", "15,000"),
         ("My order is ORD-55120.", "No, I meant ORD-55210.", "55120", "55210"),
-        ("3.", "Actually, I need four.", "3", "four"),
+        ("3 copies.", "Actually, I need four copies.", "3", "four"),
         ("Please set the alarm for 4:45 pm.", "Nope, sorry! Please set it at 3:30 in the afternoon.", "4:45", "3:30"),
         ("第3巻をください。", "いや、第4巻です。", "第3巻", "第4巻"),
         ("My mail is a@example.com.", "Use b@example.com from now on.", "a@example.com", "b@example.com"),
