@@ -25,8 +25,8 @@ from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.pii import redact_identifiers, redact_value_identifiers
+from strands_manga_memory.language.search import content_terms
 from strands_manga_memory.language.text_features import (
-    condense,
     information_weight,
     normalized,
     split_sentences,
@@ -120,10 +120,9 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Apply the corrections among the facts and return the changed facts.
 
-    The value in a correction replaces the latest earlier value of the same type and unit in the last 6 facts. The old value is
-    removed from its fact if both values are identifiers, such as order numbers, or have a unit, or if the user wrote no message
-    between them. Other old values stay, because they may belong to another subject. If a fact has no other information, its
-    text becomes empty. A correction gets the ids of the messages that it corrects.
+    The value in a correction replaces the latest earlier value of the same type and unit in the last 6 facts, if both values
+    are identifiers, such as order numbers, or have a unit, or if the user wrote no message between them. Other old values stay,
+    because they may belong to another subject. A correction gets the ids of the messages that it corrects.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -138,7 +137,7 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
             is_same_thing = types[new.type].is_exact or kind[1] != "" or _is_next(before, at, changed)
             if old is not None and old.value != new.value and is_same_thing:
                 corrects = dict.fromkeys((*changed[at].corrects, changed[before].source))
-                changed[before] = _without(changed[before], old.text)
+                changed[before] = replace(changed[before], text=changed[before].text.replace(old.text, new.text, 1))
                 changed[at] = replace(changed[at], corrects=tuple(corrects))
     return changed
 
@@ -159,11 +158,6 @@ def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 
 
-def _without(fact: Fact, value: str) -> Fact:
-    left = condense(" ".join(fact.text.replace(value, " ", 1).split()))
-    return replace(fact, text=left if information_weight(left) > 0 or len(left.split()) > 2 else "")
-
-
 _DECISION = any_language("facts.decision")
 _PROMISE = any_language("facts.promise")
 _OUTCOME = any_language("facts.outcome")
@@ -171,6 +165,8 @@ _OFFER = any_language("facts.offer")
 _ASKS = any_language("facts.asks")
 POSTPONED = any_language("answers.postponed")
 _INSTEAD = any_language("facts.instead")
+EMPTY_WORDS = EN.words("facts.empty")
+"""English words without meaning of their own."""
 
 _LONGEST = 220
 """Most characters of the text of a fact. A longer sentence keeps its beginning and its end."""
@@ -238,11 +234,9 @@ class RuleFactExtractor:
             if act in SMALL_TALK_ACTS:
                 continue
             corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(lower) is not None
-            said = condense(_cut(sentence))
-            if not said:
+            said, worth, entities = _cut(sentence), information_weight(sentence), self.types.find(sentence)
+            if not (worth or entities) and _is_empty(sentence):
                 continue
-            worth = information_weight(sentence)
-            entities = self.types.find(sentence)
             if (corrects and act is DialogueAct.CORRECTION) or ((corrects or was_declined) and _values(said, self.types)):
                 kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
             elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
@@ -270,8 +264,8 @@ class RuleFactExtractor:
             exact = [entity for entity in self.types.find(sentence) if self.types[entity.type].is_exact]
             worth = information_weight(sentence)
             kind = self._kind_of_assistant(sentence, worth, names_something=bool(exact))
-            if kind is not None and (said := condense(_cut(sentence))):
-                yield Fact(kind, said, source, weight=worth + 2 * len(exact))
+            if kind is not None:
+                yield Fact(kind, _cut(sentence), source, weight=worth + 2 * len(exact))
 
     def _kind_of_assistant(self, sentence: str, worth: float, *, names_something: bool) -> FactKind | None:
         lower = sentence.lower()
@@ -307,13 +301,19 @@ def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
     acts = [(dialogue_act(sentence, "user"), sentence) for _, sentence in said]
     stands = are_instructions_active(acts)
     return frozenset(
-        (source, condense(_cut(sentence)))
+        (source, _cut(sentence))
         for (source, sentence), (act, _), still in zip(said, acts, stands, strict=True)
         if act is DialogueAct.INSTRUCTION and not still
     )
 
 
+def _is_empty(sentence: str) -> bool:
+    """Return whether a sentence has only words without meaning of their own, such as "Can you help me with that?"."""
+    return EMPTY_WORDS.issuperset(words(sentence)) or not (sentence.isascii() or content_terms(sentence))
+
+
 def _cut(sentence: str) -> str:
+    sentence = sentence.strip(" .,;:|-。、")
     if len(sentence) <= _LONGEST:
         return sentence
     return f"{sentence[: _LONGEST * 2 // 3].rsplit(' ', 1)[0]} … {sentence[-_LONGEST // 3 :].split(' ', 1)[-1]}"
@@ -351,7 +351,7 @@ def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     for at in yielding(range(len(facts) - 1, -1, -1)):
         fact = facts[at]
         group = FactKind.STATEMENT if fact.kind in OF_USERS else fact.kind
-        said = frozenset(words(fact.text)) or frozenset((fact.text,))
+        said = frozenset(words(fact.text)) - EMPTY_WORDS or frozenset((fact.text,))
         if not fact.text or (fact.key and (group, fact.key) in keys):
             continue
         # The user's statement stays; the assistant's repetition of it is the first to be left out.

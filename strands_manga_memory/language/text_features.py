@@ -138,21 +138,6 @@ _PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
 _SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
 _OTHER_ENDS = (";", " .", " !", " ?")
 
-_EDGES = " .,;:!?()[]*|-–—…、。！？・"
-
-_EMPTY = EN.words("condense.empty")
-"""Words that are left out if they are alone or at the edge of a phrase."""
-
-_GLUE = EN.words("condense.glue")
-"""Words that are kept between two kept words, so that names and phrases stay whole."""
-
-_CARRIES_NOTHING = _EMPTY | _GLUE
-
-_LEADING_GLUE = EN.words("condense.leading_glue")
-"""Words that are kept before a kept word."""
-
-_MOST_GLUE = 2
-
 
 def split_sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text, without surrounding white space."""
@@ -161,53 +146,6 @@ def split_sentences(text: str) -> Iterator[str]:
         for part in (_PLAIN_SENTENCE if is_plain else _SENTENCE).split(piece):
             if part and (sentence := part.strip()):
                 yield sentence
-
-
-def condense(sentence: str) -> str:
-    """Return a sentence without greetings, polite phrases and function words. Empty if no words are left.
-
-    The other words keep their spelling and order. Small words between two kept words stay, so that "Lord of the Rings" stays
-    whole.
-    """
-    if not sentence.isascii() and any("\u3040" <= sign <= "\u9fff" for sign in sentence):
-        return _condensed_japanese(sentence)
-    kept: list[str] = []
-    waiting: list[str] = []
-    shouted = sentence.isupper()
-    lower = ""
-    for at, word in enumerate(sentence.replace("\u2019", "'").split()):
-        bare = word.strip(_EDGES)
-        if not bare:
-            if word in "-–—":  # between the parts of a name
-                waiting.append(word)
-            continue
-        previous, lower = lower, bare.lower()
-        if lower not in _CARRIES_NOTHING or (at > 0 and not shouted and _is_in_a_name(bare)) or _is_hour(previous, lower):
-            if waiting and (len(waiting) <= _MOST_GLUE if kept else all(glue.lower() in _LEADING_GLUE for glue in waiting)):
-                kept += waiting
-            elif waiting and waiting[-1].lower() in _LEADING_GLUE:
-                kept.append(waiting[-1])
-            kept.append(word)
-            waiting = []
-        elif lower in _GLUE:
-            waiting.append(word.strip(_EDGES))
-        else:
-            waiting = []
-    return " ".join(kept).strip(_EDGES)
-
-
-def _is_in_a_name(word: str) -> bool:
-    return word[0].isupper() and word != "I" and not word.startswith("I'")
-
-
-def _is_hour(number: str, word: str) -> bool:
-    return word in ("am", "a.m") and (number[:1].isdigit() or _NUMBER.fullmatch(number) is not None)
-
-
-def _condensed_japanese(sentence: str) -> str:
-    text = JA.condense.fillers.sub("", sentence.strip())
-    shorter = JA.condense.polite.sub("", text)
-    return (shorter if len(shorter) >= 2 else text).strip(_EDGES)
 
 
 _CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")

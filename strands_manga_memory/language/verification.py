@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.packs import any_language
-from strands_manga_memory.language.summary_facts import Fact
+from strands_manga_memory.language.summary_facts import EMPTY_WORDS, Fact
 from strands_manga_memory.language.text_features import normalized, words, yielding
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.text_excerpts import split_pieces
@@ -64,7 +64,7 @@ class SearchableText:
         left = words(plain)
         if any(word not in self.form for word in left if not word.isalpha()):
             return False
-        spoken = [word for word in left if word.isalpha()]
+        spoken = [word for word in left if word.isalpha() and word not in EMPTY_WORDS]
         known = sum(
             word in self.form if not word.isascii() else word in self._words or word[:_STEM] in self._stems for word in spoken
         )
