@@ -324,14 +324,10 @@ class ArchiveIndexer:
         retriever: Retriever whose index is updated.
         source: Function that returns the messages from before the start of this process. It is called once, and again after the
             index was emptied. A failed call is repeated in the next two turns.
-        on_add: Function that is called with messages before they are indexed.
     """
 
-    def __init__(
-        self, retriever: Retriever, source: Source | None, on_add: Callable[[Sequence[ArchivedMessage]], None]
-    ) -> None:
+    def __init__(self, retriever: Retriever, source: Source | None) -> None:
         self._retriever = retriever
-        self._on_add = on_add
         self._source = source
         self._reads_left = _MOST_SOURCE_READS
         self._lock = threading.Lock()
@@ -375,9 +371,7 @@ class ArchiveIndexer:
             self._retriever.forget(id_)
 
     def _add(self, messages: Iterable[ArchivedMessage]) -> None:
-        wanted = [message for message in messages if message.id not in self._forgotten]
-        self._on_add(wanted)
-        self._retriever.add(wanted)
+        self._retriever.add(message for message in messages if message.id not in self._forgotten)
 
     def _read_source(self, open_ids: set[str]) -> None:
         if self._source is None or not self._reads_left:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock, Message
+from strands.types.tools import ToolSpec
 
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.token_counter import TokenCounter, tokens_of
@@ -249,7 +250,7 @@ class RequestMeter:
             history_tokens: Tokens of the history in the request.
             added: Content blocks that are added to this request alone.
         """
-        tokens = self._prompt_tokens(context) + history_tokens
+        tokens = self.prompt_tokens(context.system_prompt, context.tool_specs) + history_tokens
         if added:
             tokens += self._counter.count({"role": "user", "content": [*added]})
         if len(self._counted) >= _OPEN_REQUESTS:  # cancelled ones are never answered
@@ -264,14 +265,13 @@ class RequestMeter:
         usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
         self._calibration.observe(counted, prompt_tokens(usage, model_class))
 
-    def _prompt_tokens(self, context: InvokeModelContext) -> int:
+    def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
         """Return the tokens of system prompt and tools, recounted only after the prompt or a tool's name has changed."""
-        prompt = context.system_prompt
         text = prompt if isinstance(prompt, str) else "\n".join(block.get("text", "") for block in prompt or [])
-        key = (text, *[spec["name"] for spec in context.tool_specs])
+        key = (text, *[spec["name"] for spec in tools])
         if self._prompt[0] != key:
             parts = ("name", "description", "inputSchema")
-            specs = [{part: spec.get(part) for part in parts} for spec in context.tool_specs]
+            specs = [{part: spec.get(part) for part in parts} for spec in tools]
             self._prompt = key, tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
         return self._prompt[1]
 

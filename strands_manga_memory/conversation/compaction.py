@@ -32,10 +32,8 @@ from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
-from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.conversation.truncation import LEAST_WITH_NAME
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids, turns
-from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -344,7 +342,6 @@ class TieredCompactionConversationManager(StackedConversationManager):
         if log is not None:
             trimmer.archive.log = log
         self._stats = CompactionStats(stages={stage.name: StageStats() for stage in self.stages})
-        self._prompt: tuple[Any, int] = (None, 0)
         self._waiting = 0
 
     def __repr__(self) -> str:
@@ -422,21 +419,13 @@ class TieredCompactionConversationManager(StackedConversationManager):
         Return these limits. The tokens of system prompt and tools are already subtracted.
         """
         bounds = self.thresholds(agent)
-        overhead = self._overhead(agent)
+        overhead = self.trimmer.prompt_tokens(agent)
         trigger, target, hard = (max(1, size - overhead) for size in (bounds.trigger, bounds.target, bounds.hard))
         if self._summarizing is not None:
             self._summarizing.bound_to(trigger_tokens=trigger, target_tokens=target, hard_tokens=hard)
         else:
             self.trimmer.max_tokens, self.trimmer.grow_to = target, hard
         return Thresholds(bounds.window, trigger, target, hard)
-
-    def _overhead(self, agent: Agent) -> int:
-        """Return the tokens of system prompt and tools, recounted only after the prompt or a tool's name has changed."""
-        prompt, names = agent.system_prompt or "", tuple(agent.tool_names)
-        if self._prompt[0] != (prompt, names):
-            specs = agent.tool_registry.get_all_tool_specs()
-            self._prompt = (prompt, names), tokens_of(self.trimmer.counter, prompt, as_json(specs))
-        return self._prompt[1]
 
     def _compact(self, agent: Agent) -> None:
         try:
@@ -481,7 +470,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
                 goal=goal,
                 overflow=overflow,
                 tokens_of=self.trimmer.tokens,
-                band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
+                band_of=self.trimmer.band,
                 archive=self.trimmer.archive,
             )
             stats = self._stats.stages[stage.name]

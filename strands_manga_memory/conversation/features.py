@@ -11,7 +11,7 @@ import functools
 import logging
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
@@ -222,16 +222,14 @@ class FeatureCache:
     Args:
         counter: Counter for the tokens of a message.
         scorer: Scorer for the importance of a message.
-        history: Function that returns the history for the scorer.
     """
 
-    def __init__(self, counter: TokenCounter, scorer: ImportanceScorer, history: Callable[[], Sequence[Message]]) -> None:
+    def __init__(self, counter: TokenCounter, scorer: ImportanceScorer) -> None:
         self.vocabulary = Vocabulary()
         self._counter = counter
         self._tokens: dict[int, int] = {}
         self._features: dict[int, MessageFeatures] = {}
         self._scorer = scorer
-        self._history = history
         self._previous: tuple[Message, MessageFeatures] | None = None
         self._skims = False
         self._has_warned = False
@@ -259,12 +257,12 @@ class FeatureCache:
                 size += size_of(message)
         return size
 
-    def __call__(self, message: Message) -> MessageFeatures:
-        """Return the features of a message."""
+    def __call__(self, message: Message, history: Sequence[Message] = ()) -> MessageFeatures:
+        """Return the features of a message. The scorer gets ``history`` if the message is not known yet."""
         key = _key(message)
         features = self._features.get(key)
         if features is None:
-            features = self._features[key] = self._measure(message)
+            features = self._features[key] = self._measure(message, history)
         return features
 
     def __len__(self) -> int:
@@ -282,7 +280,7 @@ class FeatureCache:
         for at, message in enumerate(messages):
             self._skims = at < closely_from
             self._previous = (messages[at - 1], found[-1]) if at else None
-            found.append(self(message))
+            found.append(self(message, messages))
         self._skims = False
         self._end_instructions(messages, found)
         return found
@@ -315,11 +313,11 @@ class FeatureCache:
         self._revision = revision
         for message in messages:
             if (features := self._features.get(_key(message))) is not None:
-                features.score = self._score(message, features.act)
+                features.score = self._score(message, features.act, messages)
 
-    def _measure(self, message: Message) -> MessageFeatures:
+    def _measure(self, message: Message, history: Sequence[Message]) -> MessageFeatures:
         act = message_act(message)
-        features = MessageFeatures(self.tokens(message), self._score(message, act), act)
+        features = MessageFeatures(self.tokens(message), self._score(message, act, history), act)
         if act in _TOOL_ACTS or (self._skims and features.score <= WEIGHTS.unmatched):
             return features
         text = message_text(message)
@@ -327,28 +325,26 @@ class FeatureCache:
         features.answers = self._previous is not None and self._previous[1].asks
         if message["role"] == "user":
             features.takes_back = act in _ENDING_ACTS and revokes_instruction(text)
-            self._read_as_reply(features, message, text, says_something=bool(words))
+            act = self._act_as_reply(features, text, says_something=bool(words))
+            if act != features.act:
+                features.act, features.score = act, self._score(message, act, history)
         self.vocabulary.add_text(message["role"], tells=features.traits.tells, tokens=features.tokens)
         features.new = self.vocabulary.learn(words)
         return features
 
-    def _read_as_reply(self, features: MessageFeatures, message: Message, text: str, *, says_something: bool) -> None:
-        """Adapt the dialogue act of a user's message to the assistant's message before it.
+    def _act_as_reply(self, features: MessageFeatures, text: str, *, says_something: bool) -> str:
+        """Return the dialogue act of a user's message, given the assistant's message before it.
 
-        Does nothing if the assistant is a companion that chats, not a service. ``says_something``: ``text`` has content words.
+        The act stays if the assistant is a companion that chats, not a service. ``says_something``: ``text`` has content words.
         """
         if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
-            return
+            return features.act
         answers = features.answers and says_something
-        before = message_text(self._previous[0])
-        act = act_of_reply(text, before, features.act, features.traits, answers=answers)
-        if act != features.act:
-            features.act = act
-            features.score = self._score(message, act)
+        return act_of_reply(text, message_text(self._previous[0]), features.act, features.traits, answers=answers)
 
-    def _score(self, message: Message, act: str) -> float:
+    def _score(self, message: Message, act: str, history: Sequence[Message]) -> float:
         try:
-            value = self._scorer.score(message, act, self._history())
+            value = self._scorer.score(message, act, history)
             if not math.isnan(value):
                 return min(1.0, max(0.0, float(value)))
             problem = "it is no number"

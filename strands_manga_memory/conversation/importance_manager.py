@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,7 +29,7 @@ from strands_manga_memory.conversation.copying import History, Template, copied_
 from strands_manga_memory.conversation.features import FeatureCache
 from strands_manga_memory.conversation.full_texts import FullTextArchive
 from strands_manga_memory.conversation.outcomes import MessageOutcome
-from strands_manga_memory.conversation.scoring import Bands, ImportanceScorer, RuleScorer, SignalWeights
+from strands_manga_memory.conversation.scoring import Band, Bands, ImportanceScorer, RuleScorer, SignalWeights
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.conversation.window_layout import Layout, MessageLog, check_manager, ensure_ids, identify
@@ -148,13 +147,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self.persist_layout = True
         self.archive = FullTextArchive(log)
         limits = HistoryLimits(high, trim_to, trim_every, max_turns, exact=getattr(self.counter, "exact", True))
-        reference = weakref.ref(self)  # a bound method would keep the manager alive until a garbage collection
-
-        def history() -> Sequence[Message]:
-            manager = reference()
-            return () if manager is None else manager._history()  # noqa: SLF001 - of this class
-
-        features = FeatureCache(self.counter, self.scorer, history)
+        features = FeatureCache(self.counter, self.scorer)
         self._trimmer = Trimmer(limits, features, self.archive, bands or _BANDS, signals or _SIGNALS, on_evict, recent_log)
         self._returns_from_log = recent_log is not None
         self._settled: str | None = None
@@ -190,29 +183,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     def max_turns(self) -> int | None:
         """Largest number of turns to keep. None for as many turns as fit."""
         return self._trimmer.limits.max_turns
-
-    @max_turns.setter
-    def max_turns(self, value: int | None) -> None:
-        self._trimmer.limits.max_turns = value
-
-    @property
-    def bands(self) -> Bands:
-        """Lowest score of each importance level."""
-        return self._trimmer.bands
-
-    @property
-    def signals(self) -> SignalWeights:
-        """Weights of the signals (properties such as recency) that rank messages of the same importance level."""
-        return self._trimmer.signals
-
-    @property
-    def on_evict(self) -> Callable[[list[Message]], None] | None:
-        """Function that is called with evicted and truncated messages."""
-        return self._trimmer.on_evict
-
-    @on_evict.setter
-    def on_evict(self, value: Callable[[list[Message]], None] | None) -> None:
-        self._trimmer.on_evict = value
 
     @property
     def records(self) -> int:
@@ -389,7 +359,15 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     def score(self, message: Message) -> float:
         """Return the importance of a message, from 0 to 1."""
-        return self._trimmer.features(message).score
+        return self._trimmer.features(message, self._history()).score
+
+    def band(self, message: Message) -> Band:
+        """Return the importance level of a message."""
+        return self._trimmer.bands.of(self.score(message))
+
+    def prompt_tokens(self, agent: Agent) -> int:
+        """Return the tokens of an agent's system prompt and tools."""
+        return self._requests.prompt_tokens(agent.system_prompt, agent.tool_registry.get_all_tool_specs())
 
     def reserve(self, tokens: int) -> int:
         """Return how many of the requested ``tokens`` quotes of evicted messages (``HistoryRecall``) may take in a request.

@@ -23,11 +23,9 @@ from strands_manga_memory.conversation.truncation import (
 )
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.search import split_passages
-from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages import blocks_of, result_texts, spoken_text
 from strands_manga_memory.messages.injection import LEFT_OUT, READER
 from strands_manga_memory.messages.media_limits import media_kind, media_note
-from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from strands_manga_memory.stores.encoding.values import as_json
 
 Count = Callable[[Message], int]
@@ -48,10 +46,7 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 def is_truncated(message: Message) -> bool:
     """Return whether parts of a message were removed."""
-    content = message["content"]
-    if len(content) > 1 and any(block.get("text") == PLACEHOLDER for block in content):
-        return True
-    return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(content))
+    return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
 
 
 def shown_passages(message: Message) -> tuple[str, ...]:
@@ -286,16 +281,12 @@ _LONG_TEXT = 2_000
 _MOST_PASSAGES = 400
 """Number of last passages of a long text that are considered."""
 
-_LONGEST_IDLE = 200
-"""Most characters of a text that may count as small talk."""
-
 
 def condensed_message(message: Message) -> Message | None:
     """Return a shortened message. None if the message cannot be shortened or was truncated before.
 
     Shortened tool results keep their identifiers, and their media are replaced by notes. Long texts of a user are reduced to
-    the passages that state a wish, a correction, a condition or a fact. If the message has several texts, texts without
-    information are replaced by placeholders.
+    the passages that state a wish, a correction, a condition or a fact.
     """
     content = cast("list[Any]", message["content"])
     is_text = message["role"] == "user" and all(
@@ -308,31 +299,10 @@ def condensed_message(message: Message) -> Message | None:
     if all("toolResult" in block for block in content):
         short = [_condensed_result(block["toolResult"]) for block in content]
     elif is_text:
-        short = _telling_texts(content, name_of(message))
+        short = [{"text": _telling_passages(block["text"], name_of(message))} for block in content]
     else:
         return None
     return None if short == content else cast("Message", {**message, "content": short})
-
-
-def _telling_texts(content: Sequence[Any], name: str) -> list[Any]:
-    """Reduce the long text blocks of a user's message to important passages, and replace small talk by placeholders.
-
-    A message of small talk only is unchanged. ``name`` is the message's short id, which the truncation marker shows.
-    """
-    idle = [len(content) > 1 and _is_idle(block["text"]) for block in content]
-    if all(idle):
-        return [*content]
-    return [
-        {"text": PLACEHOLDER if skip else _telling_passages(block["text"], name)}
-        for skip, block in zip(idle, content, strict=True)
-    ]
-
-
-def _is_idle(text: str) -> bool:
-    if len(text) > _LONGEST_IDLE:
-        return False
-    act = dialogue_act(text, "user")
-    return act in SMALL_TALK_ACTS or (act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures())
 
 
 def _telling_passages(text: str, name: str) -> str:

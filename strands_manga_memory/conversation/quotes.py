@@ -64,11 +64,6 @@ class QuoteFormatter:
         self._frame = functools.cache(lambda: self._tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}"))
         self._day = functools.cache(lambda: self._tokens("\n2000-01-01"))
 
-    def count_ahead(self, messages: Sequence[ArchivedMessage]) -> None:
-        """Count the tokens of messages in advance, so that later calls of ``format`` are faster."""
-        for message in messages:
-            self._size(message)
-
     def format(
         self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Mapping[str, int | None] | None = None
     ) -> str:

@@ -64,9 +64,6 @@ _QUESTION_ENDS = ("?", "？", "か", "か。")
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
 """Weight of the second search, and number of first hits whose words this search adds to the question."""
 
-_WEAK = 0.2
-"""Share of the best hit's score. Hits below this share come after the others, in the order of the first search."""
-
 _CANDIDATES = 250
 _EXPANDED_AROUND = 30
 
@@ -137,7 +134,7 @@ class HistoryRecall(Plugin):
         self._follows_window = max_tokens is None
         tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
         self._quotes = QuoteFormatter(tokens, self.counter)
-        self._indexer = ArchiveIndexer(self.retriever, history, self._quotes.count_ahead)
+        self._indexer = ArchiveIndexer(self.retriever, history)
         self._clock = clock
         if not of_kind("offer_tool", offer_tool, bool, "True or False"):
             self._tools = []
@@ -244,7 +241,7 @@ def find_messages(retriever: Retriever, question: str) -> list[RecallHit]:
     A message is returned if it shares a content word with the question (field names of tool results do not count), if it is the
     user's reply to a question of the assistant that shares such a word, or if the retriever found it by its meaning.
 
-    A question of the assistant comes before the user's reply. Messages that fit much worse than the best message come last.
+    A question of the assistant comes before the user's reply.
 
     Args:
         retriever: The retriever to search.
@@ -266,7 +263,7 @@ def find_messages(retriever: Retriever, question: str) -> list[RecallHit]:
         if message.text and (number in by_meaning or (number in related | replies and not _only_asks(message)))
     ]
     hits.sort(key=lambda hit: (-hit.score, -hit.number))
-    return _questions_first(_strong_first(hits, [hit.number for hit in first]), replies, found)
+    return _questions_first(hits, replies, found)
 
 
 def _expand(
@@ -332,14 +329,6 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
             if number + away in fit:
                 fit[number + away] += share * score
     return fit
-
-
-def _strong_first(hits: Sequence[RecallHit], order: Sequence[int]) -> list[RecallHit]:
-    """Move messages that score far below the best to the end, and sort only these as their message numbers in ``order``."""
-    least = _WEAK * hits[0].score if hits else 0.0
-    rank = {number: at for at, number in enumerate(order)}
-    weak = [hit for hit in hits if hit.score < least]
-    return [hit for hit in hits if hit.score >= least] + sorted(weak, key=lambda hit: rank.get(hit.number, len(rank)))
 
 
 def without_asides(question: str) -> str:

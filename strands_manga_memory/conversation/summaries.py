@@ -140,12 +140,12 @@ class SummarySpan:
                 return replace(self, fresh=self.fresh[: at + 1], recent=(*self.fresh[at + 1 :], *self.recent))
         return None
 
-    def marks(self) -> list[tuple[str | None, int]]:
-        """Return the id and the fingerprint of each message before the recent turns."""
-        return marks((*self.shown, *self.kept, *self.fresh))
+
+Marks = list[tuple[str | None, int]]
+"""Id and fingerprint of each message that a summary replaces."""
 
 
-def marks(messages: Iterable[Message]) -> list[tuple[str | None, int]]:
+def marks(messages: Iterable[Message]) -> Marks:
     """Return the id and the fingerprint of each message."""
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
@@ -339,7 +339,7 @@ class SharedRun:
 
     run: Run[Summary]
     key: Hashable
-    marks: Sequence[tuple[str | None, int]]
+    marks: Marks
     asked: bool
 
 
@@ -421,25 +421,6 @@ class SummaryStats:
     enough: int = 0
 
 
-@dataclass(frozen=True)
-class FinishedSummary:
-    """A finished summary, with the messages that it replaces.
-
-    Attributes:
-        summary: The summary.
-        marks: Ids and fingerprints of the messages that the summary replaces.
-    """
-
-    summary: Summary
-    marks: Sequence[tuple[str | None, int]]
-
-    def fits(self, history: Sequence[Message]) -> bool:
-        """Return whether a history still begins with the messages that the summary replaces."""
-        if len(history) < len(self.marks) or not self.marks or history[0].get("tracking_id") != self.marks[0][0]:
-            return False
-        return marks(history[: len(self.marks)]) == self.marks
-
-
 class SummaryJobs:
     """Starts the summary runs of a conversation, and returns finished summaries.
 
@@ -487,12 +468,12 @@ class SummaryJobs:
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start a run that summarizes the messages before the recent turns, or join a run of this process for them."""
-        marks = span.marks()
-        first, last = (str(marks[at][0]) for at in (0, -1))
+        replaced = marks((*span.shown, *span.kept, *span.fresh))
+        first, last = (str(replaced[at][0]) for at in (0, -1))
         self.covered = CoveredRange(first, last, time.time())
         key = self._key(first, last, agent)
         known = shared_runs.find(key)
-        if known is not None and known.marks == marks:
+        if known is not None and known.marks == replaced:
             self._pending = known
             return
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
@@ -504,11 +485,11 @@ class SummaryJobs:
             with measured(SUMMARY):
                 return await self._writer.write(span.summary, span.fresh, summarizer if asked else None)
 
-        self._pending = SharedRun(Run(written), key, marks, asked)
+        self._pending = SharedRun(Run(written), key, replaced, asked)
         shared_runs.add(self._pending)
 
-    def take(self) -> FinishedSummary | None:
-        """Return the summary of an ended run. None if no run has ended, or if the run failed."""
+    def take(self) -> tuple[Summary, Marks] | None:
+        """Return the summary of an ended run, and the messages it replaces. None if no run has ended, or if the run failed."""
         pending = self._pending
         if pending is None or not pending.run.is_done:
             return None
@@ -523,7 +504,7 @@ class SummaryJobs:
             self._count_failure()
             return None
         self._note(summary, asked=pending.asked)
-        return FinishedSummary(summary, pending.marks)
+        return summary, pending.marks
 
     def forget(self) -> None:
         """Discard the current run, because the history was replaced."""

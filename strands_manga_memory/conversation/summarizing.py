@@ -26,13 +26,14 @@ from strands_manga_memory.conversation.importance_manager import (
 from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.summaries import (
     CoveredRange,
-    FinishedSummary,
+    Marks,
     SummaryJobs,
     SummarySchedule,
     SummaryStats,
     SummaryTrigger,
     Trigger,
     breaker_to_state,
+    marks,
     restore_breaker,
     select_kept,
     split_history,
@@ -153,7 +154,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._facts_tokens = trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens
         self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
         self._stats = SummaryStats()
-        self._latest: FinishedSummary | None = None
+        self._latest: tuple[Summary, Marks] | None = None
         self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
         summarizer = None if model is None else resolve_history_summarizer(model)
         self._breaker = summarizer_breaker(schedule.rest_seconds, clock)
@@ -333,12 +334,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
             if not self._jobs.is_done:
-                if self._latest is not None and self._fits(self._latest, agent):
-                    self._put_in(agent, self._latest)
-            elif (replacement := self._jobs.take()) is not None:
-                if self._fits(replacement, agent):
+                if self._latest is not None and self._fits(self._latest[1], agent):
+                    self._put_in(agent, *self._latest)
+            elif (finished := self._jobs.take()) is not None:
+                if self._fits(finished[1], agent):
                     before = self.trimmer.tokens(agent.messages)
-                    self._put_in(agent, replacement)
+                    self._put_in(agent, *finished)
                     after = self.trimmer.tokens(agent.messages)
                     self._stats.swapped += 1
                     self._stats.tokens_freed += before - after
@@ -347,19 +348,19 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                     self._stats.discarded += 1
                     logger.debug("the history has changed meanwhile | the summary is not used")
 
-    def _fits(self, replacement: FinishedSummary, agent: Agent) -> bool:
-        """Return whether the history begins with the turns that a summary replaces, and none of them is a recent turn."""
+    def _fits(self, replaced: Marks, agent: Agent) -> bool:
+        """Return whether the history begins with the messages that a summary replaces, and none is of a recent turn."""
         history = agent.messages[:]
-        return (
-            replacement.fits(history) and len(replacement.marks) <= split_history(history, self.keep_recent_turns).before_recent
+        return marks(history[: len(replaced)]) == replaced and (
+            len(replaced) <= split_history(history, self.keep_recent_turns).before_recent
         )
 
-    def _put_in(self, agent: Agent, replacement: FinishedSummary) -> None:
-        history, summary = agent.messages[:], replacement.summary
+    def _put_in(self, agent: Agent, summary: Summary, replaced: Marks) -> None:
+        history = agent.messages[:]
         room = min(self.trimmer.max_tokens, self._trigger.tokens * 7 // 8)
-        head, gone = self._head(summary, history, len(replacement.marks), room=room)
-        agent.messages[: len(replacement.marks)] = head
-        self._latest = replacement
+        head, gone = self._head(summary, history, len(replaced), room=room)
+        agent.messages[: len(replaced)] = head
+        self._latest = summary, replaced
         self._trigger.reset()
         self.trimmer.report_evicted(gone)
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
@@ -400,7 +401,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             covered,
             min(room, most // 2) - tokens(shown),  # there must be room to grow before the next one
             bands=() if is_tight else self._bands(summary),
-            band_of=lambda message: self.trimmer.bands.of(self.trimmer.score(message)),
+            band_of=self.trimmer.band,
             tokens_of=tokens,
             outdated={id_ for slot in summary.slots for id_ in slot.corrects},
         )

@@ -97,7 +97,7 @@ def _recall(messages: list[ArchivedMessage]) -> HistoryRecall:
 
 def _asked(recall: Any, messages: list[ArchivedMessage]) -> tuple[list[float], list[float]]:
     """Return the seconds of the searches and of the whole questions. They alternate, so that load affects both alike."""
-    recall._quotes.count_ahead(messages)  # as it is done when they are taken in
+
     searching, asking = [], []
     for number in progress(range(_QUESTIONS), "questions"):
         question = messages[number * 37 % len(messages)].text[:60]

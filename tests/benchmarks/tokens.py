@@ -139,7 +139,7 @@ def _ratios(exact: TiktokenCounter, estimate: EstimateCounter, rounds: int = 40)
     """Return processor times relative to counting. Each round measures all of them, so that load affects all alike."""
     prose: list[Message] = [{"role": "user", "content": [{"text": text(400)}], "tracking_id": str(at)} for at in range(50)]
     mixed, long = [*prose, *_conversation(ENGLISH), *_conversation(JAPANESE)], _conversation(LONG)
-    score, again = RuleScorer().score, FeatureCache(exact, RuleScorer(), list).tokens
+    score, again = RuleScorer().score, FeatureCache(exact, RuleScorer()).tokens
     found: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
         count, estimated = _seconds(exact.count, prose), _seconds(estimate.count, prose)

@@ -28,7 +28,7 @@ class Talks(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.retriever = Bm25Retriever()
-        self.indexer = ArchiveIndexer(self.retriever, lambda: iter(copy.deepcopy(self.log)), lambda _: None)
+        self.indexer = ArchiveIndexer(self.retriever, lambda: iter(copy.deepcopy(self.log)))
         self.history = [copy.deepcopy(message) for message in self.log[-3:]]
         self.expected = {message["tracking_id"]: message["content"][0]["text"] for message in self.log}
 

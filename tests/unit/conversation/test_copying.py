@@ -106,7 +106,6 @@ def test_the_settings_of_a_copy_are_those_of_its_original(made: Callable[[], Any
     assert ours is not theirs
     assert (ours.max_tokens, ours.max_turns, ours.grow_to) == (theirs.max_tokens, theirs.max_turns, theirs.grow_to)
     assert ours.counter is theirs.counter is default_counter()
-    assert ours.on_evict is theirs.on_evict
     assert type(copied) is type(manager)
 
 

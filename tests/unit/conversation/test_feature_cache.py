@@ -20,7 +20,7 @@ class Counter:
 
 
 def cache(counter: Counter) -> FeatureCache:
-    return FeatureCache(counter, RuleScorer(), list)
+    return FeatureCache(counter, RuleScorer())
 
 
 def test_a_message_is_counted_once() -> None:

@@ -18,7 +18,12 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.exceptions import ContextWindowOverflowException
 from strands.vended_plugins.context_injector import ContextInjector
 
-from strands_manga_memory.conversation import EstimateCounter, ImportanceWeightedConversationManager, default_counter
+from strands_manga_memory.conversation import (
+    EstimateCounter,
+    ImportanceWeightedConversationManager,
+    SignalWeights,
+    default_counter,
+)
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.testing import ScriptedModel
@@ -232,7 +237,7 @@ def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
     agent.conversation_manager.apply_management(agent)
     [fate] = [fate for fate in agent.conversation_manager.explain(agent) if fate.act == "instruction"]
     assert fate.outcome == "kept"
-    assert fate.signals["instruction"] == agent.conversation_manager.signals.instruction
+    assert fate.signals["instruction"] == SignalWeights().instruction
 
 
 def test_explain_names_the_passages_of_what_is_shown_shortened() -> None:
@@ -457,10 +462,9 @@ def test_explain_tells_the_fate_of_every_message_in_the_order_of_speech() -> Non
 
 def test_settings_that_are_changed_later_hold() -> None:
     evicted: list[Any] = []
-    agent = made(4_000, messages=chat(40))
+    agent = made(4_000, messages=chat(40), max_turns=4, on_evict=evicted.extend)
     manager: Any = agent.conversation_manager
     manager.max_tokens = manager.grow_to = 500
-    manager.max_turns, manager.on_evict = 4, evicted.extend
     manager.apply_management(agent)
     assert tokens(agent.messages) <= 500
     assert len(agent.messages) <= 8

@@ -9,7 +9,7 @@ from tests.unit.conversation.messages import assistant, user
 
 
 def log() -> OutcomeLog:
-    return OutcomeLog(FeatureCache(EstimateCounter(), RuleScorer(), list), SignalWeights())
+    return OutcomeLog(FeatureCache(EstimateCounter(), RuleScorer()), SignalWeights())
 
 
 def test_evicted_messages_are_listed_in_the_order_of_speech() -> None:

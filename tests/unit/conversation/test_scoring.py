@@ -78,7 +78,7 @@ class Fixed:
 )
 def test_a_scorer_is_asked_once_and_its_failures_leave_a_message_in_the_middle(value: Any, score: float) -> None:
     scorer = Fixed(value)
-    notes = FeatureCache(EstimateCounter(), scorer, list)
+    notes = FeatureCache(EstimateCounter(), scorer)
     message = user()
     assert notes(message).score == notes(message).score == score
     assert scorer.asked == [message]
@@ -90,5 +90,5 @@ def test_a_scorer_may_look_at_the_history() -> None:
             return (context.index(message) + 1) / len(context)
 
     history = [user(), assistant()]
-    notes = FeatureCache(EstimateCounter(), Recency(), lambda: history)
-    assert [notes(message).score for message in history] == [0.5, 1.0]
+    notes = FeatureCache(EstimateCounter(), Recency())
+    assert [notes(message, history).score for message in history] == [0.5, 1.0]

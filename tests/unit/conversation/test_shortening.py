@@ -20,7 +20,6 @@ from strands_manga_memory.conversation.message_truncation import (
 )
 from strands_manga_memory.conversation.truncation import truncate_text
 from strands_manga_memory.language.search import split_passages
-from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
 COUNTER = EstimateCounter()
@@ -216,12 +215,6 @@ def test_a_long_text_of_the_user_is_condensed_to_its_wishes() -> None:
 )
 def test_a_text_without_wishes_and_a_short_one_have_no_short_form(said: list[str]) -> None:
     assert condensed_message(texts(*said)) is None
-
-
-def test_small_talk_beside_a_request_is_cut_from_a_message_of_several_texts() -> None:
-    short: Any = condensed_message(texts("No, that is all. Thank you.", "I need a hotel in Leeds for two people."))
-    assert short["content"] == [{"text": PLACEHOLDER}, {"text": "I need a hotel in Leeds for two people."}]
-    assert is_truncated(short)
 
 
 @pytest.mark.parametrize(

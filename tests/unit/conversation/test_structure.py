@@ -15,7 +15,7 @@ from tests.unit.conversation.messages import assistant, user
 
 
 def read(*messages: Any) -> list[MessageFeatures]:
-    return FeatureCache(EstimateCounter(), RuleScorer(), list).of(messages)
+    return FeatureCache(EstimateCounter(), RuleScorer()).of(messages)
 
 
 @pytest.mark.parametrize(
