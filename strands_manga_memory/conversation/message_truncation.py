@@ -18,7 +18,6 @@ from strands_manga_memory.conversation.truncation import (
     LEAST_WITH_NAME,
     cut_marker,
     excerpt_text,
-    kept_texts,
     truncate_text,
 )
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
@@ -47,12 +46,6 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 def is_truncated(message: Message) -> bool:
     """Return whether parts of a message were removed."""
     return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
-
-
-def shown_passages(message: Message) -> tuple[str, ...]:
-    """Return the passages that are left of a truncated message. A long passage may be incomplete."""
-    shown = kept_texts(_texts(message["content"]))
-    return tuple(said for part in shown for passage in split_passages(part) if (said := passage.strip()))
 
 
 class TruncatableBlock(NamedTuple):

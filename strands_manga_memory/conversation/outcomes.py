@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from strands.types.content import Message
 
 from strands_manga_memory.conversation.features import FeatureCache, text_signals, tool_signals
-from strands_manga_memory.conversation.message_truncation import is_truncated, shown_passages
+from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.scoring import SignalWeights
 from strands_manga_memory.messages import is_turn_start
 
@@ -30,8 +30,6 @@ class MessageOutcome:
         reason: Reason for the outcome, in words.
         signals: Contribution of each signal (a property, see ``SignalWeights``) to the logarithm of the odds that the message
             is needed.
-        passages: Passages that are left of a truncated message, such as sentences, list items and table rows. A long passage
-            may be incomplete.
     """
 
     tracking_id: str | None
@@ -42,7 +40,6 @@ class MessageOutcome:
     outcome: str
     reason: str
     signals: dict[str, float] = field(default_factory=dict)
-    passages: tuple[str, ...] = ()
 
 
 class OutcomeLog:
@@ -85,7 +82,12 @@ class OutcomeLog:
         """
         self._see(messages)
         old = _ages(messages)
-        kept = {message.get("tracking_id"): self._present(message, old[at], reasons[at]) for at, message in enumerate(messages)}
+        kept = {
+            message.get("tracking_id"): self._outcome(
+                message, old[at], "shortened" if is_truncated(message) else "kept", reasons[at]
+            )
+            for at, message in enumerate(messages)
+        }
         gone = {one.tracking_id: one for one in self._evicted if one.tracking_id not in kept}
         found = [*gone.values(), *kept.values()]
         return sorted(found, key=lambda one: self._order.get(one.tracking_id, len(self._order)))
@@ -100,11 +102,6 @@ class OutcomeLog:
             id_ = message.get("tracking_id")
             if id_ not in self._order:
                 self._order[id_] = next(self._numbers)
-
-    def _present(self, message: Message, age: int, reason: str) -> MessageOutcome:
-        if is_truncated(message):
-            return replace(self._outcome(message, age, "shortened", reason), passages=shown_passages(message))
-        return self._outcome(message, age, "kept", reason)
 
     def _outcome(self, message: Message, age: int, outcome: str, reason: str) -> MessageOutcome:
         features = self._features(message)

@@ -456,8 +456,3 @@ def _shorten_string(text: str, characters: int) -> str:
     behind = characters // 4 if characters >= 240 else 0
     end = text[len(text) - _tail_length(text, behind) :] if behind else ""
     return f"{text[: _head_length(text, characters - behind)].rstrip()} [...]{end and ' '}{end}"
-
-
-def kept_texts(texts: Iterable[str]) -> list[str]:
-    """Return the parts of truncated texts before and after their truncation markers."""
-    return "\0".join(CUT_MARKER.sub("\0", text) for text in texts).split("\0")

@@ -240,18 +240,6 @@ def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
     assert fate.signals["instruction"] == SignalWeights().instruction
 
 
-def test_explain_names_the_passages_of_what_is_shown_shortened() -> None:
-    opening = "Here is the plan.\n\n```\nsort(shelf)\n```\n"
-    plan = opening + "\n".join(f"- Step {number} takes one day." for number in range(300)) + "\nWrite when it is done."
-    agent = made(1_024, messages=[user("Write me a plan."), assistant(plan), *chat(6)])
-    agent.conversation_manager.apply_management(agent)
-    shown, *others = [fate for fate in agent.conversation_manager.explain(agent) if fate.outcome == "shortened"]
-    assert shown.passages[:3] == ("Here is the plan.", "```\nsort(shelf)\n```", "- Step 0 takes one day.")
-    assert shown.passages[-1] == "Write when it is done."
-    assert "- Step 150 takes one day." not in shown.passages
-    assert all(fate.passages == () for fate in others)  # marks say nothing
-
-
 def test_a_history_that_is_replaced_gets_a_first_turn_of_its_own() -> None:
     agent = made()
     for history in (chat(12), chat(12)):

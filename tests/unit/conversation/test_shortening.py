@@ -16,9 +16,8 @@ from strands_manga_memory.conversation.message_truncation import (
     cap_of,
     condensed_message,
     is_truncated,
-    shown_passages,
 )
-from strands_manga_memory.conversation.truncation import truncate_text
+from strands_manga_memory.conversation.truncation import CUT_MARKER, truncate_text
 from strands_manga_memory.language.search import split_passages
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 
@@ -69,8 +68,8 @@ TABLE = "\n".join(f"| {number} | opens at ten |" for number in range(80))
 
 @pytest.mark.parametrize("text", [ENGLISH, JAPANESE, ITEMS, TABLE])
 def test_a_text_is_cut_between_its_passages(text: str) -> None:
-    cut = assistant(truncate_text(text, 120, COUNTER.text))
-    kept = shown_passages(cut)
+    parts = CUT_MARKER.sub("\0", truncate_text(text, 120, COUNTER.text)).split("\0")
+    kept = [said for part in parts for passage in split_passages(part) if (said := passage.strip())]
     whole = [passage.strip() for passage in split_passages(text)]
     assert 4 <= len(kept) < len(whole)
     assert set(kept) <= set(whole)
