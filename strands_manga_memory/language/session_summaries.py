@@ -299,6 +299,7 @@ MOST_ATTEMPTS = 3
 _REQUIRED = frozenset((FactKind.PREFERENCE, FactKind.CORRECTION, FactKind.DECISION, FactKind.OUTCOME, FactKind.QUESTION))
 _REQUIRED_SHARE = 0.6
 _SAME_QUESTION = 0.5
+_SAME_WORDS = 0.75
 
 _INSTRUCTIONS = """\
 You summarize a finished conversation between a user and a shop assistant, for the assistant's memory of that user.
@@ -464,7 +465,15 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
     preferences = (f"{key} {value}" for key, value in summary.preferences.items())
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
     said = SearchableText(text)
-    return [slot for slot in required if not said.mentions(slot)]
+    return [slot for slot in required if not (said.mentions(slot) or _says(said, text, slot))]
+
+
+def _says(said: SearchableText, text: str, slot: Fact) -> bool:
+    """Return whether ``text``, which is indexed as ``said``, contains all values of a fact and most of its words."""
+    found = said.types.find(slot.text)
+    if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
+        return False
+    return term_overlap(slot.text, text) >= _SAME_WORDS
 
 
 def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens: int) -> SessionSummary:

@@ -61,10 +61,10 @@ class SearchableText:
             if not self.mentions_value(entity.type, entity.value, entity.text):
                 return False
             plain = plain.replace(entity.text, " ")
-        left = words(plain)
+        left = [word for word in words(plain) if word not in EMPTY_WORDS]
         if any(word not in self.form for word in left if not word.isalpha()):
             return False
-        spoken = [word for word in left if word.isalpha() and word not in EMPTY_WORDS]
+        spoken = [word for word in left if word.isalpha()]
         known = sum(
             word in self.form if not word.isascii() else word in self._words or word[:_STEM] in self._stems for word in spoken
         )
