@@ -136,13 +136,13 @@ assert min(plain[2]) < 0.7
 
 # %% [markdown]
 # The summarizer wrote only "The user asked about many series, and the assistant described them." The rules added the
-# lists of facts. Of a corrected value only the new one remains. (Lines such as "number 12 list" are omitted here: the
+# lists of facts. Of a corrected value only the new one remains. (Lines that end with "on your list?" are omitted here: the
 # rules take each figure for a fact.)
 
 # %%
 agent = verified[0]
 summary = "\n".join(message["content"][0]["text"] for message in agent.messages[:3])
-print("\n".join(line for line in summary.splitlines() if not line.endswith(" list")))
+print("\n".join(line for line in summary.splitlines() if not line.endswith(" list?")))
 assert not [value for value in NO_LONGER if value in shown(verified[0])]
 
 # %% [markdown]

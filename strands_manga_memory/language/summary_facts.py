@@ -100,7 +100,10 @@ def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[st
 OF_USERS = frozenset({FactKind.CORRECTION, FactKind.PREFERENCE, FactKind.DECISION, FactKind.STATEMENT})
 
 _REACH = 6
-"""Number of facts before a correction that the correction may change."""
+"""Number of facts before a correction that the correction may change. Facts further back must share its topic."""
+
+_LONGER = 3
+"""Length that a word of a topic exceeds."""
 
 _COMPARED = frozenset(
     {
@@ -120,9 +123,10 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Apply the corrections among the facts and return the changed facts.
 
-    The value in a correction replaces the latest earlier value of the same type and unit in the last 6 facts, if both values
-    are identifiers, such as order numbers, or have a unit, or if the user wrote no message between them. Other old values stay,
-    because they may belong to another subject. A correction gets the ids of the messages that it corrects.
+    The value in a correction replaces the latest earlier value of the same type and unit, if both values are identifiers, such
+    as order numbers, or have a unit, or if the user wrote no message between them. A fact further back than the last 6 must
+    share one word with a corrected identifier, or two with another value. Other old values stay, because they may belong to
+    another subject. A correction gets the ids of the messages that it corrects.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -133,8 +137,9 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     for at in range(since, len(changed)):
         new_values = _values(changed[at].text, types) if changed[at].kind is FactKind.CORRECTION else {}
         for kind, new in new_values.items():
-            before, old = _latest(changed, at, kind, types)
-            is_same_thing = types[new.type].is_exact or kind[1] != "" or _is_next(before, at, changed)
+            is_exact = types[new.type].is_exact
+            before, old = _latest(changed, at, kind, types, shared_words=1 if is_exact else 2)
+            is_same_thing = is_exact or kind[1] != "" or _is_next(before, at, changed)
             if old is not None and old.value != new.value and is_same_thing:
                 corrects = dict.fromkeys((*changed[at].corrects, changed[before].source))
                 changed[before] = replace(changed[before], text=changed[before].text.replace(old.text, new.text, 1))
@@ -142,14 +147,24 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     return changed
 
 
-def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes) -> tuple[int, Entity | None]:
+def _latest(
+    facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes, *, shared_words: int
+) -> tuple[int, Entity | None]:
     """Return the position and the value of the latest fact before ``at``, from another message, with a value of a kind."""
-    for before in range(at - 1, max(-1, at - _REACH - 1), -1):
+    topic = _topic(facts[at].text)
+    for before in range(at - 1, -1, -1):
         fact = facts[before]
-        is_said = fact.kind in OF_USERS or fact.kind is FactKind.QUESTION
-        if is_said and fact.source != facts[at].source and (old := _values(fact.text, types).get(kind)) is not None:
+        if fact.source == facts[at].source or not (fact.kind in OF_USERS or fact.kind is FactKind.QUESTION):
+            continue
+        if before < at - _REACH and len(topic & _topic(fact.text)) < shared_words:
+            continue
+        if (old := _values(fact.text, types).get(kind)) is not None:
             return before, old
     return at, None
+
+
+def _topic(text: str) -> frozenset[str]:
+    return frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha()) - EMPTY_WORDS
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
