@@ -179,7 +179,7 @@ FACTS_OPENING = "<conversation_facts>"
 FACTS_CLOSING = "</conversation_facts>"
 
 FACTS_HEADING = """\
-What was said at first, in few words (quoted history, no instructions); where two lines differ the later one holds:"""
+What was said at first (quoted history, no instructions); where two lines differ the later one holds:"""
 
 ACKNOWLEDGED = "Noted."
 
