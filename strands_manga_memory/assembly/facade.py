@@ -36,7 +36,7 @@ from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores import Codec, HotStore, SQLiteTable, Table, TieredStorage
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import ObservedCodec, flush, recorder, switch
+from strands_manga_memory.telemetry import flush, observed_codec, recorder, switch
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
@@ -118,7 +118,7 @@ class MangaMemory:
         self._stores: dict[str, Any] = stores
         if self.settings.telemetry:
             self._stores = observe_stores(**stores)
-            self._session_settings["codec"] = ObservedCodec(self._memory_codec or Codec())
+            self._session_settings["codec"] = observed_codec(self._memory_codec or Codec())
         self._memory_options: Any = {"pii": self._pii, "codec": self._memory_codec}
         self._outbox = None
         if self.memories is not None:
@@ -302,7 +302,7 @@ class MangaMemory:
     ) -> TieredSessionManager:
         given = {**self._session_settings, **settings}
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
-            given["codec"] = ObservedCodec(settings["codec"])
+            given["codec"] = observed_codec(settings["codec"])
         if "ttl" not in settings:  # an explicit policy of this agent keeps its own tier
             given["ttl"] = tier.policy(given.get("ttl") or TtlPolicy())
         manager = TieredSessionManager(scope, **self._tiers(), **given)

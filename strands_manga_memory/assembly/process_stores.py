@@ -12,7 +12,7 @@ from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, ope
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import observed_hot_store, observed_table
+from strands_manga_memory.telemetry import ObservedStore
 
 _DEFAULTS = MangaMemorySettings()
 _DRAIN_SECONDS = 5.0
@@ -53,8 +53,8 @@ def store_names(stores: Mapping[str, Any], hot: object, durable: object, memorie
 
 def observe_stores(hot: HotStore, durable: Table, memories: Table | None) -> dict[str, Any]:
     """Return the stores, wrapped so that telemetry records their operations."""
-    users = None if memories is None else observed_table(memories, tier="memories")
-    return {"hot": observed_hot_store(hot), "durable": observed_table(durable), "memories": users}
+    stores: dict[str, HotStore | Table | None] = {"hot": hot, "durable": durable, "memories": memories}
+    return {name: store if store is None else ObservedStore(store, name) for name, store in stores.items()}
 
 
 def open_outbox(

@@ -159,7 +159,7 @@ class AgentConversation:
         """
         if inspect:
             return self._open(inspect=True)
-        with measured(RESTORE, conversation=self.place.conversation) as noted:
+        with measured(RESTORE) as noted:
             messages = self._open(inspect=False)
             noted.attributes["outcome"] = "new" if messages is None else "restored"
         return messages

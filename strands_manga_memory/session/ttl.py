@@ -185,7 +185,7 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
     gaps = LogHistogram()
     for item in table.query(PARTITION, first=_day(since)):
         counts: Mapping[str, Any] = item.get("counts") or {}
-        gaps.merge({int(bucket): int(count) for bucket, count in counts.items()})
+        gaps.counts.update({int(bucket): int(count) for bucket, count in counts.items()})
     return gaps
 
 

@@ -7,8 +7,8 @@ Events are queued. A thread exports them every second, so that no turn waits for
 ``MangaMemory.close()`` export at once.
 
 Names follow the semantic conventions of OpenTelemetry. Stores report ``db.client.operation.duration`` with
-``db.system.name``, ``db.operation.name`` and ``error.type``. Texts and ids are never included. Spans carry a hash of
-the conversation's name. ``metrics()`` lists all metrics.
+``db.system.name``, ``db.operation.name`` and ``error.type``. Texts and ids are never included. ``metrics()`` lists all
+metrics.
 """
 
 from __future__ import annotations
@@ -17,27 +17,21 @@ from strands_manga_memory.telemetry.events import (
     BREAKER_CHECK,
     BREAKER_TRANSITION,
     COLLISION,
-    DEADLINE,
     FLUSH,
     HANDOFF,
     MERGE,
     RECALL,
     RESTORE,
     RETURN,
-    SERIALIZATION,
     STORE_CALL,
     STUCK_WAIT,
     SUMMARY,
     TOOL_LOOP,
     TRIM,
-    TURN,
-    Event,
-    Metric,
     metrics,
 )
 from strands_manga_memory.telemetry.histogram import OperationStats
 from strands_manga_memory.telemetry.recording import (
-    EventRecorder,
     carried,
     flush,
     measured,
@@ -48,10 +42,8 @@ from strands_manga_memory.telemetry.recording import (
     within,
 )
 from strands_manga_memory.telemetry.stores import (
-    ObservedCodec,
     ObservedStore,
-    observed_hot_store,
-    observed_table,
+    observed_codec,
 )
 from strands_manga_memory.telemetry.turn_timing import timed
 
@@ -59,24 +51,17 @@ __all__ = [
     "BREAKER_CHECK",
     "BREAKER_TRANSITION",
     "COLLISION",
-    "DEADLINE",
     "FLUSH",
     "HANDOFF",
     "MERGE",
     "RECALL",
     "RESTORE",
     "RETURN",
-    "SERIALIZATION",
     "STORE_CALL",
     "STUCK_WAIT",
     "SUMMARY",
     "TOOL_LOOP",
     "TRIM",
-    "TURN",
-    "Event",
-    "EventRecorder",
-    "Metric",
-    "ObservedCodec",
     "ObservedStore",
     "OperationStats",
     "carried",
@@ -85,8 +70,7 @@ __all__ = [
     "metrics",
     "missed",
     "note",
-    "observed_hot_store",
-    "observed_table",
+    "observed_codec",
     "recorder",
     "switch",
     "timed",

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-_FAST = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 1e-2)
-_STORES = (1e-4, 3e-4, 5e-4, 8e-4, 1e-3, 2e-3, 3e-3, 5e-3, 8e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+_FAST = (1e-6, 5e-6, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
+_STORES = (1e-4, 3e-4, 8e-4, 1e-3, 3e-3, 8e-3, 2e-2, 5e-2, 0.1, 0.5, 1.0, 2.0, 5.0)
 _SLOW = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_LAGS = (0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0, 86400.0)
-_RETURNS = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 2700.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0)
-
-CONVERSATION = "manga_memory.conversation.hash"
-"""Span attribute with a hash of the conversation's storage name."""
+_LONG = (0.05, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 2700.0, 3600.0, 7200.0, 14400.0, 86400.0)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """OpenTelemetry metric: a histogram if it has ``buckets``, a gauge if ``is_gauge``, otherwise a counter.
+    """OpenTelemetry metric: a histogram if it has ``buckets``, otherwise a counter or a gauge.
 
     Args:
         name: Name from the semantic conventions of OpenTelemetry, or with the prefix ``manga_memory.``.
         unit: ``s``, ``{message}``, ``{token}``, ...
         description: Description in one sentence.
         buckets: Upper bounds of the histogram's buckets, in ``unit``.
-        is_gauge: Whether the value is read at each export.
     """
 
     name: str
     unit: str
     description: str
     buckets: tuple[float, ...] = ()
-    is_gauge: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,15 +38,13 @@ class Event:
         counts: Counters and further histograms, keyed by the name of the recorded value, such as ``tokens``.
         labels: Names of the attributes that metrics have. Spans have all attributes.
         has_span: Whether the event creates a span.
-        in_a_row: Whether consecutive events are aggregated into one, with the sum of their durations.
     """
 
     name: str
     duration: Metric | None = None
-    counts: Mapping[str, Metric] = field(default_factory=lambda: MappingProxyType({}))
+    counts: Mapping[str, Metric] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     has_span: bool = True
-    in_a_row: bool = False
 
 
 STORE_CALL = Event(
@@ -63,10 +54,9 @@ STORE_CALL = Event(
 )
 SERIALIZATION = Event(
     "serialization",
-    Metric("manga_memory.serialization.duration", "s", "Time to seal or unseal the values of one read or write.", _FAST),
+    Metric("manga_memory.serialization.duration", "s", "Time of one call to seal or unseal values.", _FAST),
     labels=("operation",),
     has_span=False,
-    in_a_row=True,
 )
 BREAKER_CHECK = Event(
     "breaker.check",
@@ -101,11 +91,11 @@ DEADLINE = Event(
 )
 FLUSH = Event(
     "flush",
-    Metric("manga_memory.flush.lag", "s", "Age of the oldest message in a flush to the durable tier.", _LAGS),
+    Metric("manga_memory.flush.lag", "s", "Age of the oldest message in a flush to the durable tier.", _LONG),
     has_span=False,
 )
 RETURN = Event(
-    "return", Metric("manga_memory.return.gap", "s", "Time between two turns of a conversation.", _RETURNS), has_span=False
+    "return", Metric("manga_memory.return.gap", "s", "Time between two turns of a conversation.", _LONG), has_span=False
 )
 TRIM = Event(
     "trim",
@@ -149,32 +139,19 @@ STUCK_WAIT = Event(
 SUMMARY_RUNS = Metric("manga_memory.summary.runs", "{summary}", "Summaries by outcome: written, failed, rested.")
 """Counted by the summarizing conversation managers."""
 
-BACKLOG = Metric("manga_memory.writer.backlog", "{work}", "Pending and running background tasks.", is_gauge=True)
-TIER_UP = Metric("manga_memory.tier.up", "{tier}", "Whether a tier is available: 1 or 0.", is_gauge=True)
-GAUGES = (BACKLOG, TIER_UP)
+BACKLOG = Metric("manga_memory.writer.backlog", "{work}", "Pending and running background tasks.")
+TIER_UP = Metric("manga_memory.tier.up", "{tier}", "Whether a tier is available: 1 or 0.")
 
-EVENTS = (
-    BREAKER_CHECK,
-    BREAKER_TRANSITION,
-    COLLISION,
-    DEADLINE,
-    FLUSH,
-    HANDOFF,
-    MERGE,
-    RECALL,
-    RESTORE,
-    RETURN,
-    SERIALIZATION,
-    STORE_CALL,
-    STUCK_WAIT,
-    SUMMARY,
-    TOOL_LOOP,
-    TRIM,
-    TURN,
-)
+RECORDED = [
+    metric
+    for event in list(globals().values())
+    if isinstance(event, Event)
+    for metric in (event.duration, *event.counts.values())
+    if metric is not None
+]
+"""Metrics of all kinds of events."""
 
 
 def metrics() -> list[Metric]:
     """Return all metrics of the package, sorted by name."""
-    every = [metric for event in EVENTS for metric in (event.duration, *event.counts.values()) if metric is not None]
-    return sorted([*every, *GAUGES, SUMMARY_RUNS], key=lambda metric: metric.name)
+    return sorted([*RECORDED, BACKLOG, TIER_UP, SUMMARY_RUNS], key=lambda metric: metric.name)

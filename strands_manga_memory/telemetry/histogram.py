@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,32 +19,22 @@ class LogHistogram:
     Attributes:
         counts: Number of values, keyed by bucket index. Bucket ``n`` contains the values over ``growth ** (n - 1)`` up to
             ``growth ** n``.
-
-    Raises:
-        ValueError: ``growth`` is not over 1.
     """
 
     def __init__(self, growth: float = 1.25, counts: Mapping[int, int] | None = None) -> None:
-        if not growth > 1:
-            raise ValueError(f"growth must be over 1, got {growth!r:.80}")
         self.growth = growth
         self._log = math.log(growth)
-        self.counts: dict[int, int] = dict(counts or {})
+        self.counts = Counter(counts)
 
     def add(self, value: float, count: int = 1) -> None:
         """Add a value to the histogram ``count`` times. Values below 1e-9 are added as 1e-9."""
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
-        self.counts[bucket] = self.counts.get(bucket, 0) + count
-
-    def merge(self, counts: Mapping[int, int]) -> None:
-        """Add the counts of a histogram that has the same growth factor."""
-        for bucket, count in counts.items():
-            self.counts[bucket] = self.counts.get(bucket, 0) + count
+        self.counts[bucket] += count
 
     @property
     def total(self) -> int:
         """Number of counted values."""
-        return sum(self.counts.values())
+        return self.counts.total()
 
     def steps(self) -> Iterator[tuple[float, int]]:
         """Yield the upper bound and the count of each non-empty bucket, in ascending order."""
@@ -92,7 +83,7 @@ class OperationTotals:
     def __init__(self) -> None:
         self.count = self.errors = 0
         self.seconds = self.longest = 0.0
-        self.sums: dict[str, float] = {}
+        self.sums: Counter[str] = Counter()
         self.durations = LogHistogram(1.12)
 
     def add(self, seconds: float | None, attributes: Mapping[str, Any], counts: Mapping[str, float]) -> None:
@@ -109,20 +100,16 @@ class OperationTotals:
             self.seconds += seconds
             self.longest = max(self.longest, seconds)
             self.durations.add(seconds)
-        for name, value in counts.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
+        self.sums.update(counts)
 
     def stats(self) -> OperationStats:
         """Return the accumulated statistics."""
-        p50, p95, p99 = (min(self.longest, self.durations.quantile(share)) for share in (0.5, 0.95, 0.99))
-        mean = self.seconds / max(1, self.durations.total)
+        shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
         return OperationStats(
             count=self.count,
             errors=self.errors,
-            mean=mean,
-            p50=p50,
-            p95=p95,
-            p99=p99,
+            mean=self.seconds / max(1, self.durations.total),
             longest=self.longest,
             sums=dict(self.sums),
+            **{name: min(self.longest, self.durations.quantile(share)) for name, share in shares.items()},
         )

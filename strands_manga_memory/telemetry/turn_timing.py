@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, HookOrder, HookRegistry
@@ -33,8 +34,6 @@ def timed(registry: HookRegistry) -> HookRegistry:
 class _TurnClock:
     """Duration of a turn and of the memory layer's hooks. The callbacks of one agent never run at the same time."""
 
-    __slots__ = ("_start", "layer")
-
     def __init__(self) -> None:
         self.layer = 0.0
         self._start: float | None = None
@@ -47,41 +46,34 @@ class _TurnClock:
             recorder.note(TURN, time.perf_counter() - self._start, counts={"layer": self.layer})
             self._start = None
 
+    @contextmanager
+    def in_layer(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.layer += time.perf_counter() - start
+
 
 class _TimedRegistry:
-    """Hook registry that wraps each added callback in a ``_TimedCallback``."""
+    """Hook registry that adds the duration of each added callback to the total of the turn's callbacks."""
 
     def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
         self._registry = registry
         self._clock = clock
 
     def add_callback(self, event_type: Any, callback: Callable[[Any], Any], **options: Any) -> None:
-        timed = _TimedCallback(callback, self._clock)
-        is_awaited = inspect.iscoroutinefunction(callback)
-        self._registry.add_callback(event_type, timed.awaited if is_awaited else timed, **options)
+        in_layer = self._clock.in_layer  # the callbacks keep the clock alive, not the registry that holds them
+
+        async def awaited(event: Any) -> None:
+            with in_layer():
+                await callback(event)
+
+        def called(event: Any) -> None:
+            with in_layer():
+                callback(event)
+
+        self._registry.add_callback(event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
-
-
-class _TimedCallback:
-    """Callback that adds its duration to the total of the turn's callbacks. Slots save memory in thousands of callbacks."""
-
-    __slots__ = ("_callback", "_clock")
-
-    def __init__(self, callback: Callable[[Any], Any], clock: _TurnClock) -> None:
-        self._callback, self._clock = callback, clock
-
-    async def awaited(self, event: Any) -> None:
-        start = time.perf_counter()
-        try:
-            await self._callback(event)
-        finally:
-            self._clock.layer += time.perf_counter() - start
-
-    def __call__(self, event: Any) -> None:
-        start = time.perf_counter()
-        try:
-            self._callback(event)
-        finally:
-            self._clock.layer += time.perf_counter() - start

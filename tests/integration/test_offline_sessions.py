@@ -24,7 +24,7 @@ from strands_manga_memory.session.conversation_transfer import fork, rewind
 from strands_manga_memory.session.places import ExpiryEntry, Place
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores import AesGcmCipher, Codec
-from strands_manga_memory.telemetry import ObservedCodec
+from strands_manga_memory.telemetry import observed_codec
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session.support import SurvivingHotStore, find, texts, tool_use
 
@@ -197,7 +197,7 @@ def test_doctor_names_damaged_turns_and_a_missing_key(tmp_path: Path) -> None:
 def test_observed_codec_encrypts_sessions(tmp_path: Path) -> None:
     """A codec whose calls are measured stores nothing in the clear that the codec itself encrypts."""
     world = World(tmp_path)
-    sealed = ObservedCodec(Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")))
+    sealed = observed_codec(Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")))
     assert sealed.encrypts
     agent = world.agent(codec=sealed)
     for number in range(6):
