@@ -229,7 +229,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         await self.trimmer.off_loop(agent.messages, lambda: self._swap_in(agent))
         if self._is_full(agent, coming):
             # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
-            await asyncio.to_thread(self._fold, agent, self.trimmer.max_tokens, only_fresh=True)
+            await asyncio.to_thread(self.fold, agent, self.trimmer.max_tokens, only_fresh=True)
 
     def _begin_if_full(self, agent: Agent, coming: Sequence[Message]) -> None:
         self._swap_in(agent)
@@ -290,7 +290,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         before = self.trimmer.tokens(agent.messages)
         self._swap_in(agent)
         if self.trimmer.tokens(agent.messages) == before:
-            self._fold(agent, before // 2)
+            self.fold(agent, before // 2)
         freed = before - self.trimmer.tokens(agent.messages)
         if freed * 2 >= before or (e is None and freed > 0):
             return
@@ -365,7 +365,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.trimmer.report_evicted(gone)
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
-    def _fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
+    def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
         """Replace everything before the recent turns by facts that are extracted from it without a model.
 
         The history should have at most ``budget`` tokens afterwards. With ``only_fresh``, it changes only if it has older turns
@@ -481,17 +481,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Install a finished summary, then start a summary of the older turns if no run is active."""
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
-
-    def fold_at_once(self, agent: Agent, budget: int) -> int:
-        """Replace everything before the recent turns by facts that are extracted from it. Return the number of tokens freed.
-
-        Args:
-            agent: The agent. Its list of messages is changed in place, in one step.
-            budget: Tokens that the history should have afterwards.
-        """
-        before = self.trimmer.tokens(agent.messages)
-        self._fold(agent, budget)
-        return before - self.trimmer.tokens(agent.messages)
 
 
 def _trigger_for(max_tokens: int, window: int | None) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strands.types.content import Message
+from strands.types.content import Message, Role
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import EntityTypes
@@ -223,26 +223,20 @@ def render_summary(
     # What has no room now may have room when the recent turns are shorter again.
     kept = said.union(appended, fitting, _fitting(list(enumerate(left_out)), summary_tokens + facts_tokens, count)[0])
     record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in kept))
-    messages = [_synthesized("\n".join(lines), record), _acknowledgement()]
+    messages = _synthesized("\n".join(lines), record)
     if fitting:
-        facts = "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])
-        messages = [_synthesized(facts), _acknowledgement(), *messages]
+        messages = [*_synthesized("\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])), *messages]
     return messages
 
 
-def _synthesized(text: str, record: Summary | None = None) -> Message:
-    custom = {"pinned": True, KEY: record.to_state() if record else PART}
-    return {"role": "user", "content": [{"text": text}], "tracking_id": str(uuid.uuid4()), "metadata": {"custom": custom}}
+def _synthesized(text: str, record: Summary | None = None) -> list[Message]:
+    """Return the message that shows a text, and its acknowledgement. The record is stored in the first message."""
+    return [_message("user", text, record.to_state() if record else PART), _message("assistant", ACKNOWLEDGED, PART)]
 
 
-def _acknowledgement() -> Message:
-    custom = {"pinned": True, KEY: PART}
-    return {
-        "role": "assistant",
-        "content": [{"text": ACKNOWLEDGED}],
-        "tracking_id": str(uuid.uuid4()),
-        "metadata": {"custom": custom},
-    }
+def _message(role: Role, text: str, record: Any) -> Message:
+    custom = {"pinned": True, KEY: record}
+    return {"role": role, "content": [{"text": text}], "tracking_id": str(uuid.uuid4()), "metadata": {"custom": custom}}
 
 
 _WORTH_MORE = 1.0

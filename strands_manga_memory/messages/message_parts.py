@@ -156,14 +156,6 @@ def fingerprint(value: Any) -> int:
         return hash(tuple(_flat(value)))
 
 
-def fingerprints(values: Sequence[Any]) -> list[int]:
-    """Return the fingerprint of each value."""
-    try:
-        return [*map(hash, map(repr, values))]  # faster than one call per value
-    except Exception:  # noqa: BLE001 - as above
-        return [*map(fingerprint, values)]
-
-
 def _flat(value: Any) -> Iterator[Any]:
     """Yield the types, sizes and contents of a nested value. Different values yield different sequences."""
     coming, inside = [value], set[int]()
