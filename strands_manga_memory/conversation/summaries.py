@@ -199,53 +199,6 @@ def select_kept(
     return [messages[at] for at in sorted(kept)]
 
 
-# --- Trigger ------------------------------------------------------------------------------------------------------------------
-
-
-WARN_AT = 0.75
-"""Share of the trigger at which a warning is logged."""
-
-_WORTH_A_RUN = 8
-"""Divisor of the trigger. If the turns without a summary have fewer tokens than this part, the history is only trimmed."""
-
-
-class Trigger:
-    """Decides when a history is due for a summary, by its tokens and by its turns without a summary."""
-
-    def __init__(self, tokens: int, turns: int, on_warning: Callable[[int, int], None] | None = None) -> None:
-        self.tokens = tokens
-        self.turns = turns
-        self.warnings = 0
-        self._on_warning = on_warning
-        self.has_warned = False
-
-    def is_due(self, span: SummarySpan, tokens: int, *, fresh_tokens: Callable[[], int]) -> bool:
-        """Return whether a history of ``tokens`` tokens is due for a summary.
-
-        The function ``fresh_tokens`` counts the tokens of the turns that a new summary would cover.
-        """
-        if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
-            return False
-        if span.uncovered_turns >= self.turns:
-            return True
-        return tokens >= self.tokens and fresh_tokens() >= self.tokens // _WORTH_A_RUN
-
-    def watch(self, tokens: int) -> None:
-        """Log a warning and call ``on_warning``, once each time that a history reaches 75 % of the trigger's tokens."""
-        if tokens < WARN_AT * self.tokens:
-            self.has_warned = False
-        elif not self.has_warned:
-            self.has_warned = True
-            self.warnings += 1
-            logger.warning("tokens=<%d>, trigger=<%d> | the history will be summarized soon", tokens, self.tokens)
-            if self._on_warning is not None:
-                self._on_warning(tokens, self.tokens)
-
-    def reset(self) -> None:
-        """Allow a new warning after a summary was installed."""
-        self.has_warned = False
-
-
 # --- Failures of the summarizer -----------------------------------------------------------------------------------------------
 
 

@@ -29,9 +29,9 @@ from strands_manga_memory.conversation.summaries import (
     Marks,
     SummaryJobs,
     SummarySchedule,
+    SummarySpan,
     SummaryStats,
     SummaryTrigger,
-    Trigger,
     breaker_to_state,
     marks,
     restore_breaker,
@@ -67,6 +67,12 @@ _RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
 _REMEMBERED = 4_096
 """Number of texts whose token counts are cached, because the same facts are rendered with every summary."""
 
+_WARN_AT = 0.75
+"""Share of the trigger at which a warning is logged."""
+
+_WORTH_A_RUN = 8
+"""Divisor of the trigger. If the turns without a summary have fewer tokens than this part, the history is only trimmed."""
+
 _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 """Default tokens of a history before and after a summary."""
 
@@ -87,6 +93,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     summary replaces them again.
 
     One manager serves one agent. The manager restores the exact history under every session manager, as its trimmer does.
+
+    Attributes:
+        trigger_tokens: Tokens of the history at which older turns are summarized.
+        trigger_turns: Number of turns without a summary at which older turns are summarized.
 
     Args:
         trigger: Conditions for a summary. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
@@ -149,7 +159,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.trimmer.grow_to = self.hard_tokens
         self.cache = cache
         self._asked, self._is_bound = trigger, False
-        self._trigger = Trigger(tokens, trigger.turns, trigger.on_warning)
+        self.trigger_tokens, self.trigger_turns = tokens, trigger.turns
+        self._has_warned = False
         self._types = types
         self._facts_tokens = trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens
         self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
@@ -170,16 +181,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Whether a summary is being written, or a finished summary has not been used yet."""
         return self._jobs.is_writing
 
-    @property
-    def trigger_tokens(self) -> int:
-        """Tokens of the history at which older turns are summarized."""
-        return self._trigger.tokens
-
-    @property
-    def trigger_turns(self) -> int:
-        """Number of turns without a summary at which older turns are summarized."""
-        return self._trigger.turns
-
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
@@ -199,10 +200,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         if trimmer.follows_window:  # more is not needed: a summary stands for what is left out
             trimmer.max_tokens = min(trimmer.max_tokens, _MAX_TOKENS)
         if self._asked.tokens is None:
-            self._trigger.tokens = _trigger_for(trimmer.max_tokens, window_of(agent.model))
-            self.hard_tokens = self._trigger.tokens * 3 // 2
+            self.trigger_tokens = _trigger_for(trimmer.max_tokens, window_of(agent.model))
+            self.hard_tokens = self.trigger_tokens * 3 // 2
         if trimmer.follows_window:
-            trimmer.max_tokens = min(trimmer.max_tokens, self._trigger.tokens)
+            trimmer.max_tokens = min(trimmer.max_tokens, self.trigger_tokens)
             sizes = self._writer.sizes
             sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, trimmer.max_tokens // 4)))
             self._writer.sizes = sizes
@@ -259,7 +260,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             state[_RUN] = self._jobs.covered.to_state()
         if self._breaker.failures:
             state[_REST] = breaker_to_state(self._breaker)
-        return state | ({_WARNED: True} if self._trigger.has_warned else {})
+        return state | ({_WARNED: True} if self._has_warned else {})
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
         """Restore a state that :meth:`get_state` returned.
@@ -271,7 +272,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super().restore_from_session(state)
         self._jobs.covered = CoveredRange.from_state(state.get(_RUN))
         restore_breaker(self._breaker, state.get(_REST), self.schedule.rest_seconds)
-        self._trigger.has_warned = state.get(_WARNED) is True
+        self._has_warned = state.get(_WARNED) is True
         return None
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
@@ -321,10 +322,29 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 return
             self._jobs.forget()
             tokens = self.trimmer.tokens(agent.messages[:])
-            self._trigger.watch(tokens)
-            counted = self._trigger.tokens if is_wanted else tokens
-            if self._trigger.is_due(span, counted, fresh_tokens=lambda: self.trimmer.tokens(span.fresh)):
+            self._warn_early(tokens)
+            if self._is_due(span, self.trigger_tokens if is_wanted else tokens):
                 self._jobs.begin(span, agent)
+
+    def _is_due(self, span: SummarySpan, tokens: int) -> bool:
+        """Return whether a history of ``tokens`` tokens is due for a summary."""
+        if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
+            return False
+        if span.uncovered_turns >= self.trigger_turns:
+            return True
+        is_large = tokens >= self.trigger_tokens
+        return is_large and self.trimmer.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
+
+    def _warn_early(self, tokens: int) -> None:
+        """Log a warning and call ``on_warning``, once each time that a history reaches 75 % of the trigger's tokens."""
+        if tokens < _WARN_AT * self.trigger_tokens:
+            self._has_warned = False
+        elif not self._has_warned:
+            self._has_warned = True
+            self._stats.warnings += 1
+            logger.warning("tokens=<%d>, trigger=<%d> | the history will be summarized soon", tokens, self.trigger_tokens)
+            if self._asked.on_warning is not None:
+                self._asked.on_warning(tokens, self.trigger_tokens)
 
     def _swap_in(self, agent: Agent) -> None:
         """Replace the summarized turns by a finished summary in one step, if these turns have not changed.
@@ -343,7 +363,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                     after = self.trimmer.tokens(agent.messages)
                     self._stats.swapped += 1
                     self._stats.tokens_freed += before - after
-                    self._stats.enough += after < self._trigger.tokens
+                    self._stats.enough += after < self.trigger_tokens
                 else:
                     self._stats.discarded += 1
                     logger.debug("the history has changed meanwhile | the summary is not used")
@@ -357,11 +377,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _put_in(self, agent: Agent, summary: Summary, replaced: Marks) -> None:
         history = agent.messages[:]
-        room = min(self.trimmer.max_tokens, self._trigger.tokens * 7 // 8)
+        room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
         head, gone = self._head(summary, history, len(replaced), room=room)
         agent.messages[: len(replaced)] = head
         self._latest = summary, replaced
-        self._trigger.reset()
+        self._has_warned = False
         self.trimmer.report_evicted(gone)
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
@@ -446,7 +466,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Return the counts of summaries, waits, warnings and tokens so far."""
         rate = self.cache.hit_rate if self.cache is not None else 0.0
         resting = self._breaker.state is State.OPEN
-        return replace(self._stats, resting=resting, warnings=self._trigger.warnings, cache_hit_rate=rate)
+        return replace(self._stats, resting=resting, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
         """Wait for the current run and install its summary, for example at the end of a process.
@@ -473,7 +493,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             hard_tokens: Tokens of history at which a model call waits for the summary.
         """
         self._is_bound = True
-        self._trigger.tokens, self.hard_tokens = trigger_tokens, hard_tokens
+        self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
         self._facts_tokens = min(self._facts_tokens, target_tokens * 3 // 4)
 

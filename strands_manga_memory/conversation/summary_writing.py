@@ -346,27 +346,25 @@ class SummaryWriter:
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.
         raw = self._logged({id_of(message) for message in messages}) or list(messages)
+        ruled = self.from_rules(earlier, raw)
         if summarizer is None:
-            return self.from_rules(earlier, raw)
-        slots = merge_facts(self._extracted(raw), earlier=earlier.slots, types=self._types)
+            return ruled
         parts = split_chunks(raw, most_tokens=self._source_of(summarizer), count=self._count)
         segments = list(earlier.segments)
         works: list[DraftWork] = []
         for part in parts:
-            work = await self._written(part, earlier, slots, summarizer, share=len(segments) + len(parts))
+            work = await self._written(part, earlier, ruled.slots, summarizer, share=len(segments) + len(parts))
             segments.append(Segment(work.text, id_of(part[0]), id_of(part[-1])))
             works.append(work)
-        segments = await self._consolidated(segments, earlier, slots, summarizer, works)
-        segments = self._shortened(segments)
+        segments = await self._consolidated(segments, ruled.slots, summarizer, works)
         usable = any(work.text for work in works)
-        return Summary(
-            segments=tuple(segments),
-            slots=tuple(slots),
-            turns=earlier.turns + sum(is_turn_start(message) for message in messages),
-            version=earlier.version + 1,
+        return replace(
+            ruled,
+            segments=tuple(self._shortened(segments)),
             attempts=sum(work.attempts for work in works),
             model=summarizer_name(summarizer) if usable else RULES,
             tokens=earlier.tokens + sum(work.tokens for work in works),
+            kept=(),
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:
@@ -490,7 +488,6 @@ class SummaryWriter:
     async def _consolidated(
         self,
         segments: list[Segment],
-        earlier: Summary,
         slots: Sequence[Fact],
         summarizer: Summarizer,
         works: list[DraftWork],

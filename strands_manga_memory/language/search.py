@@ -63,11 +63,6 @@ def search_terms(text: str) -> list[str]:
     return found
 
 
-def content_words(text: str) -> list[str]:
-    """Return the words of a text in lower case and in its order, once each, without stop words and Japanese words."""
-    return list(dict.fromkeys(_split(text)[1]))
-
-
 def _split(text: str) -> tuple[str, list[str]]:
     text = _THOUSANDS.sub("", text[:_READ])
     if text.isascii():

@@ -26,9 +26,9 @@ from strands.types.content import Message
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
-from strands_manga_memory.language.search import content_words, term_overlap
+from strands_manga_memory.language.search import term_overlap
 from strands_manga_memory.language.summary_facts import POSTPONED, Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
-from strands_manga_memory.language.text_features import sentiment_score, split_sentences
+from strands_manga_memory.language.text_features import sentiment_score, split_sentences, words
 from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
 from strands_manga_memory.messages.injection import escape_tags, strip_placeholders
 from strands_manga_memory.messages.text_excerpts import head_and_tail
@@ -231,7 +231,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
         found += JA.summaries.katakana.findall(_QUOTED.sub(" ", text))
         counts.update(list(dict.fromkeys(found)))
     if not counts:
-        counts.update(word for text in texts for word in content_words(text) if word in _KNOWN_VALUES)
+        counts.update(word for text in texts for word in dict.fromkeys(words(text)) if word in _KNOWN_VALUES)
     return [topic for topic, _ in counts.most_common(MOST_TOPICS)]
 
 

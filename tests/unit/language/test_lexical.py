@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.language import LexicalIndex
-from strands_manga_memory.language.search import content_words, term_overlap
+from strands_manga_memory.language.search import term_overlap
 
 
 def index(*texts: str) -> LexicalIndex[str]:
@@ -50,19 +49,6 @@ def test_replaced_and_removed_texts_are_gone() -> None:
 def test_no_query_breaks_it(query: str) -> None:
     found = index("horror manga", 'quo"ted AND (near) OR * col:umn').search(query)
     assert all(0 < value <= 1 for value in found.values())
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("What is the user's genre?", ["user", "genre"]),
-        ("Café №1 on Straße", ["café", "no1", "straße"]),
-        ("", []),
-        ("of the and", []),
-    ],
-)
-def test_content_words(text: str, expected: list[str]) -> None:
-    assert content_words(text) == expected
 
 
 def test_overlap() -> None:
