@@ -40,7 +40,11 @@ _OF_ROLE = {
     "amount": {"budget": "budget"},
     "answer": {STYLE: STYLE, "language": "language"},
 }
-_MOST_VALUES = {DISLIKES: 8, LIKES: 8}
+ALLERGY = "allergy"
+_FACTS = ("name", "home", "hometown", ALLERGY)
+"""Slots of facts about the user. A fact changes no taste, and its negation only removes the fact."""
+
+_MOST_VALUES = {DISLIKES: 8, LIKES: 8, ALLERGY: 8}
 _MOST_OF_A_SLOT = 4
 _BETWEEN_VALUES = re.compile("[,、，]")
 """Separators between the values of a slot. No single value may contain a separator."""
@@ -89,7 +93,7 @@ def canonical_value(value: str) -> str:
     for name in (plain, plain.removesuffix("s") if len(plain) > 4 and plain.isascii() else plain):
         if name.replace(" ", "-") in _CANONICAL:
             return _CANONICAL[name.replace(" ", "-")]
-    return plain
+    return name if not plain.endswith("ss") else plain
 
 
 def split_values(text: str) -> list[str]:
@@ -135,8 +139,10 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
         return {}
     if said.slot == STYLE and said.liked is None:
         said = replace(said, value=_nearest_value(said.value, split_values(slots.get(STYLE, ""))))
+    if said.liked is None and slot_for_key(said.value) == said.slot:
+        return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
     into = DISLIKES if said.liked is False else said.slot if said.liked else ""
-    leaves = (DISLIKES,) if said.liked else (*TASTES, said.slot, DISLIKES)
+    leaves = (said.slot,) if said.slot in _FACTS else (DISLIKES,) if said.liked else (*TASTES, said.slot, DISLIKES)
     changed = {slot: remove_values(slots[slot], said.value) for slot in leaves if slot in slots and slot != into}
     if into:
         changed[into] = _with_value(into, slots.get(into, ""), said)
@@ -161,15 +167,19 @@ MOST_PREFERENCES = 5
 _ITSELF = any_language("preferences.itself")
 
 
-def extract_preferences(texts: Iterable[str]) -> list[Preference]:
+def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a message, in the order of the texts.
 
     A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Only the beginning and the end
     of a text of over 8,000 characters are read.
+
+    Args:
+        texts: Texts of the message.
+        before: Texts of the user's two messages before it. If they speak of a gift, a budget in ``texts`` is the gift's.
     """
     found: dict[tuple[str, str], Preference] = {}
+    subject = SubjectTracker(before)
     for text in texts:
-        subject = SubjectTracker()
         for sentence in split_sentences(head_and_tail(text)):
             for said in _of_sentence(subject.own_part(sentence)):
                 if not subject.is_own(said.slot) or (said.slot == "budget" and not _NUMBER.search(said.value)):
@@ -200,8 +210,9 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
     or extend earlier preferences.
     """
     slots: dict[str, str] = {}
-    for text in texts:
-        for said in extract_preferences([text]):
+    said_by_user = list(texts)
+    for number, text in enumerate(said_by_user):
+        for said in extract_preferences([text], said_by_user[max(0, number - 2) : number]):
             changed = apply_preference(slots, said) if said.slot else {_name_of(said.value): said.value}
             for slot, value in changed.items():
                 slots.pop(slot, None)
@@ -260,14 +271,24 @@ def _of_clause(clause: str) -> list[Preference]:
     asked = clause.rstrip().endswith(("?", "？")) and not is_request
     if not (said := clause if is_request else statements(clause)).strip():
         return []
+    facts: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
-        key = rule.key
-        if (match := rule.pattern.search(said)) is not None and not (key == "home" and _names_a_value(match[2])):
-            name, value = slot_for_key(" ".join(match.expand(key).lower().split())), shorten_line(match[2].strip(" ."), 120)
-            if key == "language":  # "answer in English and keep it short" states a style too
-                return [Preference(name, value), *(wish for wish in _wishes(said) if wish.slot == STYLE)]
-            is_past = key in ("name", "home") and _is_past_or_denied(said, match.span(2))
-            return [Preference(shorten_line(name, 60), value, liked=None if is_past else True)]
+        if (match := rule.pattern.search(said)) is None:
+            continue
+        span = match.span(match.lastindex or 0)
+        name, value = slot_for_key(match.expand(rule.key)), shorten_line(said[slice(*span)].strip(" ."), 120)
+        if name in _FACTS and _is_no_fact(said, span):
+            continue
+        if name == "language":  # "answer in English and keep it short" states a style too
+            return [Preference(name, value), *(wish for wish in _wishes(said) if wish.slot == STYLE)]
+        if name not in _FACTS:
+            return [Preference(shorten_line(name, 60), value)]
+        liked = None if _is_past_or_denied(said, span) else True
+        value = _AND.sub(", ", value) if name == ALLERGY else value
+        if liked is None or slot_for_key(value) != name:  # "I have allergies" names none
+            facts.setdefault(name, Preference(name, value, liked))
+    if facts:
+        return list(facts.values())
     if wishes := _wishes(said):
         return wishes
     return (
@@ -275,10 +296,24 @@ def _of_clause(clause: str) -> list[Preference]:
     )
 
 
+_AND = any_language("statements.between_substances")
+_NOT_MEANT = any_language("statements.not_meant")
+
+
+def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
+    """Return whether a name, place or allergy is quoted, supposed, or a genre ("I live in fantasy")."""
+    start, end = value
+    return (
+        _names_a_value(statement[start:end])
+        or _NOT_MEANT.search(statement[:start]) is not None
+        or JA.statements.supposed_after.match(statement[end:]) is not None
+    )
+
+
 def _wishes(statement: str) -> list[Preference]:
     for rule in _WISHES:
         if (match := rule.pattern.search(statement)) is not None:
-            return [Preference(rule.key, shorten_line(match[1].strip(" ."), 60))]
+            return [Preference(rule.key, shorten_line(match[match.lastindex or 0].strip(" ."), 60))]
     return []
 
 
@@ -511,7 +546,7 @@ _OTHER = any_language("subjects.other")
 _GIFT = any_language("subjects.gift")
 _OCCASION = any_language("subjects.occasion")
 _OWN = any_language("subjects.own")
-_OF_A_PERSON = frozenset(("genre", "author", "format", "likes", "dislikes", "budget", "name", "home", ""))
+_OF_A_PERSON = frozenset(("genre", "author", "format", "likes", "dislikes", "budget", *_FACTS, ""))
 """Slots whose value belongs to the person whom a sentence is about. Keys such as "sister's birthday" name the person."""
 
 
@@ -520,12 +555,20 @@ _LASTING = frozenset(("genre", "author", "format", "likes", "dislikes", ""))
 
 
 class SubjectTracker:
-    """Tracks the person whom a user writes about, from sentence to sentence of a message."""
+    """Tracks the person whom a user writes about, from sentence to sentence of a message.
 
-    def __init__(self) -> None:
+    Args:
+        before: Texts of the user's earlier messages. Only a gift in them still matters, and the person who gets the gift.
+    """
+
+    def __init__(self, before: Iterable[str] = ()) -> None:
         self._is_other = False
         self._has_gift = False
         self._is_occasional = False
+        for text in before:
+            for sentence in split_sentences(head_and_tail(text)):
+                self.own_part(sentence)
+        self._is_other = self._is_other and self._has_gift
 
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message and return its clauses about the user.
@@ -533,7 +576,7 @@ class SubjectTracker:
         The sentence is returned whole if it mentions nobody else, or if no clause is about the user. A sentence that names
         no person is about the person of the sentence before it.
         """
-        self._is_occasional = _OCCASION.search(sentence) is not None
+        self._is_occasional = _OCCASION.search(statements(sentence)) is not None
         self._has_gift = self._has_gift or _GIFT.search(sentence) is not None
         if not _OTHER.search(sentence):
             if _OWN.search(sentence):

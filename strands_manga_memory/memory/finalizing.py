@@ -388,7 +388,12 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
-        found = [(one, each) for one in by_user for each in extract_preferences([strip_placeholders(one.text)])]
+        texts = [strip_placeholders(one.text) for one in by_user]
+        found = [
+            (one, each)
+            for number, one in enumerate(by_user)
+            for each in extract_preferences(texts[number : number + 1], texts[max(0, number - 2) : number])
+        ]
     else:
         found = []
         for key, value in by_model.items():

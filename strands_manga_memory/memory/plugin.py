@@ -10,6 +10,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field
@@ -285,19 +286,26 @@ class UserContext(Plugin):
         self._read = texts
         if texts_by_id or gone:
             model = agent.aux_model if self._learn == "model" else None
-            self._writer.submit(self._cache.lane, lambda: self._take_in(gone, texts_by_id, times, model))
+            self._writer.submit(self._cache.lane, lambda: self._take_in(gone, texts_by_id, times, model, texts))
 
     def _take_in(
-        self, gone: Sequence[str], texts_by_id: Mapping[str, Sequence[str]], times: Mapping[str, float], model: Model | None
+        self,
+        gone: Sequence[str],
+        texts_by_id: Mapping[str, Sequence[str]],
+        times: Mapping[str, float],
+        model: Model | None = None,
+        history: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
-        times = dict(times)
+        times, ids = dict(times), list(history)
         try:
             for id_ in gone:
                 retracted_at = self._clock()
                 self.retract(id_, at=retracted_at)
                 times[id_] = math.nextafter(retracted_at, math.inf)  # an edited message states its new text after the removal
             for id_, texts in texts_by_id.items():
-                self._hear(id_, extract_preferences(texts), times.get(id_))
+                at = ids.index(id_) if id_ in history else len(ids)
+                before = [text for each in ids[max(0, at - 2) : at] for text in history[each]]
+                self._hear(id_, extract_preferences(texts, before), times.get(id_))
         except MangaMemoryError as error:
             logger.warning("error=<%s> | failed to store preferences", type(error).__name__)
         if model is not None:
@@ -313,7 +321,7 @@ class UserContext(Plugin):
         """
         if any(message.get("tracking_id") == message_id for message, _ in self._pending):
             return  # its text is read after the turn
-        self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}, None))
+        self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
         """Delete the preferences of a message, and the summaries of its session, from the memory table and all caches.

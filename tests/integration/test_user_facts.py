@@ -1,0 +1,120 @@
+"""Facts that users say of themselves are memories: shown in the next session, replaced, explained and retractable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.testing import ScriptedModel
+
+STATED = [
+    (["My name is Ken by the way."], {"name": "Ken"}),
+    (["Hi there, I'm Alex."], {"name": "Alex"}),
+    (["はじめまして、田中と申します。"], {"name": "田中"}),
+    (["私の名前は佐藤美咲です。"], {"name": "佐藤美咲"}),
+    (["I'm allergic to peanuts and shellfish, by the way."], {"allergy": "peanuts, shellfish"}),
+    (["I've got a nut allergy, so no snack boxes please."], {"allergy": "nut"}),
+    (["ピーナッツアレルギーがあります。"], {"allergy": "ピーナッツ"}),
+    (["I live in Osaka with my parents."], {"home": "Osaka"}),
+    (["I'm from Leeds but I live in York."], {"hometown": "Leeds", "home": "York"}),
+    (["福岡出身で、今は広島に住んでいます。"], {"hometown": "福岡", "home": "広島"}),
+]
+CHANGED = [
+    (["I live in Osaka.", "I moved to Kyoto."], {"home": "Kyoto"}),
+    (["大阪に住んでいます。", "先月京都に引っ越しました。"], {"home": "京都"}),
+    (["My name is Robert.", "Actually, call me Bob."], {"name": "Bob"}),
+    (["Call me Sam.", "Please don't call me Sam any more."], {}),
+    (["サムと呼んでください。", "もうサムと呼ばないでください。"], {}),
+    (["I'm allergic to cats.", "I'm also allergic to dust."], {"allergy": "dust, cats"}),
+    (["I'm allergic to cats.", "It turns out I'm not allergic to cats after all."], {}),
+    (["卵アレルギーです。", "検査したら、卵アレルギーではありませんでした。"], {}),
+    (["I'm allergic to cats.", "I don't have any allergies."], {}),
+    (["I love strawberries.", "I'm not allergic to strawberries."], {"likes": "strawberries"}),
+]
+NOT_STATED = [
+    "My sister is allergic to nuts and lives in Berlin.",
+    "My name badge fell off.",
+    "My name was misspelled on the parcel.",
+    "I'm not allergic to anything.",
+    "What if I'm allergic to the ink?",
+    "Am I allergic to dust?",
+    "If I'm allergic to dust the old books go back.",
+    'The song "I\'m from Leeds" is on it.',
+    "I'm Japanese.",
+    "I'm from the marketing team.",
+    "夫はナッツアレルギーです。",
+    "アレルギーは特にありません。",
+    "もし猫アレルギーだったら困ります。",
+    "名札の名前が間違っていました。",
+    "彼はトムといって、名古屋に住んでいます。",
+    "大阪に住んでいますか？",
+]
+
+
+def _stated(folder: Path, said: list[str]) -> dict[str, str]:
+    """Return the preferences stored after a session in which the user said some texts."""
+    with MangaMemory.open(durable=f"sqlite:///{folder / 'm.sqlite3'}", memories=True) as memory:
+        agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1", callback_handler=None)
+        for text in said:
+            agent(text)
+    with MangaMemory.open(durable=f"sqlite:///{folder / 'm.sqlite3'}", memories=True) as memory:
+        memory.finalize(ConversationScope("u1", "s1"))
+        records = memory.user("u1").recall(type="preference")
+        return {str(record.metadata.get("preference_key")): str(record.metadata.get("value")) for record in records}
+
+
+@pytest.mark.parametrize(("said", "facts"), [*STATED, *CHANGED])
+def test_facts_of_the_user_are_stored_and_follow_later_statements(
+    tmp_path: Path, said: list[str], facts: dict[str, str]
+) -> None:
+    """A name, an allergy and a place have one slot each; finalizing learns nothing else from the transcript."""
+    assert _stated(tmp_path, said) == facts
+
+
+@pytest.mark.parametrize("text", NOT_STATED)
+def test_facts_of_others_and_what_was_not_asserted_are_not_stored(tmp_path: Path, text: str) -> None:
+    """Other people, questions, suppositions, quotes and negations state no fact about the user."""
+    assert not _stated(tmp_path, [text]).keys() & {"name", "home", "hometown", "allergy", "language", "dislikes"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["I need a gift for my brother.", "Under 30 dollars, please."],
+        ["I need a gift for my brother.", "Do you have mysteries?", "My budget is 30 dollars."],
+        ["弟へのプレゼントを探しています。", "3000円以内でお願いします。"],
+        ["妹への誕生日プレゼントを探しています。", "ホラーが好きで、予算は3000円です。"],
+    ],
+)
+def test_budget_after_a_message_about_a_gift_is_the_gifts(tmp_path: Path, said: list[str]) -> None:
+    """The two messages before a budget decide whether it is the user's."""
+    assert _stated(tmp_path, said) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("I'm allergic to peanuts.", "allergy: peanuts"), ("卵アレルギーがあります。", "allergy: 卵")]
+)
+def test_a_fact_reaches_the_next_session_and_can_be_retracted(tmp_path: Path, text: str, line: str) -> None:
+    """The next session's prompt has the fact, ``explain`` names its session, and ``retract`` removes it for good."""
+
+    def prompt(session: str) -> str:
+        model = ScriptedModel(lambda _: "ok")
+        agent = memory.agent(model, user_id="u1", session_id=session, callback_handler=None)
+        agent("Anything new?")
+        sources = [source for source in memory.explain(agent) if source.text == line]
+        assert [source.session_id for source in sources] == ["s1"] * len(sources)
+        found = str(model.requests[-1].system_prompt_content)
+        for source in sources:
+            memory.retract(source)
+        assert bool(sources) == (line in found)
+        return found
+
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}", memories=True) as memory:
+        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1", callback_handler=None)
+        agent(text)
+        memory.finalize(ConversationScope("u1", "s1"))
+        assert line in prompt("s2")
+        memory.finalize(ConversationScope("u1", "s1"))
+        assert line not in prompt("s3")
