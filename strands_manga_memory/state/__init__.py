@@ -8,11 +8,10 @@ from strands_manga_memory.state.environment import (
     Environment,
     EnvironmentChanges,
     EnvironmentSource,
-    TableEnvironmentSource,
 )
 from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
 from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus, Subtask, SubtaskStatus
-from strands_manga_memory.state.task import ExecutionKind, ExecutionLayer, ExecutionStep, StepStatus, TaskLayer, TaskStep
+from strands_manga_memory.state.task import StepKind, StepStatus, TaskState, TaskStep
 
 __all__ = [
     "ActiveEntity",
@@ -26,9 +25,6 @@ __all__ = [
     "EnvironmentChanges",
     "EnvironmentSource",
     "Escalation",
-    "ExecutionKind",
-    "ExecutionLayer",
-    "ExecutionStep",
     "Goal",
     "GoalArchive",
     "GoalStatus",
@@ -39,11 +35,11 @@ __all__ = [
     "SpokenTurn",
     "StateCoordinator",
     "StateStats",
+    "StepKind",
     "StepStatus",
     "Subtask",
     "SubtaskStatus",
-    "TableEnvironmentSource",
-    "TaskLayer",
+    "TaskState",
     "TaskStep",
     "coordinator_of",
     "export_for_human",

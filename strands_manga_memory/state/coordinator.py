@@ -28,9 +28,9 @@ from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, Enti
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, DialogueState
 from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
 from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalsLayer, GoalState
-from strands_manga_memory.state.recorder import Recorder, ToolCalls, ToolDeadline
+from strands_manga_memory.state.recorder import Recorder, ToolDeadline
 from strands_manga_memory.state.state_store import SessionState, StateStore
-from strands_manga_memory.state.task import ExecutionState, TaskState
+from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 
@@ -50,7 +50,7 @@ class StateStats(TypedDict):
         entities: Number of active entities.
         steps: Number of steps of the task, keyed by status.
         remaining_ms: Remaining time budget of the task in milliseconds.
-        executions: Two numbers of steps of the task: those that the execution layer still has, and all that were recorded.
+        executions: Two numbers of steps of the task: those that the task still has, and all that were recorded.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Number of goals set so far, and number of goals in the archive.
         tokens: Estimated tokens of each stored layer (part of the state).
@@ -84,24 +84,23 @@ class StateStats(TypedDict):
 class StateCoordinator(Plugin):
     """Plugin that tracks the state of an agent's conversation and task, and shows the state to the model.
 
-    The state consists of six typed parts, named layers. The layers conversation, entities and goals are stored in
-    ``agent.state``, so any session manager restores them. With ``hot``, all agents of the session share these layers. The
-    layers task and execution exist for one invocation only. The layer environment has data from the shop's systems, such as
-    the user's tier and cart, and is read from ``source``. Hooks record tool calls, turns and entities. Each agent needs a
-    coordinator of its own. With a ``TieredSessionManager``, intent, agent, locale and cart become metadata of the conversation.
+    The state consists of five typed parts. Dialogue, entities and goals are stored as layers in ``agent.state``, so any
+    session manager restores them. With ``hot``, all agents of the session share these layers. The task, with its tool calls
+    and findings, exists for one invocation only. The environment has data from the shop's systems, such as the user's tier and
+    cart, and is read from ``source``. Hooks record tool calls, turns and entities. Each agent needs a coordinator of its own.
+    With a ``TieredSessionManager``, intent, agent, locale and cart become metadata of the conversation.
 
     The state is rendered as one block of text. The block precedes the user's text in the message that opens the turn. All
     requests of a turn contain the same block, unless the environment changes, the time budget runs low or a tool loop is
     detected. The block is part of requests only. The history, the stored session and the system prompt do not change.
 
-    Each layer has an accessor that changes it, such as ``state.goals.set("Find a gift")`` or
-    ``state.dialogue.fill_slot("volume", 3)``. The property ``layer`` of the accessor returns the current, immutable value.
+    Methods of the parts change them, such as ``state.goals.set("Find a gift")`` or ``state.dialogue.fill_slot("volume", 3)``.
+    The property ``layer`` of a stored part returns its current, immutable value.
 
     Args:
         intents: Slots of each intent: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
-        types: Entity types to extract. Default ``SHOP``.
-        entities_of_tools: Names of the types that are also extracted from tool calls and the assistant's text. Default: types
-            that identify a thing (ASIN, ISBN, order id). Other types, such as title and volume, come from the user only.
+        types: Entity types to extract. Default ``SHOP``. Types that identify a thing (ASIN, ISBN, order id) are also extracted
+            from tool calls and the assistant's text; other types, such as title and volume, come from the user only.
         expires_after_turns: Turns after which an entity that was not named again is dropped. Default 20.
         max_tokens: Most estimated tokens of the rendered state. Default 400.
         time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered state asks the model to answer.
@@ -127,9 +126,7 @@ class StateCoordinator(Plugin):
         dialogue: Phase, intent, slots, questions.
         entities: Active entities.
         goals: The active goal with its subtasks, and archived goals.
-        task: Steps of the current request.
-        execution: Attempts and findings of the current request.
-        calls: Recorder of the agent's tool calls.
+        task: Steps, time budget and findings of the current request.
         layers: The stored layers.
         max_tokens: Most estimated tokens of the rendered state.
 
@@ -145,7 +142,6 @@ class StateCoordinator(Plugin):
         *,
         intents: Mapping[str, Iterable[DialogueSlot]] | None = None,
         types: EntityTypes = SHOP,
-        entities_of_tools: Collection[str] | None = None,
         expires_after_turns: int = EXPIRES_AFTER_TURNS,
         max_tokens: int = 400,
         time_budget_ms: float = 3000.0,
@@ -181,9 +177,7 @@ class StateCoordinator(Plugin):
         self.dialogue = DialogueState(store, intents or {})
         self.entities = EntityState(store)
         self.goals = GoalState(store)
-        self.execution = ExecutionState(store, self.goals)
-        self.task = TaskState(store, float(time_budget_ms), self.execution)
-        self.calls = ToolCalls(store, self.task, self.execution, self.goals)
+        self.task = TaskState(store, float(time_budget_ms), self.goals)
         self.max_tokens = positive("max_tokens", max_tokens)
         self._tool_timeout_ms = tool_timeout_ms
         changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope, codec=codec)
@@ -205,9 +199,8 @@ class StateCoordinator(Plugin):
             self.entities,
             self.goals,
             self.task,
-            self.calls,
             own_tools=TOOL_NAMES,
-            types_of_tools=_types_of_tools(types) if entities_of_tools is None else entities_of_tools,
+            types_of_tools=_types_of_tools(types),
             expires_after_turns=expires_after_turns,
             session=session,
         )
@@ -227,7 +220,7 @@ class StateCoordinator(Plugin):
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._with_state)
         if self._tool_timeout_ms is not None:
-            agent.add_middleware(ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.calls.timed_out.add))
+            agent.add_middleware(ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.task.timed_out.add))
 
     def _announced(self) -> dict[str, Any]:
         layer = self.dialogue.layer
@@ -250,8 +243,7 @@ class StateCoordinator(Plugin):
         All requests of a turn have the text of the first request, unless the environment (such as the user's cart), the urgency
         of the time budget or the number of detected tool loops has changed.
         """
-        urgency = self.task.layer.urgency(self.layers.clock())
-        source = (opening_id(context.agent.messages), self.environment, self.calls.loops, urgency)
+        source = (opening_id(context.agent.messages), self.environment, self.task.loops, self.task.urgency())
         if begins_turn(context.messages) or source != self._rendered_from:
             self._rendered_from, self._rendered = source, self.to_agent_context()
         return self._rendered
@@ -277,15 +269,13 @@ class StateCoordinator(Plugin):
     def to_agent_context(self) -> str:
         """Return the rendered state as a few escaped lines, the most useful first; empty if there is no data."""
         with self.layers.lock:
-            task = self.task.layer
             lines = [
-                task.urgency(self.layers.clock()),
+                self.task.urgency(),
                 *self.dialogue.layer.lines(),
                 *self.entities.layer.lines(),
                 *self.goals.layer.lines(),
-                *task.lines(),
+                *self.task.lines(),
                 *self.environment.lines(self.layers.wall()),
-                *self.execution.layer.lines(),
             ]
         return _render(lines, self.max_tokens)
 
@@ -365,7 +355,7 @@ class StateCoordinator(Plugin):
             "set": lambda: goals.set(text),
             "complete": lambda: goals.complete(text),
             "fail": lambda: goals.fail(text),
-            "finding": lambda: self.execution.add_finding(text),
+            "finding": lambda: self.task.add_finding(text),
             "add_subtask": lambda: goals.add_subtask(id, text, depends_on=depends_on or ()),
             "complete_subtask": lambda: goals.complete_subtask(id, text),
             "fail_subtask": lambda: goals.fail_subtask(id, text),
@@ -385,7 +375,6 @@ class StateCoordinator(Plugin):
         """Return statistics of the agent's state."""
         with self.layers.lock:
             dialogue, entities, goals = self.dialogue.layer, self.entities.layer, self.goals.layer
-            task, execution = self.task.layer, self.execution.layer
             stored = {"conversation": dialogue, "entities": entities, "goals": goals}
             tokens = {name: estimate_tokens(layer.stored()) for name, layer in stored.items()}
             raw = sum(each.raw_characters for each in goals.archive)
@@ -395,10 +384,10 @@ class StateCoordinator(Plugin):
                 turns=dialogue.turn_count,
                 slots=dict(Counter(str(slot.status) for slot in dialogue.slots.values())),
                 entities=len(entities.all_active()),
-                steps=dict(Counter(str(step.status) for step in task.steps.values())),
+                steps=dict(Counter(str(step.status) for step in self.task.steps.values())),
                 remaining_ms=round(self.task.remaining_ms(), 1),
-                executions=(len(execution.steps), execution.total),
-                loops=self.calls.loops,
+                executions=(len(self.task.steps), len(self.task.steps) + self.task.dropped),
+                loops=self.task.loops,
                 goals=(goals.total, len(goals.archive)),
                 tokens=tokens,
                 caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},

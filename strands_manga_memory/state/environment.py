@@ -23,7 +23,6 @@ from strands_manga_memory.state.state_store import Part, SessionState
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import shared_writer
 
 _MOST = 50
@@ -139,67 +138,16 @@ class CallableEnvironmentSource:
         Raises:
             CorruptRecordError: The function's result is not an environment.
         """
-        return environment_of(self._function(scope), record="environment")
-
-
-class TableEnvironmentSource:
-    """Source that reads the environment (such as tier and cart) from a table that another service writes.
-
-    Args:
-        table: The table; its schema defines the keys.
-        sort: Sort key value of each user's record. Default ``environment``.
-        partition: Function that returns the partition key value for a scope. Default: its ``storage_user_id``.
-        attributes: Table attributes with other names, keyed by environment field: ``{"tier": "membership"}``.
-
-    Raises:
-        ValueError: ``attributes`` contains a name that is not a field of ``Environment``.
-    """
-
-    def __init__(
-        self,
-        table: Table,
-        *,
-        sort: str = "environment",
-        partition: Callable[[ConversationScope], str] = lambda scope: scope.storage_user_id,
-        attributes: Mapping[str, str] | None = None,
-    ) -> None:
-        unknown = sorted(set(attributes or {}) - set(Environment.model_fields))
-        if unknown:
-            raise ValueError(
-                f"attributes must name fields of Environment ({', '.join(Environment.model_fields)}), got {unknown}"
-            )
-        self._table = table
-        self._sort = sort
-        self._partition = partition
-        self._names = {name: name for name in Environment.model_fields} | dict(attributes or {})
-
-    def load(self, scope: ConversationScope) -> Environment | None:
-        """Read the environment of a conversation from the table in one request; None if there is no record.
-
-        Raises:
-            CorruptRecordError: The record is not an environment.
-            StoreUnavailableError: The table is unavailable.
-        """
-        item = self._table.get(self._partition(scope), self._sort)
-        if item is None:
-            return None
-        found = {name: item[attribute] for name, attribute in self._names.items() if item.get(attribute) is not None}
-        return environment_of(found, record=f"{self._partition(scope)}/{self._sort}")
-
-
-def environment_of(value: Environment | Mapping[str, Any] | None, *, record: str) -> Environment | None:
-    """Convert a mapping of fields to an ``Environment``. An ``Environment`` or None is returned unchanged.
-
-    Raises:
-        CorruptRecordError: The value is not an environment.
-    """
-    if value is None or isinstance(value, Environment):
-        return value
-    try:
-        return Environment.model_validate(dict(value))
-    except (ValidationError, TypeError, ValueError) as error:
-        wrong = ", ".join(str(each["loc"][0]) for each in error.errors()) if isinstance(error, ValidationError) else repr(value)
-        raise CorruptRecordError(f"record={record!r} is not an environment: {wrong:.80}", record=record) from error
+        value = self._function(scope)
+        if value is None or isinstance(value, Environment):
+            return value
+        try:
+            return Environment.model_validate(dict(value))
+        except (ValidationError, TypeError, ValueError) as error:
+            wrong = repr(value)
+            if isinstance(error, ValidationError):
+                wrong = ", ".join(str(each["loc"][0]) for each in error.errors())
+            raise CorruptRecordError(f"the result is not an environment: {wrong:.80}", record="environment") from error
 
 
 _UNKNOWN = b""

@@ -171,7 +171,6 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
     if coordinator is None:
         return {}
     layer, goals = coordinator.dialogue.layer, coordinator.goals.layer
-    failed = coordinator.task.layer.failed()
     return {
         "to_ask": tuple(each.question for each in layer.clarifications)
         or tuple(slot.question for slot in layer.missing if slot.question),
@@ -181,7 +180,7 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
         "entities": tuple(coordinator.entities.active()),
         "goal": None if goals.active is None else goals.active.text,
         "earlier_goals": tuple(each.line() for each in goals.archive),
-        "failed_steps": tuple(failed[-5:]),
+        "failed_steps": tuple(coordinator.task.failed()[-5:]),
         "environment": coordinator.environment,
     }
 

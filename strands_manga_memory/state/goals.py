@@ -438,10 +438,19 @@ class GoalState(LayerAccessor[GoalsLayer]):
         return self._change_goal(complete).subtask(subtask_id)
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
-        """Mark a subtask as failed."""
-        failure = {"status": SubtaskStatus.FAILED, "result": shorten_line(reason, 300)}
-        changed = self._change_goal(lambda goal: goal.with_subtask(goal.subtask(subtask_id).replaced(**failure)))
-        return changed.subtask(subtask_id)
+        """Mark a subtask as failed.
+
+        Raises:
+            StateError: The subtask does not exist, or is completed.
+        """
+
+        def fail(goal: Goal) -> Goal:
+            subtask = goal.subtask(subtask_id)
+            if subtask.status is SubtaskStatus.COMPLETED:
+                raise StateError(f"subtask {subtask_id!r:.80} is completed and cannot fail")
+            return goal.with_subtask(subtask.replaced(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300)))
+
+        return self._change_goal(fail).subtask(subtask_id)
 
     def ready_subtasks(self) -> list[Subtask]:
         """Return the open subtasks of the active goal whose dependencies are completed."""

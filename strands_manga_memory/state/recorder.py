@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -24,27 +22,21 @@ from strands.middleware import ExecuteToolContext, ToolResultEvent
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
-from strands_manga_memory import telemetry
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.deadline import END, DeadlineError, Pump
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, small_talk_act
 from strands_manga_memory.language.entities import find_spoken_entities
-from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
 from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.messages.tool_results import call_key
 from strands_manga_memory.state.active_entities import EntityLayer, EntityState, Origin
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueState, Mention, Phase
-from strands_manga_memory.state.goals import Execution, GoalsLayer, GoalState, error_pattern
+from strands_manga_memory.state.goals import GoalsLayer, GoalState
 from strands_manga_memory.state.state_store import SessionState, StateStore
-from strands_manga_memory.state.task import ExecutionKind, ExecutionState, StepStatus, TaskState
+from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.encoding.values import as_json
-from strands_manga_memory.telemetry import TOOL_LOOP
-
-logger = logging.getLogger(__name__)
 
 _LONGEST_SET_PHRASE = 120
 _GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # scoring counts thanks with a goodbye as thanks
@@ -60,7 +52,6 @@ class Recorder:
         entities: Active entities.
         goals: The goals.
         task: The task of the current request.
-        calls: Recorder of the agent's tool calls.
         own_tools: Names of the tools that read and change the state. Their calls are not recorded as steps of the task.
         types_of_tools: Names of the entity types to extract from tool calls, tool results and the assistant's text. All types
             are extracted from the user's messages.
@@ -75,7 +66,6 @@ class Recorder:
         entities: EntityState,
         goals: GoalState,
         task: TaskState,
-        calls: ToolCalls,
         *,
         own_tools: Collection[str],
         types_of_tools: Collection[str],
@@ -83,7 +73,7 @@ class Recorder:
         session: SessionState | None = None,
     ) -> None:
         self._store, self._dialogue, self._entities, self._goals = store, dialogue, entities, goals
-        self._task, self._calls = task, calls
+        self._task = task
         self._own_tools = own_tools
         self._types_of_tools = types_of_tools
         self._expires_after_turns = expires_after_turns
@@ -120,7 +110,6 @@ class Recorder:
             self._task.resume()
         else:
             self._task.begin()
-            self._calls.clear()
         self._waits = False
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
@@ -215,7 +204,7 @@ class Recorder:
     def _tool_begins(self, event: BeforeToolCallEvent[Agent]) -> None:
         use = event.tool_use
         if use["name"] not in self._own_tools and not event.cancel_tool:
-            self._calls.began(call_key(event.agent, use), use["name"], use["input"])
+            self._task.begin_call(call_key(event.agent, use), use["name"], use["input"])
 
     def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
         use, result = event.tool_use, event.result
@@ -223,11 +212,11 @@ class Recorder:
             return
         key = call_key(event.agent, use)
         if event.cancel_message is not None:
-            self._calls.began(key, use["name"], use["input"])
+            self._task.begin_call(key, use["name"], use["input"])
         text = _result_text(result)
-        self._calls.ended(
+        self._task.end_call(
             key,
-            StepStatus.FAILED if result.get("status") == "error" else StepStatus.COMPLETED,
+            ok=result.get("status") != "error",
             text=text,
             ms=None if event.duration is None else 1000 * event.duration,
             retry=event.retry,
@@ -266,127 +255,6 @@ def _leaves(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "\n".join(map(_leaves, value))
     return "" if value is None else str(value)
-
-
-MOST_ALIKE = 3
-"""Number of calls with equal arguments and results in one task that count as a loop."""
-
-_MOST_KEPT = 200
-_MOMENT = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
-    r"|\b\d{1,2}:\d\d:\d\d(?:\.\d{1,9})?\b|\b1[5-9]\d{8}(?:\d{3})?(?:\.\d{1,9})?\b"
-    r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b",
-    re.IGNORECASE,
-)
-"""Pattern of times and UUIDs, which differ between otherwise equal results."""
-
-
-class LoopDetector:
-    """Detector of loops: repeated tool calls with equal arguments and results. Other calls may lie between them."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def clear(self) -> None:
-        """Forget all counted calls."""
-        self._counts.clear()
-
-    def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a tool call. Return True for the ``MOST_ALIKE``-th equal call, and False for earlier and later calls."""
-        text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
-        key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        self._counts[key] = count = self._counts.pop(key, 0) + 1
-        if len(self._counts) > _MOST_KEPT:
-            del self._counts[next(iter(self._counts))]
-        return count == MOST_ALIKE
-
-
-_READ = 1_000
-"""Number of leading characters of an argument or a result that are used to record a tool call."""
-
-
-class ToolCalls:
-    """Recorder of an agent's tool calls in its task, its execution memory (steps and findings) and its active goal.
-
-    Attributes:
-        timed_out: Keys of calls that were stopped at their deadline, until their end is recorded.
-        loops: Number of detected loops.
-    """
-
-    def __init__(self, store: StateStore, task: TaskState, execution: ExecutionState, goals: GoalState) -> None:
-        self._store, self._task, self._execution, self._goals = store, task, execution, goals
-        self._repeated = LoopDetector()
-        self._given: dict[str, Mapping[str, Any]] = {}
-        self.timed_out: set[str] = set()
-        self.loops = 0
-
-    def clear(self) -> None:
-        """Forget the calls of the previous task."""
-        self._repeated.clear()
-        self._given.clear()
-
-    def began(self, use_id: str, name: str, given: Mapping[str, Any]) -> None:
-        """Record the start or restart of a tool call."""
-        with self._store.lock:
-            self._given[use_id] = given
-            layer = self._task.layer
-            id_ = self._task.running.get(use_id, use_id)
-            known = layer.steps.get(id_)
-            if known is not None and known.status is StepStatus.COMPLETED:  # the model reused an id
-                id_, known = f"{use_id}#{len(layer.steps) + layer.dropped + 1}", None
-            if known is None:
-                parameters = {
-                    str(key): shorten_line(redact_identifiers(str(value)[:_READ]), 100)
-                    for key, value in list(given.items())[:20]
-                }
-                self._task.add_step(name, parameters, step_id=id_)
-                self._task.running[use_id] = id_
-            if known is None or known.status is not StepStatus.IN_PROGRESS:
-                self._task.start_step(id_)
-
-    def ended(
-        self, use_id: str, status: StepStatus, *, text: str, ms: float | None, retry: bool = False, size: int = 0
-    ) -> None:
-        """Record the end of a tool call in the task, the execution memory and the active goal.
-
-        Args:
-            use_id: Key of the call.
-            status: Status of the call.
-            text: Result or error.
-            ms: Duration in milliseconds. None means the time since the start of the call.
-            retry: Whether the tool will be called again. The step then stays in progress.
-            size: Number of characters of the call's arguments and result.
-        """
-        with self._store.lock:
-            given = self._given.pop(use_id, {})
-            if use_id in self.timed_out:
-                self.timed_out.discard(use_id)
-                status = StepStatus.TIMED_OUT
-            step = self._task.layer.steps.get(self._task.running.get(use_id, use_id))
-            if step is None or step.status is not StepStatus.IN_PROGRESS:
-                return  # the step belongs to an earlier task
-            text = redact_identifiers(text[:_READ])
-            ok, note = status is StepStatus.COMPLETED, shorten_line(text, 120)
-            now = self._store.clock()
-            ended = step.ended(status, now, result=note if ok else None, error=None if ok else text, ms=ms)
-            if retry:
-                again = {"status": StepStatus.IN_PROGRESS, "started_at": now, "retries": step.retries + 1}
-                self._task.put_step(ended.replaced(**again, error=None, result=None))
-            else:
-                self._task.put_step(ended)
-            pattern = step.name if ok else f"{step.name}: {error_pattern(text)}"
-            self._execution.record(ExecutionKind.TOOL, f"{step.name}: {note or status}", ok=ok, pattern=pattern)
-            if not retry and self._repeated.is_loop(step.name, given, text):
-                self._report_loop(step.name)
-            took = round(ended.duration_ms - step.duration_ms, 1)
-            self._goals.record(Execution(tool=step.name, ok=ok, ms=took, note=shorten_line(note, 80)), error=text, size=size)
-
-    def _report_loop(self, name: str) -> None:
-        self.loops += 1
-        telemetry.note(TOOL_LOOP, attributes={"tool": name}, counts={"loops": 1})
-        logger.warning("tool=<%s>, calls=<%d> | repeated identical tool calls with the same result", name, MOST_ALIKE)
-        advice = f"{name} gave the same result {MOST_ALIKE} times for the same arguments: try something else"
-        self._execution.add_finding(advice, of_goal=False)
 
 
 _GRACE = 0.1

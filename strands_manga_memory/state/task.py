@@ -1,33 +1,55 @@
-"""Task of one user request: steps, time budget, attempts and findings. It is kept in memory only."""
+"""Task of one user request: steps, time budget, tool calls and findings. It is kept in memory only."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
 
+from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import StateError
+from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.state.goals import (
     MOST_LINES,
     MOST_PATTERNS,
+    Execution,
     GoalState,
     added_finding,
     counted,
     error_pattern,
 )
 from strands_manga_memory.state.state_store import Part, StateStore
+from strands_manga_memory.stores.encoding.values import as_json
+from strands_manga_memory.telemetry import TOOL_LOOP
 
 logger = logging.getLogger(__name__)
 
 MOST_STEPS = 100
 MOST_FINDINGS = 50
+MOST_ALIKE = 3
+"""Number of calls with equal arguments and results in one task that count as a loop."""
+
 _LOW = 0.25
 """Remaining share of the time budget below which the model gets a warning."""
+
+_READ = 1_000
+"""Number of leading characters of an argument or a result that are used to record a tool call."""
+
+
+class StepKind(StrEnum):
+    """Kind of a step of a task."""
+
+    REASONING = "reasoning"
+    TOOL = "tool"
+    VALIDATION = "validation"
+    REPLANNING = "replanning"
 
 
 class StepStatus(StrEnum):
@@ -40,6 +62,7 @@ class StepStatus(StrEnum):
     TIMED_OUT = "timed_out"
 
 
+_OPEN = (StepStatus.QUEUED, StepStatus.IN_PROGRESS)
 _UNSUCCESSFUL = (StepStatus.FAILED, StepStatus.TIMED_OUT)
 _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
     StepStatus.QUEUED: frozenset({StepStatus.IN_PROGRESS, *_UNSUCCESSFUL}),
@@ -51,11 +74,13 @@ _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
 
 
 class TaskStep(Part):
-    """Step of a task, such as a tool call.
+    """Step of a task, such as a tool call or a thought.
 
     Attributes:
         id: Id of the step; for a tool call, the ``toolUseId``.
-        name: Name of the step; for a tool call, the name of the tool.
+        name: Name of the step; for a tool call, the name of the tool; for a thought, its text.
+        kind: Kind of the step.
+        confidence: Confidence in the step, from 0 to 1, or None.
         status: Status of the step.
         parameters: Arguments of the step.
         result: Shortened result of the step.
@@ -67,7 +92,9 @@ class TaskStep(Part):
     """
 
     id: str
-    name: str = Field(min_length=1, max_length=200)
+    name: str = Field(min_length=1, max_length=300)
+    kind: StepKind = StepKind.TOOL
+    confidence: float | None = Field(default=None, ge=0, le=1)
     status: StepStatus = StepStatus.QUEUED
     parameters: dict[str, Any] = Field(default_factory=dict)
     result: str | None = None
@@ -119,44 +146,284 @@ class TaskStep(Part):
         return self.replaced(status=status, **fields)
 
 
-class TaskLayer(Part):
-    """Current task of an agent, usually one user request.
+_MOST_KEPT = 200
+_MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|\b\d{1,2}:\d\d:\d\d(?:\.\d{1,9})?\b|\b1[5-9]\d{8}(?:\d{3})?(?:\.\d{1,9})?\b"
+    r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b",
+    re.IGNORECASE,
+)
+"""Pattern of times and UUIDs, which differ between otherwise equal results."""
+
+
+class LoopDetector:
+    """Detector of loops: repeated tool calls with equal arguments and results. Other calls may lie between them."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Forget all counted calls."""
+        self._counts.clear()
+
+    def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
+        """Count a tool call. Return True for the ``MOST_ALIKE``-th equal call, and False for earlier and later calls."""
+        text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
+        key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        self._counts[key] = count = self._counts.pop(key, 0) + 1
+        if len(self._counts) > _MOST_KEPT:
+            del self._counts[next(iter(self._counts))]
+        return count == MOST_ALIKE
+
+
+class TaskState:
+    """Task of one user request: its steps, its time budget and its findings. It is never stored.
 
     Attributes:
-        name: Name of the task.
-        budget_ms: Time budget in milliseconds. Default 3,000.
-        started_at: Time of the start, in monotonic seconds; None before the start.
-        paused_at: Time at which the current wait for a human began, in monotonic seconds; None if the task is not paused.
-        paused_ms: Milliseconds of all earlier waits for a human.
+        budget_ms: Time budget in milliseconds.
         steps: The last 100 steps, keyed by id, oldest first.
         dropped: Number of older steps that were dropped.
+        findings: Findings without repetitions.
+        successes: Number of successes, keyed by the name of the tool, or by the text of another step without numbers and ids.
+        errors: Number of errors, keyed by the error text without numbers and ids.
+        plan_changes: The last 20 reasons for changes of the plan.
+        timed_out: Keys of tool calls that were stopped at their deadline, until their end is recorded.
+        loops: Number of loops that were detected in all tasks of the agent.
     """
 
-    name: str = Field(default="", max_length=300)
-    budget_ms: float = Field(default=3000.0, gt=0)
-    started_at: float | None = None
-    paused_at: float | None = None
-    paused_ms: float = 0.0
-    steps: dict[str, TaskStep] = Field(default_factory=dict)
-    dropped: int = 0
+    def __init__(self, store: StateStore, budget_ms: float, goals: GoalState) -> None:
+        self._lock, self._clock = store.lock, store.clock
+        self._goals = goals
+        self._loop_detector = LoopDetector()
+        self.budget_ms = budget_ms
+        self.timed_out: set[str] = set()
+        self.loops = 0
+        self._clear()
 
-    def remaining_ms(self, now: float) -> float:
-        """Return the remaining time budget in milliseconds, at least 0. Waits for a human are not counted."""
-        if self.started_at is None:
-            return self.budget_ms
-        until = now if self.paused_at is None else self.paused_at
-        return min(self.budget_ms, max(0.0, self.budget_ms + self.paused_ms - 1000 * (until - self.started_at)))
+    def _clear(self) -> None:
+        self._started_at: float | None = None
+        self._paused_at: float | None = None
+        self._paused_ms = 0.0
+        self._undo: dict[str, Callable[[], object]] = {}
+        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._loop_detector.clear()
+        self.steps: dict[str, TaskStep] = {}
+        self.dropped = 0
+        self.findings: tuple[str, ...] = ()
+        self.successes: dict[str, int] = {}
+        self.errors: dict[str, int] = {}
+        self.plan_changes: tuple[str, ...] = ()
 
-    def paused(self, now: float) -> TaskLayer:
-        """Return a copy of the task that is paused to wait for a human. Steps in progress are queued again."""
-        steps = {id_: step.waiting(now) if step.status is StepStatus.IN_PROGRESS else step for id_, step in self.steps.items()}
-        return self.replaced(paused_at=now, steps=steps)
+    def begin(self) -> None:
+        """Begin a task, and delete the steps and the findings of the previous task."""
+        with self._lock:
+            self._clear()
+            self._started_at = self._clock()
 
-    def resumed(self, now: float) -> TaskLayer:
-        """Return a copy of the task that is resumed after a wait for a human."""
-        if self.paused_at is None:
-            return self
-        return self.replaced(paused_at=None, paused_ms=self.paused_ms + 1000 * (now - self.paused_at))
+    def pause(self) -> None:
+        """Stop the clock of the task's time budget during a wait for a human. Steps in progress are queued again."""
+        with self._lock:
+            self._paused_at = now = self._clock()
+            for step in self._with_status(StepStatus.IN_PROGRESS):
+                self._put(step.waiting(now))
+
+    def resume(self) -> None:
+        """Restart the clock of the task's time budget after a wait for a human."""
+        with self._lock:
+            if self._paused_at is not None:
+                self._paused_ms += 1000 * (self._clock() - self._paused_at)
+                self._paused_at = None
+
+    def end(self) -> None:
+        """End the task. Steps in progress are marked as failed or, if the time budget is used up, as timed out."""
+        with self._lock:
+            status = StepStatus.FAILED if self.remaining_ms() else StepStatus.TIMED_OUT
+            for step in self._with_status(StepStatus.IN_PROGRESS):
+                self._put(step.ended(status, self._clock(), error="did not end with its turn"))
+            self._calls.clear()
+
+    def add_step(
+        self,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        step_id: str | None = None,
+        kind: StepKind | str = StepKind.TOOL,
+        confidence: float | None = None,
+        undo: Callable[[], object] | None = None,
+    ) -> TaskStep:
+        """Add a queued step to the task, and return the step. ``roll_back`` calls ``undo`` to undo the step.
+
+        Raises:
+            StateError: The id exists already.
+            ValueError: A value is not allowed.
+        """
+        with self._lock:
+            if self._started_at is None:
+                self.begin()
+            id_ = step_id or f"step-{len(self.steps) + self.dropped + 1}"
+            if id_ in self.steps:
+                raise StateError(f"step {id_!r:.80} exists already; use another id")
+            kind = StepKind(kind)
+            step = self._put(TaskStep(id=id_, name=name, kind=kind, confidence=confidence, parameters=dict(parameters or {})))
+            if undo is not None:
+                self._undo[id_] = undo
+            return step
+
+    def start_step(self, step_id: str) -> TaskStep:
+        """Start a step, or restart a failed step.
+
+        Raises:
+            StateError: The step does not exist, or its status does not allow a start.
+        """
+        with self._lock:
+            return self._put(self.step(step_id).started(self._clock()))
+
+    def complete_step(self, step_id: str, result: object = None) -> TaskStep:
+        """Complete a step in progress.
+
+        Raises:
+            StateError: The step does not exist, or is not in progress.
+        """
+        with self._lock:
+            short = None if result is None else shorten_line(str(result), 200)
+            return self._put(self.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
+
+    def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
+        """Mark a step as failed or timed out.
+
+        Raises:
+            StateError: The step does not exist, or has ended.
+        """
+        with self._lock:
+            status = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
+            return self._put(self.step(step_id).ended(status, self._clock(), error=str(error)))
+
+    def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
+        """Undo the completed steps of the task, the last step first; with a step id ``after``, only later steps.
+
+        If the undo of a step fails, the step is not marked as rolled back and gets the error. The other steps are still undone.
+
+        Returns:
+            The updated steps, including those with an error, in the order of the attempts.
+        """
+        with self._lock:
+            steps = list(self.steps.values())
+            if after is not None:
+                steps = steps[steps.index(self.step(after)) + 1 :]
+        undone = []
+        for step in reversed(steps):
+            if step.status is not StepStatus.COMPLETED or step.rolled_back:
+                continue
+            error = None
+            try:
+                self._undo.pop(step.id, lambda: None)()
+            except Exception as failure:  # noqa: BLE001 - the other steps must still be undone
+                logger.warning("step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__)
+                error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
+            with self._lock:
+                undone.append(self._put(step.replaced(rolled_back=error is None, error=error)))
+        return undone
+
+    def record(self, kind: StepKind | str, text: str, *, confidence: float | None = None, ok: bool | None = None) -> TaskStep:
+        """Record a thought, a validation or a change of the plan as an ended step, and return the step.
+
+        Args:
+            kind: Kind of the step.
+            text: Description, truncated to 300 characters.
+            confidence: Confidence in the step, from 0 to 1.
+            ok: Whether the step succeeded; None if unknown.
+
+        Raises:
+            ValueError: The kind does not exist, or ``confidence`` is not from 0 to 1.
+        """
+        with self._lock:
+            step = self.add_step(shorten_line(text, 300), kind=kind, confidence=confidence)
+            if ok is not None:
+                self._count(error_pattern(text), ok=ok)
+            if step.kind is StepKind.REPLANNING:
+                self.plan_changes = (*self.plan_changes, step.name)[-MOST_PATTERNS:]
+            return self._put(step.replaced(status=StepStatus.FAILED if ok is False else StepStatus.COMPLETED))
+
+    def add_finding(self, text: str, *, of_goal: bool = True) -> None:
+        """Add a finding to the task and, with ``of_goal``, to the agent's active goal, if any. Known findings are skipped."""
+        with self._lock:
+            if of_goal:
+                self._goals.add_finding(text)
+            self.findings = added_finding(self.findings, text, MOST_FINDINGS)
+
+    def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
+        """Record the start or restart of a tool call with the key that ``call_key`` returns."""
+        with self._lock:
+            id_ = self._calls[key][0] if key in self._calls else key
+            known = self.steps.get(id_)
+            if known is not None and known.status is StepStatus.COMPLETED:  # the model reused an id
+                id_, known = f"{key}#{len(self.steps) + self.dropped + 1}", None
+            if known is None:
+                parameters = {
+                    str(key): shorten_line(redact_identifiers(str(value)[:_READ]), 100)
+                    for key, value in list(given.items())[:20]
+                }
+                self.add_step(name, parameters, step_id=id_)
+            self._calls[key] = id_, given
+            if known is None or known.status is not StepStatus.IN_PROGRESS:
+                self.start_step(id_)
+
+    def end_call(self, key: str, *, ok: bool, text: str, ms: float | None = None, retry: bool = False, size: int = 0) -> None:
+        """Record the end of a tool call in the task and in the active goal.
+
+        Args:
+            key: Key of the call.
+            ok: Whether the call succeeded.
+            text: Result or error.
+            ms: Duration in milliseconds. None means the time since the start of the call.
+            retry: Whether the tool will be called again. The step then stays in progress.
+            size: Number of characters of the call's arguments and result.
+        """
+        with self._lock:
+            id_, given = self._calls.get(key, (key, {}))
+            is_late = key in self.timed_out
+            self.timed_out.discard(key)
+            step = self.steps.get(id_)
+            if step is None or step.status is not StepStatus.IN_PROGRESS:
+                return  # the step belongs to an earlier task
+            ok = ok and not is_late
+            status = StepStatus.TIMED_OUT if is_late else StepStatus.COMPLETED if ok else StepStatus.FAILED
+            text = redact_identifiers(text[:_READ])
+            note, now = shorten_line(text, 120), self._clock()
+            ended = step.ended(status, now, result=note if ok else None, error=None if ok else text, ms=ms)
+            again = {"status": StepStatus.IN_PROGRESS, "started_at": now, "retries": step.retries + 1}
+            self._put(ended.replaced(**again, error=None, result=None) if retry else ended)
+            self._calls[key] = id_, {}
+            self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
+            if not retry and self._loop_detector.is_loop(step.name, given, text):
+                self._report_loop(step.name)
+            took = round(ended.duration_ms - step.duration_ms, 1)
+            self._goals.record(Execution(tool=step.name, ok=ok, ms=took, note=shorten_line(note, 80)), error=text, size=size)
+
+    def _report_loop(self, name: str) -> None:
+        self.loops += 1
+        telemetry.note(TOOL_LOOP, attributes={"tool": name}, counts={"loops": 1})
+        logger.warning("tool=<%s>, calls=<%d> | repeated identical tool calls with the same result", name, MOST_ALIKE)
+        advice = f"{name} gave the same result {MOST_ALIKE} times for the same arguments: try something else"
+        self.add_finding(advice, of_goal=False)
+
+    def _count(self, pattern: str, *, ok: bool) -> None:
+        if ok:
+            self.successes = counted(self.successes, pattern)
+        else:
+            self.errors = counted(self.errors, pattern)
+
+    def _put(self, step: TaskStep) -> TaskStep:
+        self.steps[step.id] = step
+        if len(self.steps) > MOST_STEPS:
+            ended = (id_ for id_, each in self.steps.items() if each.status not in _OPEN)
+            del self.steps[next(ended, next(iter(self.steps)))]
+            self.dropped += 1
+        return step
+
+    def _with_status(self, *statuses: StepStatus) -> list[TaskStep]:
+        return [step for step in self.steps.values() if step.status in statuses]
 
     def step(self, id_: str) -> TaskStep:
         """Return the step with the given id.
@@ -169,287 +436,34 @@ class TaskLayer(Part):
             raise StateError(f"there is no step {id_!r:.80}; there are: {known}")
         return self.steps[id_]
 
-    def with_step(self, step: TaskStep) -> TaskLayer:
-        """Return a copy of the task with a step added or replaced. Beyond 100 steps, the oldest ended step is dropped."""
-        steps = {**self.steps, step.id: step}
-        dropped = len(steps) > MOST_STEPS
-        if dropped:
-            ended = (id_ for id_, each in steps.items() if not _NEXT[each.status] or each.error is not None)
-            del steps[next(ended, next(iter(steps)))]
-        return self.replaced(steps=steps, dropped=self.dropped + dropped)
+    def failed(self) -> list[TaskStep]:
+        """Return the steps, except thoughts and validations, that failed or timed out."""
+        with self._lock:
+            return [step for step in self._with_status(*_UNSUCCESSFUL) if step.kind is StepKind.TOOL]
 
-    def urgency(self, now: float) -> str:
+    def remaining_ms(self) -> float:
+        """Return the remaining time budget in milliseconds, at least 0. Waits for a human are not counted."""
+        if self._started_at is None:
+            return self.budget_ms
+        until = self._clock() if self._paused_at is None else self._paused_at
+        return min(self.budget_ms, max(0.0, self.budget_ms + self._paused_ms - 1000 * (until - self._started_at)))
+
+    def urgency(self) -> str:
         """Return a warning for the model if the time budget runs low or is used up; otherwise an empty text."""
-        left = self.remaining_ms(now)
+        left = self.remaining_ms()
         if not self.steps or left >= _LOW * self.budget_ms:
             return ""
         if left == 0:
             return f"The time budget of {self.budget_ms:.0f} ms is used up: call no more tools, answer now with what you have."
         return f"Of the time budget of {self.budget_ms:.0f} ms, less than {_LOW:.0%} is left: call only what you must."
 
-    def failed(self) -> list[TaskStep]:
-        """Return the steps that failed or timed out."""
-        return [step for step in self.steps.values() if step.status in _UNSUCCESSFUL]
-
     def lines(self) -> Iterator[str]:
-        """Yield a text line that shows the failed steps to the model."""
+        """Yield the text lines that show failed steps, findings and changes of the plan to the model."""
         if failed := self.failed():
             yield "Did not work in this request: " + "; ".join(
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})" for step in failed[-MOST_LINES:]
             )
-
-
-class ExecutionKind(StrEnum):
-    """Kind of a recorded step of a task."""
-
-    REASONING = "reasoning"
-    TOOL = "tool"
-    VALIDATION = "validation"
-    REPLANNING = "replanning"
-
-
-class ExecutionStep(Part):
-    """Recorded step of a task, such as a thought or a tool call.
-
-    Attributes:
-        kind: Kind of the step.
-        text: Description, at most 300 characters.
-        confidence: Confidence in the step, from 0 to 1, or None.
-        ok: Whether the step succeeded; None if unknown.
-    """
-
-    kind: ExecutionKind
-    text: str = Field(min_length=1, max_length=300)
-    confidence: float | None = Field(default=None, ge=0, le=1)
-    ok: bool | None = None
-
-
-class ExecutionLayer(Part):
-    """Execution memory of a task: its last 100 steps, such as reasoning and tool calls, and its findings.
-
-    Attributes:
-        steps: The last steps, oldest first.
-        total: Number of steps so far, including steps no longer in memory.
-        findings: Findings without repetitions.
-        successes: Number of successes, keyed by a name of similar steps, such as the name of the tool.
-        errors: Number of errors, keyed by the error text without numbers and ids.
-        plan_changes: The last 20 reasons for changes of the plan.
-    """
-
-    steps: tuple[ExecutionStep, ...] = ()
-    total: int = 0
-    findings: tuple[str, ...] = ()
-    successes: dict[str, int] = Field(default_factory=dict)
-    errors: dict[str, int] = Field(default_factory=dict)
-    plan_changes: tuple[str, ...] = ()
-
-    def with_step(self, step: ExecutionStep, *, pattern: str = "") -> ExecutionLayer:
-        """Return a copy with a step added. Its success or error is counted under the name ``pattern``, if one is given."""
-        changes: dict[str, Any] = {"steps": (*self.steps, step)[-MOST_STEPS:], "total": self.total + 1}
-        if step.ok is not None and pattern:
-            name = "successes" if step.ok else "errors"
-            changes[name] = counted(getattr(self, name), pattern)
-        if step.kind is ExecutionKind.REPLANNING:
-            changes["plan_changes"] = (*self.plan_changes, step.text)[-MOST_PATTERNS:]
-        return self.replaced(**changes)
-
-    def with_finding(self, text: str) -> ExecutionLayer:
-        """Return a copy with a finding added, unless it is known already."""
-        return self.replaced(findings=added_finding(self.findings, text, MOST_FINDINGS))
-
-    def lines(self) -> Iterator[str]:
-        """Yield the text lines that show findings and changes of the plan to the model."""
         if self.findings:
             yield "Found in this task: " + "; ".join(escape_line(each) for each in self.findings[-MOST_LINES:])
         if self.plan_changes:
             yield f"The plan was changed: {escape_line(self.plan_changes[-1])}"
-
-
-class ExecutionState:
-    """Execution memory of the current task: its reasoning, tool calls and findings.
-
-    Attributes:
-        layer: Current, immutable value of the execution memory.
-    """
-
-    def __init__(self, store: StateStore, goals: GoalState) -> None:
-        self._lock = store.lock
-        self._goals = goals
-        self.layer = ExecutionLayer()
-
-    def clear(self) -> None:
-        """Clear the execution memory at the start of a task."""
-        self.layer = ExecutionLayer()
-
-    def add_finding(self, text: str, *, of_goal: bool = True) -> None:
-        """Add a finding to the task and, with ``of_goal``, to the agent's active goal, if any. Known findings are skipped."""
-        with self._lock:
-            if of_goal:
-                self._goals.add_finding(text)
-            self.layer = self.layer.with_finding(text)
-
-    def record(
-        self,
-        kind: ExecutionKind | str,
-        text: str,
-        *,
-        confidence: float | None = None,
-        ok: bool | None = None,
-        pattern: str | None = None,
-    ) -> None:
-        """Record a step of the task: a thought, a validation, a change of the plan or a tool call.
-
-        Args:
-            kind: Kind of the step.
-            text: Description, truncated to 300 characters.
-            confidence: Confidence in the step, from 0 to 1.
-            ok: Whether the step succeeded.
-            pattern: Name under which the success or error is counted. Default: the text without numbers and ids.
-
-        Raises:
-            ValueError: The kind does not exist, or ``confidence`` is not from 0 to 1.
-        """
-        step = ExecutionStep(kind=ExecutionKind(kind), text=shorten_line(text, 300), confidence=confidence, ok=ok)
-        with self._lock:
-            self.layer = self.layer.with_step(step, pattern=error_pattern(text) if pattern is None else pattern)
-
-
-class TaskState:
-    """Task of one user request, with its steps and its time budget.
-
-    Attributes:
-        layer: Current, immutable value of the task.
-        running: Step id of each tool call of the task, keyed by the result of ``call_key`` for the call. The step id differs
-            from the key only if the model used the id of a completed call again.
-    """
-
-    def __init__(self, store: StateStore, budget_ms: float, execution: ExecutionState) -> None:
-        self._lock = store.lock
-        self._clock = store.clock
-        self._budget_ms = budget_ms
-        self.layer = TaskLayer(budget_ms=budget_ms)
-        self._execution = execution
-        self._undo: dict[str, Callable[[], object]] = {}
-        self.running: dict[str, str] = {}
-
-    def begin(self, name: str = "", *, budget_ms: float | None = None) -> None:
-        """Begin a task, and delete the steps and the execution memory of the previous task.
-
-        Raises:
-            ValueError: ``budget_ms`` is not above 0.
-        """
-        if budget_ms is not None and not budget_ms > 0:
-            raise ValueError(f"budget_ms must be above 0, got {budget_ms!r:.80}")
-        with self._lock:
-            budget_ms = budget_ms or self._budget_ms
-            self.layer = TaskLayer(name=shorten_line(name, 300), started_at=self._clock(), budget_ms=budget_ms)
-            self._execution.clear()
-            self._undo.clear()
-            self.running.clear()
-
-    def pause(self) -> None:
-        """Stop the clock of the task's time budget during a wait for a human."""
-        with self._lock:
-            self.layer = self.layer.paused(self._clock())
-
-    def resume(self) -> None:
-        """Restart the clock of the task's time budget after a wait for a human."""
-        with self._lock:
-            self.layer = self.layer.resumed(self._clock())
-
-    def end(self) -> None:
-        """End the task. Steps in progress are marked as failed or, if the time budget is used up, as timed out."""
-        with self._lock:
-            status = StepStatus.FAILED if self.remaining_ms() else StepStatus.TIMED_OUT
-            for step in list(self.layer.steps.values()):
-                if step.status is StepStatus.IN_PROGRESS:
-                    self.put_step(step.ended(status, self._clock(), error="did not end with its turn"))
-            self.running.clear()
-
-    def add_step(
-        self,
-        name: str,
-        parameters: Mapping[str, Any] | None = None,
-        *,
-        step_id: str | None = None,
-        undo: Callable[[], object] | None = None,
-    ) -> TaskStep:
-        """Add a queued step to the task, and return the step. ``roll_back`` calls ``undo`` to undo the step.
-
-        Raises:
-            StateError: The id exists already.
-        """
-        with self._lock:
-            if self.layer.started_at is None:
-                self.begin()
-            id_ = step_id or f"step-{len(self.layer.steps) + self.layer.dropped + 1}"
-            if id_ in self.layer.steps:
-                raise StateError(f"step {id_!r:.80} exists already; use another id")
-            step = self.put_step(TaskStep(id=id_, name=name, parameters=dict(parameters or {})))
-            if undo is not None:
-                self._undo[id_] = undo
-            return step
-
-    def start_step(self, step_id: str) -> TaskStep:
-        """Start a step, or restart a failed step.
-
-        Raises:
-            StateError: The step does not exist, or its status does not allow a start.
-        """
-        with self._lock:
-            return self.put_step(self.layer.step(step_id).started(self._clock()))
-
-    def complete_step(self, step_id: str, result: object = None) -> TaskStep:
-        """Complete a step in progress.
-
-        Raises:
-            StateError: The step does not exist, or is not in progress.
-        """
-        with self._lock:
-            short = None if result is None else shorten_line(str(result), 200)
-            return self.put_step(self.layer.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
-
-    def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
-        """Mark a step as failed or timed out.
-
-        Raises:
-            StateError: The step does not exist, or has ended.
-        """
-        with self._lock:
-            status = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
-            return self.put_step(self.layer.step(step_id).ended(status, self._clock(), error=str(error)))
-
-    def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed steps of the task, the last step first; with a step id ``after``, only later steps.
-
-        If the undo of a step fails, the step is not marked as rolled back and gets the error. The other steps are still undone.
-
-        Returns:
-            The updated steps, including those with an error, in the order of the attempts.
-        """
-        with self._lock:
-            steps = list(self.layer.steps.values())
-            if after is not None:
-                steps = steps[steps.index(self.layer.step(after)) + 1 :]
-        undone = []
-        for step in reversed(steps):
-            if step.status is not StepStatus.COMPLETED or step.rolled_back:
-                continue
-            error = None
-            try:
-                self._undo.pop(step.id, lambda: None)()
-            except Exception as failure:  # noqa: BLE001 - the other steps must still be undone
-                logger.warning("step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__)
-                error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
-            with self._lock:
-                undone.append(self.put_step(step.replaced(rolled_back=error is None, error=error)))
-        return undone
-
-    def remaining_ms(self) -> float:
-        """Return the remaining time budget of the task in milliseconds."""
-        return self.layer.remaining_ms(self._clock())
-
-    def put_step(self, step: TaskStep) -> TaskStep:
-        """Add or replace a step of the task and return the step."""
-        self.layer = self.layer.with_step(step)
-        return step

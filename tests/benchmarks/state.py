@@ -214,9 +214,8 @@ def _work(coordinator: StateCoordinator, calls: int) -> int:
         id_, given, failed = f"t{number}", {"asin": f"B07X{number:04}", "country": "JP"}, number % 9 == 8
         answer = f"Timeout after {number} ms" if failed else text(300)
         length = len(json.dumps(given)) + len(answer)
-        coordinator.calls.began(id_, ("get_stock", "search", "price")[number % 3], given)
-        status = recorder.StepStatus.FAILED if failed else recorder.StepStatus.COMPLETED
-        coordinator.calls.ended(id_, status, text=answer, ms=12.0, size=length)
+        coordinator.task.begin_call(id_, ("get_stock", "search", "price")[number % 3], given)
+        coordinator.task.end_call(id_, ok=not failed, text=answer, ms=12.0, size=length)
         size += length
     return size
 
@@ -241,7 +240,7 @@ def _three_goals() -> dict[str, float]:
     for calls, outcome in found.items():
         coordinator.goals.set(f"a goal of {calls} operations")
         raw += _work(coordinator, calls)
-        coordinator.execution.add_finding(outcome)
+        coordinator.task.add_finding(outcome)
         coordinator.goals.complete()
     told, stored = coordinator.to_agent_context(), coordinator.goals.layer.stored()
     return {

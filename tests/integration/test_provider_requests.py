@@ -136,7 +136,7 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
     assert [(one["toolUseId"], one["input"]["title"]) for one in calls] == [("call_0", "A"), ("call_0_2", "B")]
     assert [result["toolUseId"] for result in results(last)] == ["call_0", "call_0_2"]
     assert texts(last) == ["A is here", "B is here"]
-    assert [(step.parameters["title"], str(step.status)) for step in coordinator.task.layer.steps.values()] == [
+    assert [(step.parameters["title"], str(step.status)) for step in coordinator.task.steps.values()] == [
         ("A", "completed"),
         ("B", "completed"),
     ]

@@ -154,7 +154,7 @@ def test_layers_come_back_under_every_session_manager(manager: Manager) -> None:
     assert (restored.dialogue.layer.turn_count, restored.dialogue.layer.agent) == (3, "sales")
     assert restored.dialogue.layer.slot("volume").value == "3"
     assert restored.dialogue.layer.slot("format").status is SlotStatus.CONFIRMED
-    assert restored.task.layer.steps == {}
+    assert restored.task.steps == {}
     again("Is it in stock?")
     assert "asin B07X1234" in told(model)
     assert "For whom is it?" in told(model)
@@ -166,10 +166,10 @@ def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_p
     source = CallableEnvironmentSource(lambda scope: {"tier": "vip", "cart": ["canary-in-the-cart"]})
     coordinator = StateCoordinator(source=source, scope=SCOPE)
     agent = agent_with(coordinator, model, tools=[get_stock], session_manager=manager())
-    coordinator.execution.record("reasoning", "canary-of-the-plan")
+    coordinator.task.record("reasoning", "canary-of-the-plan")
     agent("Is it there?")
     assert "canary-in-the-cart" in told(model)
-    assert len(coordinator.task.layer.steps) == 1
+    assert len(coordinator.task.steps) == 1
     kept = json.dumps(agent.state.get())
     assert "canary" not in kept
     assert "duration_ms" not in kept
@@ -393,7 +393,7 @@ def test_tool_calls_are_recorded_by_themselves() -> None:
     coordinator = StateCoordinator(clock=clock)
     coordinator.goals.set("search")
     agent_with(coordinator, model, tools=[slow])("go")
-    steps = coordinator.task.layer.steps
+    steps = coordinator.task.steps
     assert [(step.name, step.status) for step in steps.values()] == [
         ("slow", StepStatus.COMPLETED),
         ("slow", StepStatus.FAILED),
@@ -401,7 +401,7 @@ def test_tool_calls_are_recorded_by_themselves() -> None:
     assert "catalogue is closed" in (steps["t2"].error or "")
     assert steps["t1"].parameters == {"query": "good"}
     assert coordinator.task.remaining_ms() == 3000 - 800
-    assert coordinator.execution.layer.errors.keys() == {"slow: Error: RuntimeError - the catalogue is closed"}
+    assert coordinator.task.errors.keys() == {"slow: Error: RuntimeError - the catalogue is closed"}
     goal = coordinator.goals.layer.goal()
     assert (goal.calls, goal.tools["slow"].failures) == (2, 1)
     assert "Did not work in this request: slow" in coordinator.to_agent_context()
@@ -424,7 +424,7 @@ def test_parallel_tools_are_steps_of_their_own() -> None:
     coordinator = StateCoordinator()
     coordinator.goals.set("count")
     agent_with(coordinator, model, tools=[together])("go")
-    assert [(id_, step.status, step.result) for id_, step in sorted(coordinator.task.layer.steps.items())] == [
+    assert [(id_, step.status, step.result) for id_, step in sorted(coordinator.task.steps.items())] == [
         (f"t{number}", StepStatus.COMPLETED, str(number)) for number in range(5)
     ]
     assert coordinator.goals.layer.goal().calls == 5
@@ -447,7 +447,7 @@ def test_a_retry_is_counted_with_the_step() -> None:
     agent = agent_with(coordinator, ScriptedModel([[use("flaky", "t1")], "done"]), tools=[flaky])
     agent.add_hook(again, AfterToolCallEvent)
     agent("go")
-    [step] = coordinator.task.layer.steps.values()
+    [step] = coordinator.task.steps.values()
     assert (step.status, step.retries, step.error) == (StepStatus.COMPLETED, 1, None)
 
 
@@ -488,8 +488,8 @@ async def test_a_tool_that_never_ends_is_stopped_and_the_model_answers() -> None
     result = await agent_with(coordinator, model, tools=[endless, get_stock]).invoke_async("go")
     assert "that is all I know" in str(result)
     await asyncio.wait_for(cancelled.wait(), 10)
-    assert coordinator.task.layer.steps["t1"].status is StepStatus.TIMED_OUT
-    assert coordinator.task.layer.steps["t2"].status is StepStatus.COMPLETED
+    assert coordinator.task.steps["t1"].status is StepStatus.TIMED_OUT
+    assert coordinator.task.steps["t2"].status is StepStatus.COMPLETED
     results = {
         block["toolResult"]["toolUseId"]: block["toolResult"] for block in model.requests[-1].messages[-1]["content"][:2]
     }
@@ -504,7 +504,7 @@ def test_the_synchronous_agent_does_not_wait_for_the_thread_of_a_tool_that_never
     assert "that is all I know" in str(agent("go"))
     assert not ended.is_set(), "the agent waited for the tool"
     answered.set()
-    assert coordinator.task.layer.steps["t1"].status is StepStatus.TIMED_OUT
+    assert coordinator.task.steps["t1"].status is StepStatus.TIMED_OUT
 
 
 async def test_an_answer_in_time_stays_one_if_middleware_after_it_takes_too_long() -> None:
@@ -519,7 +519,7 @@ async def test_an_answer_in_time_stays_one_if_middleware_after_it_takes_too_long
     agent.add_middleware(ExecuteToolStage, slow)
     await agent.invoke_async("go")
     assert model.requests[-1].messages[-1]["content"][0]["toolResult"]["status"] == "success"
-    assert coordinator.task.layer.steps["t1"].status is StepStatus.COMPLETED
+    assert coordinator.task.steps["t1"].status is StepStatus.COMPLETED
 
 
 async def test_a_cancelled_turn_leaves_no_step_in_progress() -> None:
@@ -539,7 +539,7 @@ async def test_a_cancelled_turn_leaves_no_step_in_progress() -> None:
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
-    assert coordinator.task.layer.steps["t1"].status is StepStatus.FAILED
+    assert coordinator.task.steps["t1"].status is StepStatus.FAILED
 
 
 def test_an_interrupt_stops_the_clock_and_the_step_goes_on(manager: Manager) -> None:
@@ -560,11 +560,11 @@ def test_an_interrupt_stops_the_clock_and_the_step_goes_on(manager: Manager) -> 
     agent = agent_with(coordinator, model, tools=[refund], session_manager=manager())
     result = agent("Please refund ORD-12345.")
     assert result.stop_reason == "interrupt"
-    assert coordinator.task.layer.steps["t1"].status is StepStatus.QUEUED
+    assert coordinator.task.steps["t1"].status is StepStatus.QUEUED
     clock.advance(3600)
     [interrupt] = result.interrupts
     agent([{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}])
-    step = coordinator.task.layer.steps["t1"]
+    step = coordinator.task.steps["t1"]
     assert (step.status, step.retries) == (StepStatus.COMPLETED, 0)
     assert coordinator.task.remaining_ms() == 2000
     assert "order_id ORD-12345" in told(model)
@@ -575,12 +575,11 @@ def test_ten_thousand_tool_calls_in_one_goal_are_bounded() -> None:
     agent = agent_with(coordinator)
     coordinator.goals.set("count everything")
     for number in range(10_000):
-        coordinator.calls.began(f"t{number}", f"tool{number % 50}", {"n": number})
-        coordinator.calls.ended(f"t{number}", StepStatus.COMPLETED, text="x" * 500, ms=1.0, size=520)
+        coordinator.task.begin_call(f"t{number}", f"tool{number % 50}", {"n": number})
+        coordinator.task.end_call(f"t{number}", ok=True, text="x" * 500, ms=1.0, size=520)
     coordinator.layers.write()
     assert coordinator.goals.layer.goal().calls == 10_000
-    assert len(coordinator.task.layer.steps) == 100
-    assert len(coordinator.execution.layer.steps) == 100
+    assert (len(coordinator.task.steps), coordinator.stats()["executions"]) == (100, (100, 10_000))
     assert len(json.dumps(agent.state.get())) < 6_000
     assert sum(coordinator.stats()["tokens"].values()) < 12_000
     archive = coordinator.goals.complete("counted")
@@ -622,7 +621,7 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
     assert "volume = 3" in texts["t8"]
     assert [results[id_]["status"] for id_ in ("t1", "t3", "t7")] == ["error"] * 3
     assert coordinator.dialogue.layer.slot("volume").status is SlotStatus.CONFIRMED
-    assert coordinator.task.layer.steps == {}
+    assert coordinator.task.steps == {}
     assert coordinator.goals.layer.goal().calls == 0
 
 
@@ -679,7 +678,7 @@ def test_steps_are_undone_the_last_one_first() -> None:
     undone: list[str] = []
     coordinator = StateCoordinator()
     agent_with(coordinator)
-    coordinator.task.begin("buy")
+    coordinator.task.begin()
 
     def fail() -> None:
         raise RuntimeError("already shipped")

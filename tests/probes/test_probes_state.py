@@ -50,7 +50,7 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
     agent, model = deployment.agent(memory, reply=asked, tools=[stock], task_state={"intents": REORDER})
     state = state_of(agent)
     agent("Is Berserk there?")
-    [step] = state.task.layer.steps.values()
+    [step] = state.task.steps.values()
     assert (step.name, step.status, step.result) == ("stock", "completed", "3 copies of Berserk")
     assert step.duration_ms >= 0
     state.dialogue.set_intent("reorder", agent="sales")
@@ -89,7 +89,7 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
     assert {entity.value for entity in after.entities.active()} == {entity.value for entity in before.entities.active()}
     assert after.goals.layer.active is not None
     assert after.goals.layer.active.text == "Find a gift"
-    assert not after.task.layer.steps
+    assert not after.task.steps
     assert after.environment.cart == ("B07X2222",)
 
 
@@ -165,17 +165,16 @@ def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory, reply=script, tools=[lookup], task_state={"time_budget_ms": 600_000.0})
     state = state_of(agent)
     agent("Look everything up.")
-    layer = state.execution.layer
-    assert (len(layer.steps), layer.total) == (100, 120)
-    assert layer.successes == {"lookup": 80}
-    assert sum(layer.errors.values()) == 40
-    assert len(layer.errors) == 1  # one pattern, whatever the number
-    state.execution.record("reasoning", "two of three are there", confidence=0.8)
-    state.execution.add_finding("every third is missing")
-    state.execution.add_finding("Every third is missing")
-    assert state.execution.layer.findings == ("every third is missing",)
+    assert state.stats()["executions"] == (100, 120)
+    assert state.task.successes == {"lookup": 80}
+    assert sum(state.task.errors.values()) == 40
+    assert len(state.task.errors) == 1  # one pattern, whatever the number
+    state.task.record("reasoning", "two of three are there", confidence=0.8)
+    state.task.add_finding("every third is missing")
+    state.task.add_finding("Every third is missing")
+    assert state.task.findings == ("every third is missing",)
     agent("thanks")
-    assert state.execution.layer.total == 0
+    assert not state.task.steps
 
 
 def test_a_human_gets_all_he_needs(deployment: Deployment) -> None:

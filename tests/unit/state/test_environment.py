@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pydantic import ValidationError
 
-from strands_manga_memory import ConversationScope, CorruptRecordError, Environment, SQLiteTable, TtlPolicy
-from strands_manga_memory.state import CallableEnvironmentSource, TableEnvironmentSource
+from strands_manga_memory import ConversationScope, CorruptRecordError, Environment, TtlPolicy
+from strands_manga_memory.state import CallableEnvironmentSource
 
 SCOPE = ConversationScope("u1", "s1", tenant="shop")
-
-
-def test_a_table_of_another_service_is_read_by_its_own_names(tmp_path: Path) -> None:
-    table = SQLiteTable(tmp_path / "t.sqlite3")
-    table.create_if_missing()
-    source = TableEnvironmentSource(table, attributes={"tier": "membership"})
-    assert source.load(SCOPE) is None
-    item = {
-        "session_id": SCOPE.storage_user_id,
-        "sk": "environment",
-        "membership": "vip",
-        "cart": [{"asin": "B07X1234", "n": 2}],
-    }
-    table.put({**item, "unknown": 7})
-    known = source.load(SCOPE)
-    assert known == Environment(tier="vip", cart=("asin B07X1234, n 2",))
-    table.put({**item, "membership": 5})
-    with pytest.raises(CorruptRecordError, match="is not an environment: tier"):
-        source.load(SCOPE)
-    with pytest.raises(ValueError, match="attributes must name fields of Environment"):
-        TableEnvironmentSource(table, attributes={"mood": "m"})
-    table.close()
 
 
 def test_a_function_may_say_anything_that_is_an_environment() -> None:
@@ -40,6 +16,8 @@ def test_a_function_may_say_anything_that_is_an_environment() -> None:
     assert CallableEnvironmentSource(lambda scope: None).load(SCOPE) is None
     with pytest.raises(CorruptRecordError):
         CallableEnvironmentSource(lambda scope: 5).load(SCOPE)  # type: ignore[arg-type, return-value]
+    with pytest.raises(CorruptRecordError, match="is not an environment: tier"):
+        CallableEnvironmentSource(lambda scope: {"tier": 5}).load(SCOPE)
     with pytest.raises(ValueError, match="function must be callable"):
         CallableEnvironmentSource("x")  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The layers alone: phases, slots, steps, entities, goals, execution memory."""
+"""The parts of the state alone: phases, slots, steps, entities, goals."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from strands_manga_memory.state import (
     Confidence,
     ConversationLayer,
     EntityLayer,
-    ExecutionKind,
-    ExecutionLayer,
-    ExecutionStep,
     GoalsLayer,
     GoalStatus,
     Origin,
@@ -25,11 +22,11 @@ from strands_manga_memory.state import (
     StateCoordinator,
     StepStatus,
     Subtask,
-    TaskLayer,
     TaskStep,
 )
 from strands_manga_memory.state.dialogue import MOVES
 from strands_manga_memory.state.goals import ARCHIVES_TOKENS, OTHER_TOOLS, Execution, GoalState, part_tokens
+from strands_manga_memory.testing import FakeClock
 
 # Phases and slots
 
@@ -138,24 +135,42 @@ def test_a_step_that_is_done_stays_done() -> None:
 
 
 def test_a_task_waits_for_a_human_without_using_its_budget() -> None:
-    task = TaskLayer(budget_ms=3000, started_at=100.0)
-    assert task.remaining_ms(101.0) == 2000
-    task = task.paused(101.0)
-    assert task.remaining_ms(500.0) == 2000
-    task = task.resumed(600.0)
-    assert task.remaining_ms(601.0) == 1000
-    assert task.remaining_ms(601.9) > 0
-    assert task.remaining_ms(602.0) == task.remaining_ms(700.0) == 0
+    clock = FakeClock(100.0)
+    task = StateCoordinator(clock=clock).task
+    task.begin()
+    left = []
+    for change, seconds in ((task.pause, 1.0), (task.resume, 499.0), (task.pause, 1.0), (task.resume, 0.0)):
+        clock.advance(seconds)
+        left.append(task.remaining_ms())
+        change()
+        left.append(task.remaining_ms())
+    assert left == [2000, 2000, 2000, 2000, 1000, 1000, 1000, 1000]
+    for seconds, expected in ((0.5, 500), (0.5, 0), (100.0, 0)):
+        clock.advance(seconds)
+        assert task.remaining_ms() == expected
 
 
 def test_a_task_keeps_its_last_hundred_steps() -> None:
-    task = TaskLayer(started_at=0.0).with_step(TaskStep(id="open", name="waits").started(0.0))
+    task = StateCoordinator().task
+    task.begin_call("open", "waits", {})
     for number in range(300):
-        task = task.with_step(TaskStep(id=str(number), name="x").started(0.0).ended(StepStatus.COMPLETED, 1.0))
-    assert len(task.steps) == 100
-    assert task.dropped == 201
-    assert "open" in task.steps
-    assert "299" in task.steps
+        task.begin_call(str(number), "x", {})
+        task.end_call(str(number), ok=number % 2 == 0, text="x")
+    assert (len(task.steps), task.dropped) == (100, 201)
+    assert {"open", "202", "299"} <= task.steps.keys()
+    assert (task.successes, task.errors) == ({"x": 150}, {"x: x": 150})
+    for number in range(40):
+        task.record("replanning", f"plan {number}", confidence=0.5)
+    assert (task.plan_changes[-1], len(task.plan_changes), len(task.steps)) == ("plan 39", 20, 100)
+    task.record("validation", "the price is below 10", ok=False)
+    assert "the price is below 10" not in [step.name for step in task.failed()]
+    for text in ("The shop is closed", "the shop  is closed", "It rains"):
+        task.add_finding(text)
+    assert task.findings[-2:] == ("The shop is closed", "It rains")
+    with pytest.raises(ValidationError):
+        task.record("tool", "x", confidence=1.5)
+    with pytest.raises(ValueError, match="is not a valid StepKind"):
+        task.record("dreaming", "x")
 
 
 # Entities
@@ -351,6 +366,9 @@ def test_a_subtask_is_ready_when_what_it_depends_on_is_done() -> None:
     assert [each.id for each in goals.ready_subtasks()] == ["b"]
     goals.fail_subtask("b", "closed")
     assert goals.ready_subtasks() == []
+    with pytest.raises(StateError, match="'a' is completed and cannot fail"):
+        goals.fail_subtask("a", "closed")
+    assert [each.status for each in goals.layer.goal().subtasks.values()] == ["completed", "failed", "open"]
 
 
 def test_a_goal_has_at_most_fifty_subtasks() -> None:
@@ -371,27 +389,6 @@ def test_the_context_of_a_goal_keeps_its_end() -> None:
     context = goals.layer.goal().context
     assert len(context) == 2000
     assert "line 99" in context
-
-
-# Execution memory
-
-
-def test_the_execution_memory_is_first_in_first_out() -> None:
-    layer = ExecutionLayer()
-    for number in range(250):
-        step = ExecutionStep(kind=ExecutionKind.TOOL, text=f"step {number}", ok=number % 2 == 0, confidence=0.5)
-        layer = layer.with_step(step, pattern="even" if number % 2 == 0 else "odd")
-    assert (len(layer.steps), layer.total, layer.steps[0].text) == (100, 250, "step 150")
-    assert (layer.successes, layer.errors) == ({"even": 125}, {"odd": 125})
-    for number in range(40):
-        layer = layer.with_step(ExecutionStep(kind=ExecutionKind.REPLANNING, text=f"plan {number}"))
-    assert layer.plan_changes[-1] == "plan 39"
-    assert len(layer.plan_changes) == 20
-    for text in ("The shop is closed", "the shop  is closed", "It rains"):
-        layer = layer.with_finding(text)
-    assert layer.findings == ("The shop is closed", "It rains")
-    with pytest.raises(ValidationError):
-        ExecutionStep(kind=ExecutionKind.TOOL, text="x", confidence=1.5)
 
 
 def test_what_is_stored_is_json_with_its_version() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.state.recorder import LoopDetector
+from strands_manga_memory.state.task import LoopDetector
 
 
 def loops(*calls: tuple[str, dict[str, Any], str]) -> list[bool]:

@@ -12,7 +12,7 @@ from strands import Agent
 
 from strands_manga_memory import DialogueSlot, StateCoordinator, StateError
 from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.state import ConversationLayer, EntityLayer, GoalsLayer, Phase, StepStatus
+from strands_manga_memory.state import ConversationLayer, EntityLayer, GoalsLayer, Phase
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 INTENTS = {
@@ -109,10 +109,9 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 150), ok=st.booleans(), text=TEXTS)
     def use_tools(self, count: int, ok: bool, text: str) -> None:
-        status = StepStatus.COMPLETED if ok else StepStatus.FAILED
         for number in range(count):
-            self.coordinator.calls.began(f"t{number}", f"tool{number % 40}", {"text": text})
-            self.coordinator.calls.ended(f"t{number}", status, text=text, ms=1.0, size=len(text))
+            self.coordinator.task.begin_call(f"t{number}", f"tool{number % 40}", {"text": text})
+            self.coordinator.task.end_call(f"t{number}", ok=ok, text=text, ms=1.0, size=len(text))
 
     @rule(seconds=st.floats(0, 10))
     def wait(self, seconds: float) -> None:
@@ -139,7 +138,7 @@ class StateMachine(RuleBasedStateMachine):
         assert sum(stats["tokens"].values()) <= stats["caps"]["session"]
         assert stats["goals"][1] <= 10
         assert stats["executions"][0] <= 100
-        assert len(self.coordinator.task.layer.steps) <= 100
+        assert len(self.coordinator.task.steps) <= 100
 
     @invariant()
     def what_the_model_is_told_is_one_small_block(self) -> None:
