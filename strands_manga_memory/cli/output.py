@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import typer
 from rich.cells import cell_len
@@ -21,8 +21,8 @@ from rich.text import Text
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
 """Exit statuses of commands: a problem or a failed operation, an invalid command line, an unavailable store."""
 
-_WHOLE, _WORD = 24, 36
-"""Columns up to which a cell is not folded, and a word is not broken, in a terminal that is wide enough."""
+_WHOLE = 24
+"""Columns up to which a cell is not folded."""
 
 messages = Console(stderr=True, highlight=False)
 """Console that writes progress and messages to standard error."""
@@ -48,50 +48,29 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
         right: Indexes of the columns that are aligned right.
     """
     table = Table(title=title, title_justify="left", expand=False)
-    cells = [list(map(str, row)) for row in rows]
-    out = console()
-    for number, width in enumerate(_widths(headings, cells, out.width)):
-        justify: Literal["left", "right"] = "right" if number in right else "left"
-        table.add_column(headings[number], justify=justify, overflow="fold", width=width)
-    for row in cells:
-        table.add_row(*map(escape, row))
-    out.print(table)
-
-
-def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Return column widths for a table that fits into ``room`` terminal columns. The widest columns shrink first."""
-    columns = [[row[number] for row in rows] for number in range(len(headings))]
-    widths = [max(map(cell_len, (heading, *cells))) for heading, cells in zip(headings, columns, strict=True)]
-    least = [_least_width(heading, cells) for heading, cells in zip(headings, columns, strict=True)]
-    while sum(widths) + 3 * len(widths) + 1 > room and max(widths) > 1:
-        # If no column can shrink further, words are broken.
-        spare = [number for number, width in enumerate(widths) if width > least[number]] or range(len(widths))
-        widths[max(spare, key=widths.__getitem__)] -= 1
-    return widths
-
-
-def _least_width(heading: str, cells: Sequence[str]) -> int:
-    """Return the smallest width at which a column is easy to read."""
-    longest = max(map(cell_len, cells), default=0)
-    if longest > _WHOLE:
-        longest = min(_WORD, max(cell_len(word) for cell in cells for word in cell.split()))
-    return max(longest, *map(cell_len, heading.split()), 0)
+    for number, heading in enumerate(headings):
+        # The widest columns shrink first. A column of short cells keeps its width, so that no number is broken.
+        longest = max((cell_len(str(row[number])) for row in rows), default=0)
+        table.add_column(
+            heading,
+            justify="right" if number in right else "left",
+            overflow="fold",
+            min_width=longest if longest <= _WHOLE else None,
+        )
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    console().print(table)
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
     """Print lines that consist of labels and a text. Long texts are wrapped, and indented to the column after the labels."""
-    out = console()
-    texts = [[Text(part) if isinstance(part, str) else part.copy() for part in line] for line in lines]
-    widths = [max(text.cell_len for text in column) + 1 for column in list(zip(*texts, strict=True))[:-1]]
-    indent = sum(widths)
-    for *labels, text in texts:
-        for label, width in zip(labels, widths, strict=True):
-            label.pad_right(width - label.cell_len)
-        head = Text.assemble(*labels)
-        for part in text.wrap(out, max(_WHOLE, out.width - indent)):
-            part.rstrip()
-            out.print(head + part, soft_wrap=True)
-            head = Text(" " * indent)
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for _ in lines[0][:-1]:
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", min_width=_WHOLE)
+    for line in lines:
+        table.add_row(*(Text(part) if isinstance(part, str) else part for part in line))
+    console().print(table)
 
 
 def print_error(error: str) -> None:

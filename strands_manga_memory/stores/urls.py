@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -34,9 +33,8 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
         url: One of three forms. SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``).
             DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part is optional: the
             default name is that of ``schema``, region and endpoint come from the AWS configuration of the process.
-            ``&indexes=false`` omits the schema's indexes, which this package writes but never reads. PostgreSQL: a URL of
-            libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``; the table's name is that of
-            ``schema``.
+            PostgreSQL: a URL of libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``; the table's
+            name is that of ``schema``.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
@@ -119,14 +117,10 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
     from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
     from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
 
-    known = ("region", "endpoint", "indexes")
+    known = ("region", "endpoint")
     unknown = sorted(set(query) - set(known))
     if unknown:
         raise _refused(url, f"unknown arguments {unknown}, dynamodb takes {', '.join(known)}", _TABLES)
-    try:
-        schema = schema if _boolean(query.get("indexes", "true")) else replace(schema, indexes=())
-    except ValueError as error:
-        raise _refused(url, f"argument indexes is not {error}", _TABLES) from None
     if parts.path.strip("/"):
         raise _refused(url, "a table name has no path", _TABLES)
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import json
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -121,26 +120,6 @@ def test_inspection_shows_the_breakers_that_this_process_has(url: str) -> None:
     known = found.tools["price"]
     assert (known["calls"], known["errors"], known["state"], known["failures"]) == (3, 3, "open", 2)
     assert 300 < known["retry_after"] <= 500
-
-
-def test_inspect_follows_what_changes(url: str) -> None:
-    held(url, turns=1)
-    command = [sys.executable, "-m", "strands_manga_memory.cli", "inspect", "s1", "--user", "u1", "--durable", url]
-    with subprocess.Popen(
-        [*command, "--follow", "--every", "0.1", "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job is born deaf to it
-    ) as child:
-        try:
-            assert child.stdout is not None
-            assert json.loads(child.stdout.readline())[0]["turns"] == 1
-            held(url, turns=1)
-            assert any(json.loads(line)[0]["turns"] == 2 for line in child.stdout)  # the turn's beginning may be seen, too
-            child.send_signal(signal.SIGINT)
-            assert child.wait(20) == 130
-        finally:
-            child.kill()
 
 
 def test_inspect_reads_what_is_encrypted_with_the_applications_codec(url: str, capsys: Any) -> None:
@@ -302,19 +281,6 @@ def test_init_table_makes_the_tables_or_prints_them(dynamodb_server: servers.Dyn
     made = client.describe_table(TableName=f"{unique}u")["Table"]
     assert {index["IndexName"] for index in made["GlobalSecondaryIndexes"]} == {index.name for index in USER_MEMORY.indexes}
     assert client.describe_time_to_live(TableName=f"{unique}s")["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
-
-
-def test_init_table_leaves_the_indexes_out_if_the_url_says_so(
-    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
-) -> None:
-    durable, users = dynamodb_server.table_url(f"{unique}s"), f"{dynamodb_server.table_url(f'{unique}u')}&indexes=false"
-    assert run(["init-table", "--print", "--durable", durable, "--users", users]) == 0
-    printed = yaml.safe_load(capsys.readouterr().out)["Resources"].values()
-    assert [table["Properties"].get("GlobalSecondaryIndexes") for table in printed] == [None, None]
-    told(capsys, "init-table", "--durable", durable, "--users", users)
-    made = dynamodb_server.client().describe_table(TableName=f"{unique}u")["Table"]
-    assert "GlobalSecondaryIndexes" not in made
-    assert {each["AttributeName"] for each in made["AttributeDefinitions"]} == {"user_id", "memory_id"}
 
 
 def test_sweep_once_finalizes_what_has_expired(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

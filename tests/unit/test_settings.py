@@ -188,7 +188,7 @@ def test_what_is_encrypted_in_memories_is_so_by_the_codecs_cipher(tmp_path: Path
 
 
 def test_the_readme_has_the_table_of_all_settings() -> None:
-    assert markdown() in GUIDE.read_text(encoding="utf-8")  # strands-manga-memory settings --markdown
+    assert markdown() in GUIDE.read_text(encoding="utf-8")
     for name, *_ in rows():
         if re.search(r"\d", takes(name)):
             assert re.search(r"(seconds|tokens|turns|messages|failures|users|days)$", takes(name))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -14,7 +13,6 @@ import redis
 from botocore.exceptions import EndpointConnectionError
 
 import strands_manga_memory.stores as stores
-from strands_manga_memory import MangaMemory
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores import (
     USER_MEMORY,
@@ -53,22 +51,6 @@ def test_sqlite_tables_work(tmp_path: Path) -> None:
 
     assert table.schema is USER_MEMORY
     assert table.put({"user_id": "u", "memory_id": "m"})
-
-
-def test_a_dynamodb_table_of_memories_can_do_without_its_indexes(dynamodb_server: servers.DynamoDB, unique: str) -> None:
-    """Nothing of this package reads them."""
-    url = f"{dynamodb_server.table_url(unique)}&indexes=false"
-    memory = MangaMemory.open("memory://", dynamodb_server.table_url(f"{unique}s"), memories=url)
-    user = memory.user("u1")
-    user.prefer("genre", "horror")
-    user.remember("Has a cat")
-    assert "GlobalSecondaryIndexes" not in dynamodb_server.client().describe_table(TableName=unique)["Table"]
-    assert [record.content for record in user.recall(type="fact", min_importance=0.1)] == ["Has a cat"]
-    assert "horror" in user.build_agent_context()
-    assert memory.forget_user("u1").complete
-    memory.close()
-    assert open_table(f"{dynamodb_server.table_url(unique)}&indexes=true", USER_MEMORY).schema == USER_MEMORY
-    assert open_table(url, USER_MEMORY).schema == replace(USER_MEMORY, indexes=())
 
 
 def test_dynamodb_tables_work(dynamodb_server: servers.DynamoDB, unique: str) -> None:
@@ -127,7 +109,6 @@ def test_dynamodb_tables_are_named_by_their_schema(url: str) -> None:
         ("sqlite:///:memory:", "neither shared nor durable"),
         ("sqlite:///a.db?mode=ro", r"sqlite takes no arguments, got \['mode'\]"),
         ("sqlite:///a#b.db", "must be written %23"),
-        ("dynamodb://table?indexes=no", "argument indexes is not true or false"),
         ("dynamodb://table?region=a&zone=b&x=1", r"unknown arguments \['x', 'zone'\]"),
         ("dynamodb://table/more", "a table name has no path"),
         ("dynamodb://ta", "3 to 255"),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from strands_manga_memory.cli.options import Json
 from strands_manga_memory.cli.output import console, print_json, print_table
-from strands_manga_memory.ops.cost import Cost, CostModel, Workload, capacity_plan, differences, prices
+from strands_manga_memory.ops.cost import Cost, CostModel, Workload, capacity_plan, differences
 from strands_manga_memory.ops.cost.capacity import ASSUMPTIONS, CapacityPlan
 
 
@@ -30,10 +29,6 @@ def cost(
         typer.Option("--model", metavar="NAME=SHARE", help="Share of messages that a model answers; can be repeated."),
     ] = None,
     preset: Annotated[str, typer.Option(help="'measured': this package; 'paper': a published design.")] = "measured",
-    prices_file: Annotated[
-        Path | None,
-        typer.Option("--prices", metavar="FILE", help="Your own prices, in the format of prices.json.", exists=True),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate the monthly cost of a deployment, and the nodes and partitions it needs."""
@@ -51,14 +46,13 @@ def cost(
     )
     if model is not None:
         workload = replace(workload, models=_shares(model))
-    asked = None if prices_file is None else prices(file=prices_file)
-    chosen = (CostModel.paper if preset == "paper" else CostModel.measured)(workload, at=asked)
+    chosen = CostModel.paper(workload) if preset == "paper" else CostModel.measured(workload)
     found, plan = chosen.cost(), capacity_plan(chosen)
     if as_json:
         print_json(
             {
                 "preset": preset,
-                "workload": _plain(workload),
+                "workload": {**vars(workload), "models": dict(workload.models)},
                 "total_usd_month": found.total_usd_month,
                 **asdict(found),
                 "capacity": asdict(plan),
@@ -78,10 +72,6 @@ def _shares(given: list[str]) -> dict[str, float]:
         raise typer.BadParameter(f"--model must be NAME=SHARE, such as haiku=0.8, got {given}") from error
 
 
-def _plain(workload: Workload) -> dict[str, Any]:
-    return {**vars(workload), "models": dict(workload.models)}
-
-
 def _print(workload: Workload, found: Cost, plan: CapacityPlan, preset: str) -> None:
     use = found.use
     console().print(
@@ -97,9 +87,8 @@ def _print(workload: Workload, found: Cost, plan: CapacityPlan, preset: str) -> 
         f"{(use.write_units + use.index_write_units) / 1e6:,.1f}M write units, {use.read_units / 1e6:,.1f}M read units, "
         f"{use.stored_gb + use.index_gb:,.1f} GB stored, {use.live_sessions:,.0f} live sessions in {use.hot_gb:,.2f} GB\n"
     )
-    names = {"hot_gb": "hot GB", "stored_gb": "stored GB"}
     table = [
-        (names.get(name, name.replace("_", " ")), f"{value:,.1f}" if isinstance(value, float) else value)
+        (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else value)
         for name, value in vars(plan).items()
         if name != "limits"
     ]

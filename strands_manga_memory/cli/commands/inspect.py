@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Session, Tenant, User, opened, settings_of
 from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines
 from strands_manga_memory.ops.inspection import Inspection, places
@@ -26,65 +24,29 @@ def inspect(
     tenant: Tenant = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")] = None,
     last: Annotated[int, typer.Option(min=1, help="Number of messages to show, from the end.")] = 40,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show each change, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two reads of --follow.")] = 1.0,
     hot: Hot = None,
     durable: Durable = None,
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
     """Show the stored data of a session: tiers, history size, kept or evicted messages, entities, tools. Read-only."""
-    memory = opened(settings_of(hot=hot, durable=durable), codec)
-    shown: list[Inspection] = []
-    pause = threading.Event()
-    try:
-        while True:
-            found = _found(memory, session, user, tenant, agent)
-            if [_lasting(each) for each in found] != [_lasting(each) for each in shown]:
-                shown = found
-                _print(shown, last, as_json=as_json)
-            if not follow:
-                break
-            pause.wait(every)
-    finally:
-        memory.close()
-    if not shown:
-        who = "" if user is None else f" of {user!r}"
-        messages.print(f"there is no session {session!r}{who} in these tiers; does it belong to a user (--user)?", markup=False)
-    return 0 if shown else FAILED
-
-
-def _found(memory: MangaMemory, session: str, user: str | None, tenant: str | None, agent: str | None) -> list[Inspection]:
-    found = [
-        inspected(
-            place,
-            hot=memory.hot,
-            durable=memory.durable,
-            codec=memory.codec,
-            ttl=memory.settings.ttl_policy(),
-        )
-        for place in places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
-    ]
-    return [each for each in found if each is not None]
-
-
-def _lasting(inspection: Inspection) -> dict[str, object]:
-    """Return the values of an inspection without the remaining time to live, to detect changes of the stored data."""
-    values = asdict(inspection)
-    if values["hot"] is not None:
-        del values["hot"]["expires_in"]
-    return values
-
-
-def _print(found: list[Inspection], last: int, *, as_json: bool) -> None:
+    with opened(settings_of(hot=hot, durable=durable), codec) as memory:
+        every = places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
+        stores: dict[str, Any] = {"hot": memory.hot, "durable": memory.durable, "codec": memory.codec}
+        ttl = memory.settings.ttl_policy()
+        found = [each for place in every if (each := inspected(place, ttl=ttl, **stores)) is not None]
     if as_json:
         print_json([asdict(each) for each in found])
-        return
-    for each in found:
-        _print_one(each, last)
+    else:
+        for each in found:
+            _print(each, last)
+    if not found:
+        who = "" if user is None else f" of {user!r}"
+        messages.print(f"there is no session {session!r}{who} in these tiers; does it belong to a user (--user)?", markup=False)
+    return 0 if found else FAILED
 
 
-def _print_one(found: Inspection, last: int) -> None:
+def _print(found: Inspection, last: int) -> None:
     console().rule(escape(found.conversation), align="left")
     began, saved = _when(found.created), _when(found.last_activity)
     console().print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")

@@ -38,15 +38,14 @@ def sessions(
     as_json: Json = False,
 ) -> int:
     """List the sessions of a user: agents, turns, time of the last message. Nothing is changed."""
-    memory = opened(settings_of(hot=hot, durable=durable), codec)
     found: list[dict[str, Any]] = []
-    for scope in sessions_of(memory.durable, Owner(user, tenant)):
-        manager = memory.session(scope)
-        for agent in manager.agents():
-            about = manager.metadata(agent)
-            turns, last = about["turn_count"], about["last_activity"]
-            found.append({"session": scope.session_id, "agent": agent, "turns": turns, "last": last})
-    memory.close()
+    with opened(settings_of(hot=hot, durable=durable), codec) as memory:
+        for scope in sessions_of(memory.durable, Owner(user, tenant)):
+            manager = memory.session(scope)
+            for agent in manager.agents():
+                about = manager.metadata(agent)
+                turns, last = about["turn_count"], about["last_activity"]
+                found.append({"session": scope.session_id, "agent": agent, "turns": turns, "last": last})
     found.sort(key=lambda each: -(each["last"] or 0.0))
     if as_json:
         print_json(found)
@@ -62,11 +61,9 @@ def sessions(
 
 def users(durable: Durable = None, as_json: Json = False) -> int:
     """List the users who have sessions, with their tenants. Sessions without a user are not counted."""
-    memory = opened(settings_of(durable=durable))
-    found = sorted(
-        list_users(memory.durable, limit=sys.maxsize, after=None).users, key=lambda line: (line.tenant or "", line.user_id)
-    )
-    memory.close()
+    with opened(settings_of(durable=durable)) as memory:
+        listed = list_users(memory.durable, limit=sys.maxsize, after=None).users
+    found = sorted(listed, key=lambda line: (line.tenant or "", line.user_id))
     if as_json:
         print_json([{"tenant": line.tenant, "user": line.user_id, "sessions": line.sessions} for line in found])
     elif found:

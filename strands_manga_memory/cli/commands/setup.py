@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.assembly.settings import MangaMemorySettings, markdown, rows
+from strands_manga_memory.assembly.settings import MangaMemorySettings, rows
 from strands_manga_memory.cli.options import Durable, Hot, Json, Users, settings_of
 from strands_manga_memory.cli.output import messages, print_json, print_lines
 from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy, redis_acl
@@ -88,14 +88,8 @@ def permissions(
     print_json(iam_policy(*arns, setup=setup, stream=stream))
 
 
-def settings(
-    as_json: Json = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the settings as a Markdown table.")] = False,
-) -> None:
+def settings(as_json: Json = False) -> None:
     """Show every setting: its value, its source, and the accepted values."""
-    if as_markdown:
-        print(markdown(), end="")  # noqa: T201
-        return
     values = {name: without_password(str(value)) if isinstance(value, str) else value for name, value in settings_of()}
     if as_json:
         print_json(values)

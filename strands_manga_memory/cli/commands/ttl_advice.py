@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,17 +14,12 @@ from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice, synthetic_gap
 from strands_manga_memory.ops.advice import ttl_advice as advised
 from strands_manga_memory.session.ttl import stored_gaps
 from strands_manga_memory.stores import open_table
-from strands_manga_memory.telemetry.histogram import LogHistogram
 
 _WIDTH = 50
 _STEPS = (60, 120, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10_800, 14_400, 28_800, 43_200, 86_400)
 
 
 def ttl_advice(
-    file: Annotated[
-        Path | None,
-        typer.Option("--input", metavar="FILE", help="Gaps in seconds, one per line; default: recorded gaps.", exists=True),
-    ] = None,
     synthetic: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Use N random gaps, typical of a shop's chat.")
     ] = None,
@@ -35,12 +29,8 @@ def ttl_advice(
     as_json: Json = False,
 ) -> int:
     """Recommend a TTL for the hot tier from the gaps between turns. Show the share of users who return within various TTLs."""
-    if file is not None and synthetic is not None:
-        raise typer.BadParameter("--input and --synthetic exclude each other")
     if synthetic is not None:
         gaps = synthetic_gaps(synthetic)
-    elif file is not None:
-        gaps = _read(file)
     else:
         table = open_table(settings_of(durable=durable).durable_url)
         gaps = stored_gaps(table, since=time.time() - days * 86_400)
@@ -57,24 +47,6 @@ def ttl_advice(
     else:
         _print(advice, ttl_seconds)
     return 0
-
-
-def _read(file: Path) -> LogHistogram:
-    gaps = LogHistogram()
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        text = line.split(",")[0].strip()
-        if not text:
-            continue
-        try:
-            gap = float(text)
-        except ValueError:
-            if number == 1:
-                continue  # a header line
-            raise typer.BadParameter(f"{file}, line {number}: {text!r} is not a number of seconds") from None
-        if not 0 <= gap < 1e9:
-            raise typer.BadParameter(f"{file}, line {number}: a gap must be 0 to 1e9 seconds, got {gap!r}")
-        gaps.add(gap)
-    return gaps
 
 
 def _print(advice: TtlAdvice, now: float) -> None:

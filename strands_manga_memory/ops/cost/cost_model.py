@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Literal
 
 from strands_manga_memory.ops.cost.use import DAYS_A_MONTH, MonthlyUse, Workload, measured_use, tokens_used
@@ -79,23 +78,17 @@ class Prices:
     models: Mapping[str, TokenPrice]
 
 
-def prices(date: str | None = None, *, file: Path | None = None) -> Prices:
+def prices(date: str | None = None) -> Prices:
     """Return the prices that are valid on a day.
 
     Args:
         date: The day, as YYYY-MM-DD. The latest prices from this day or earlier are returned. Default: the latest prices.
-        file: File with prices in the format of ``prices.json``. Default: the file of the package.
 
     Raises:
-        ValueError: All prices are from later days, or the file has another format.
+        ValueError: All prices are from later days.
     """
-    text = (files(__package__) / "prices.json" if file is None else file).read_text(encoding="utf-8")
-    try:
-        known = sorted((_prices(entry) for entry in json.loads(text)), key=lambda entry: entry.date)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"file must be a list in the format of prices.json, got {file}: {error!r:.80}") from error
-    if not known:
-        raise ValueError(f"file must contain the prices of at least one day, {file} contains none")
+    text = (files(__package__) / "prices.json").read_text(encoding="utf-8")
+    known = sorted((_prices(entry) for entry in json.loads(text)), key=lambda entry: entry.date)
     found = [entry for entry in known if date is None or entry.date <= date]
     if not found:
         raise ValueError(f"date must be {known[0].date} or later, got {date!r:.80}")
