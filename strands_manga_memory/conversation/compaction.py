@@ -9,7 +9,7 @@ import logging
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder, HookRegistry
 from strands.types.content import Message
@@ -25,7 +25,7 @@ from strands_manga_memory.conversation.importance_manager import (
     StackedConversationManager,
     history_manager_of,
 )
-from strands_manga_memory.conversation.message_truncation import MessageTruncator, result_text, results_of
+from strands_manga_memory.conversation.message_truncation import cap_of, name_of, result_text, results_of, truncate_result
 from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summaries import SummaryTrigger
@@ -34,7 +34,6 @@ from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
 from strands_manga_memory.conversation.truncation import LEAST_WITH_NAME
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids, turns
-from strands_manga_memory.messages.injection import message_text
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -229,14 +228,15 @@ def _with_results(
 
 def _capped(message: Message, characters: int) -> Message:
     """Truncate the tool results of a message to ``characters`` in total. A message within the limit is returned unchanged."""
-    truncator = MessageTruncator({0: message}, {0: _characters(message)}, _characters, frozenset())
-    truncator.truncate("toolResult", [0], characters, LEAST_WITH_NAME)
-    return truncator.messages[0]
-
-
-def _characters(message: Message) -> int:
-    """Return the number of characters in the text or the tool results of a message."""
-    return sum(map(len, [message_text(message), *map(result_text, results_of(message))]))
+    sizes = [len(result_text(result)) for result in results_of(message)]
+    if sum(sizes) <= characters:
+        return message
+    cap, name = cap_of(sizes, sum(sizes) - characters, LEAST_WITH_NAME), name_of(message)
+    content: list[Any] = []
+    for block in message["content"]:
+        content += truncate_result(cast("dict[str, Any]", block), cap, len, name) if "toolResult" in block else [block]
+    smaller = cast("Message", {**message, "content": content})
+    return smaller if sum(len(result_text(result)) for result in results_of(smaller)) < sum(sizes) else message
 
 
 def default_stages(**summary: Any) -> list[Stage]:

@@ -31,6 +31,9 @@ _COMPARED = 4
 _LEAST_ROOM = 50
 """Divisor of the budget. No further quote is added if less than this part is left."""
 
+_WORTH_FILLING = 25
+"""Divisor of the budget. Further quotes are added at the end if at least this part is left."""
+
 _MOST_MISSES = 40
 """Number of messages that did not fit, after which no further message is tried."""
 
@@ -58,6 +61,8 @@ class QuoteFormatter:
         self.max_tokens = max_tokens
         self._counter = counter
         self._size = functools.lru_cache(maxsize=_CACHED_SIZES)(self._line_tokens)
+        self._frame = functools.cache(lambda: self._tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}"))
+        self._day = functools.cache(lambda: self._tokens("\n2000-01-01"))
 
     def format(
         self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Mapping[str, int | None] | None = None
@@ -70,20 +75,34 @@ class QuoteFormatter:
             shown: Texts that the request already contains, with their positions in the conversation (None if unknown). Passages
                 of these texts are not quoted.
         """
-        chosen = self._choose(hits, asked, shown or {})
-        text, left = self._render(chosen)
-        while left < 0 and chosen:  # the whole may count more tokens than its lines
-            chosen.popitem()
-            text, left = self._render(chosen)
+        chosen: dict[RecallHit, str] = {}
+        shown = shown or {}
+        latest = LatestPassages(hits, shown)
+        text, left = "", self.max_tokens - self._frame()
+        while more := self._choose([hit for hit in hits if hit not in chosen], left, chosen, asked, shown, latest):
+            longer, rest = self._render({**chosen, **more})
+            while rest < 0 and more:  # the whole may count more tokens than its lines
+                more.popitem()
+                longer, rest = self._render({**chosen, **more})
+            chosen.update(more)
+            text, left = longer, rest  # lines together may count less than one by one: the difference is filled, too
+            if not more or left < self.max_tokens // _WORTH_FILLING:
+                break
         return text if chosen else ""
 
     def _choose(
-        self, hits: Sequence[RecallHit], asked: Collection[str], shown: Mapping[str, int | None]
+        self,
+        hits: Sequence[RecallHit],
+        left: int,
+        quoted: Mapping[RecallHit, str],
+        asked: Collection[str],
+        shown: Iterable[str],
+        latest: LatestPassages,
     ) -> dict[RecallHit, str]:
-        """Return the best hits that fit the budget, with the text to quote from each."""
+        """Return the best hits that fit into ``left`` tokens in addition to ``quoted``, with the text to quote from each."""
         chosen: dict[RecallHit, str] = {}
-        latest, days, known = LatestPassages(hits, shown), set[int](), "\n".join(shown)
-        left, a_day = self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}"), self._tokens("\n2000-01-01")
+        days = {_day(hit.message) for hit in quoted}
+        known = "\n".join([*shown, *quoted.values()])
         misses = 0
         for hit in hits:
             if left < self.max_tokens // _LEAST_ROOM or misses > _MOST_MISSES:
@@ -92,7 +111,7 @@ class QuoteFormatter:
             if all(map(omitted, split_passages(hit.message.text))):
                 continue
             day = _day(hit.message)
-            room = left - (a_day if day and day not in days else 0)
+            room = left - (self._day() if day and day not in days else 0)
             text, size = self._quote(hit, hits, room, asked, omitted)
             if size > room:
                 misses += 1
