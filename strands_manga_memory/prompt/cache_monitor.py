@@ -16,6 +16,8 @@ from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
+from strands_manga_memory.arguments import seconds
+from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages.model_calls import model_setting
 from strands_manga_memory.messages.tokens import prompt_tokens
 from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheMiss, CachePrices, CacheStats, CacheUse, Cause
@@ -81,9 +83,7 @@ class PromptCacheMonitor(Plugin):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        if not lifetime > 0:
-            raise ValueError(f"lifetime must be a positive number of seconds, got {lifetime!r:.80}")
-        self._lifetime = lifetime
+        self._lifetime = seconds("lifetime", lifetime)
         self._prices = prices or CachePrices()
         self._variant = variant
         self._clock = clock
@@ -107,11 +107,8 @@ class PromptCacheMonitor(Plugin):
     async def _compare_request(
         self, context: InvokeModelContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        try:
+        with logged_errors(logger, "comparing the request with the previous one failed"):  # which fails no request
             self.compare(context)
-        except Exception as error:  # monitoring must not fail the request
-            logger.warning("error=<%s> | comparing the request with the previous one failed", type(error).__name__)
-            logger.debug("comparing the request with the previous one failed", exc_info=True)
         async for event in next_fn(context):
             yield event
 
@@ -213,13 +210,11 @@ class PromptCacheMonitor(Plugin):
         worst = min(((_use(counts)["hit_rate"], day) for day, counts in days.items() if counts[1]), default=None)
         everything = _use([sum(counts[at] for counts in hours.values()) for at in range(4)])
         saved = everything["read_tokens"] * (1 - self._prices.read) - everything["write_tokens"] * (self._prices.write - 1)
-        price = self._prices.per_million
         return CacheStats(
             **everything,
             by_hour={_time(hour * _HOUR, "%Y-%m-%d %H:00"): _use(counts) for hour, counts in hours.items()},
             worst_day=None if worst is None else (_time(worst[1] * _DAY, "%Y-%m-%d"), worst[0]),
             saved_tokens=round(saved, 1),
-            saved_dollars=None if price is None else round(saved * price / 1e6, 6),
             drops={cause.value: number for cause, number in causes.items()},
             prefix_changes=changed,
             prefix_stability=1.0 if not compared else round(1 - changed / compared, 6),
@@ -232,8 +227,7 @@ class PromptCacheMonitor(Plugin):
         stats = self.stats()
         lines = [
             f"prompt cache: {stats['hit_rate']:.0%} of {stats['input_tokens']:,} input tokens read, in {stats['calls']} calls",
-            f"saved: {stats['saved_tokens']:,.0f} tokens"
-            + (f", {stats['saved_dollars']:.4f} US dollars" if stats["saved_dollars"] is not None else ""),
+            f"saved: {stats['saved_tokens']:,.0f} tokens",
             f"prefix: unchanged in {stats['prefix_stability']:.1%} of the calls",
             f"requests that begin with the whole previous one: {stats['whole_prefixes']:.1%}; "
             f"uncached history: {stats['uncached_history_tokens']:,.0f} tokens a call",

@@ -48,12 +48,10 @@ class CachePrices:
     Attributes:
         read: Price of a token read from the cache. Default 0.1.
         write: Price of a token written to the cache. Default 1.25.
-        per_million: Price of a million uncached input tokens in US dollars. None: the statistics have no dollars.
     """
 
     read: float = 0.1
     write: float = 1.25
-    per_million: float | None = None
 
 
 class CacheUse(TypedDict):
@@ -84,7 +82,6 @@ class CacheStats(CacheUse):
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
         saved_tokens: Savings in uncached input tokens. Negative if writing cost more than reading saved.
-        saved_dollars: Savings in US dollars. None without a price.
         drops: Number of calls that missed the cache or had a changed prefix, keyed by cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
@@ -97,7 +94,6 @@ class CacheStats(CacheUse):
     by_hour: dict[str, CacheUse]
     worst_day: tuple[str, float] | None
     saved_tokens: float
-    saved_dollars: float | None
     drops: dict[str, int]
     prefix_changes: int
     prefix_stability: float

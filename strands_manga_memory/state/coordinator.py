@@ -117,7 +117,7 @@ class StateCoordinator(Plugin):
         environment: Environment that the caller has just read, so that the start of the session need not read it again.
         is_stored: Function that returns whether the session still has the conversation of an agent, by agent id; see
             ``SessionState``.
-        stable: Texts for the system prompt, read once: instruction files and preferences.
+        stable: Instruction files for the system prompt, read once.
         deadline: Seconds that a model call waits for changes of the environment. Default 1.
         clock: Monotonic seconds.
         wall_clock: Seconds since 1970.

@@ -24,9 +24,6 @@ is a message that differs from the log or is missing from the log.
 """
 
 
-DERIVED = "#derived"
-"""Key of recomputable data in a conversation manager's state. If there is a hot tier, only the hot tier stores the data."""
-
 MAX_WINDOW = 100_000
 """Most messages of a window. A longer list counts as damaged."""
 

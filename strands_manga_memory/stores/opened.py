@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from strands_manga_memory.arguments import with_method
 from strands_manga_memory.exceptions import StoreRefusedError
@@ -20,11 +20,7 @@ _opened: weakref.WeakValueDictionary[tuple[str, ...], Any] = weakref.WeakValueDi
 """Stores in use, by URL. The key of a table also has its schema, and the working directory because paths may be relative."""
 
 
-@overload
-def table_of(given: Table | str, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table: ...
-@overload
-def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table | None: ...
-def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Table | None:
+def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Any:
     """Return the given table, or open the table that a URL names.
 
     A missing table is created. While a table is in use, the same URL returns the same object, so that all callers share its
@@ -50,11 +46,7 @@ def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name:
     return table
 
 
-@overload
-def hot_store_of(given: HotStore | str) -> HotStore: ...
-@overload
-def hot_store_of(given: HotStore | str | None) -> HotStore | None: ...
-def hot_store_of(given: HotStore | str | None) -> HotStore | None:
+def hot_store_of(given: HotStore | str | None) -> Any:
     """Return the given hot store, or open the hot store that a URL names.
 
     While a store is in use, the same URL returns the same object.

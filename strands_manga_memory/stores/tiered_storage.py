@@ -79,8 +79,8 @@ class TieredStorage(Storage):
         search_strategy: SearchStrategy[TieredStorage] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._table = table_of(durable)
-        self._hot = hot_store_of(hot)
+        self._table: Table = table_of(durable)
+        self._hot: HotStore | None = hot_store_of(hot)
         escaped_tenant = "" if tenant is None else encoded_id(checked_id("tenant", tenant))
         self._owner = f"{escaped_tenant}:{encoded_id(checked_id('user_id', user_id))}"
         self._partition = f"storage/{self._owner}"

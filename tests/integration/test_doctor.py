@@ -76,7 +76,7 @@ def test_a_deployment_in_order_passes(
     assert checks >= {
         *("hot.reach", "hot.version", "hot.eviction", "hot.persistence", "hot.clock", "hot.permission", "hot.memory"),
         *("durable.reach", "durable.schema", "durable.ttl", "durable.clock", "durable.permission", "durable.sweeper"),
-        *("users.index", "users.ttl", "users.permission", "process.version", "process.vocabulary", "process.window"),
+        *("users.index", "users.ttl", "users.permission", "process.vocabulary", "process.window"),
     }
     for key in servers.redis.Redis(port=replica.port).scan_iter():
         assert b"doctor" not in key or servers.redis.Redis(port=replica.port).ttl(key) >= 0  # what it tried is gone, or goes
@@ -363,15 +363,6 @@ def test_a_model_whose_window_is_too_small(sqlite_url: str, capsys: Any, monkeyp
     monkeypatch.setenv("MANGA_MEMORY_MAX_TOKENS", "2476")
     _, found = doctor(capsys, "--durable", sqlite_url, "--window", "6000")
     assert sound(found, "process.window")
-
-
-def test_an_installed_version_that_is_too_old() -> None:
-    from strands_manga_memory.ops.doctor.process_checks import check_versions
-
-    found = list(check_versions(lambda name: "0.0.1" if name == "redis" else "99.0"))
-    old = the(found, "process.version")
-    assert "redis" in old.detail
-    assert "pip install" in old.remedy
 
 
 def test_what_is_printed_for_people(sqlite_url: str, capsys: Any) -> None:

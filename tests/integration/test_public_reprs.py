@@ -51,7 +51,7 @@ def test_every_public_class_has_a_repr_of_its_own() -> None:
             "ImportanceWeightedConversationManager(max_tokens=1000, max_turns=20)",
         ),
         (lambda: InMemoryHotStore(), "InMemoryHotStore(conversations=0)"),
-        (lambda: InstructionFiles(["docs"], max_bytes=9), "InstructionFiles(['docs'], max_bytes=9)"),
+        (lambda: InstructionFiles(["docs"]), "InstructionFiles(['docs'])"),
         (lambda: PromptCacheMonitor(lifetime=60.0), "PromptCacheMonitor(lifetime=60.0)"),
         (lambda: StateCoordinator(max_tokens=99, offer_tools=False), "StateCoordinator(max_tokens=99, tools=[])"),
         (

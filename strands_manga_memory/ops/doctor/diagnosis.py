@@ -11,7 +11,7 @@ from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.ops.doctor.durable_checks import check_durable
 from strands_manga_memory.ops.doctor.finding import Finding, problem
 from strands_manga_memory.ops.doctor.hot_checks import check_hot, not_opened
-from strands_manga_memory.ops.doctor.process_checks import check_sweeping, check_versions, check_vocabulary, check_window
+from strands_manga_memory.ops.doctor.process_checks import check_sweeping, check_vocabulary, check_window
 from strands_manga_memory.ops.doctor.record_checks import check_records
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import USER_MEMORY
@@ -33,7 +33,6 @@ def diagnose(
         codec: Codec of the application, if the application has one. The checks read a few stored records with this codec.
         clock: Function that returns seconds since 1970.
     """
-    yield from check_versions()
     yield check_vocabulary()
     yield check_window(window, settings.max_tokens or history_tokens(window))
     try:

@@ -1,10 +1,8 @@
-"""Checks of installed versions, token counting and context window, and of expired conversations that wait for a sweeper."""
+"""Checks of token counting and context window, and of expired conversations that wait for a sweeper."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 
 from strands_manga_memory.conversation.budget import budget_plan
 from strands_manga_memory.conversation.token_counter import EstimateCounter, default_counter
@@ -14,34 +12,6 @@ from strands_manga_memory.stores.table import Table
 
 _OVERDUE_SECONDS = 3600.0
 _MOST_COUNTED = 1000
-
-
-def check_versions(installed: Callable[[str], str] = importlib.metadata.version) -> Iterator[Finding]:
-    """Check the installed version of each main dependency, and yield a finding for each."""
-    for name, least in _needed().items():
-        try:
-            version = installed(name)
-        except importlib.metadata.PackageNotFoundError:
-            yield problem("process.version", f"{name} is not installed", f"pip install '{name}>={least}'")
-            continue
-        if _numbers(version) < _numbers(least):
-            yield problem("process.version", f"{name} {version} is too old", f"pip install '{name}>={least}'")
-        else:
-            yield ok("process.version", f"{name} {version}")
-
-
-def _needed() -> Mapping[str, str]:
-    """Return the minimum versions of the checked packages from this package's metadata, keyed by package name."""
-    wanted = {}
-    for requirement in importlib.metadata.requires("strands-manga-memory") or ():
-        found = re.match(r"([\w.-]+)[^;]*?>=([\d.]+)[^;]*$", requirement)
-        if found and found[1] in ("strands-agents", "redis", "boto3", "mcp"):
-            wanted[found[1]] = found[2]
-    return wanted
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def check_vocabulary() -> Finding:
