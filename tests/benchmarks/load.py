@@ -29,7 +29,8 @@ from strands.models import Model
 from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import RESTORE, SERIALIZATION, STORE_CALL, TURN, recorder
+from strands_manga_memory.telemetry import RESTORE, STORE_CALL, recorder
+from strands_manga_memory.telemetry.events import SERIALIZATION, TURN
 from tests.benchmarks import text
 from tests.benchmarks.bare import exchanges
 from tests.benchmarks.shares import sampled
@@ -308,7 +309,7 @@ class Load:
         found: list[float] = []
         _layer.set(found)
         await agent.invoke_async(text(_PROMPT))
-        let_go_of_traces(agent)
+        release_traces(agent)
         self.turns[number] += 1
         return sum(found)
 
@@ -359,13 +360,13 @@ class Load:
 
 async def _bare_turn(agent: Agent) -> None:
     await agent.invoke_async(text(_PROMPT))
-    let_go_of_traces(agent)
+    release_traces(agent)
 
 
 _BREAKER = CircuitBreaker()
 
 
-def let_go_of_traces(agent: Agent) -> None:
+def release_traces(agent: Agent) -> None:
     """Release the traces and usage of earlier turns, which Strands keeps for the life of an agent."""
     metrics = agent.event_loop_metrics
     del metrics.traces[:-1], metrics.agent_invocations[:-1], metrics.cycle_durations[:-1]
