@@ -46,7 +46,7 @@ def text(length: int) -> str:
     return everything[start : start + length]
 
 
-def begin_anew() -> None:
+def reset_texts() -> None:
     """Make ``text`` return the same texts again, from the first one."""
     global _starts
     _starts = itertools.count(1)

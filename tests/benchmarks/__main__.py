@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tests.benchmarks import begin_anew, slowness
+from tests.benchmarks import reset_texts, slowness
 
 NAMES = [
     "roundtrips",
@@ -111,7 +111,7 @@ def measured(name: str) -> tuple[list[Row], int]:
 
 
 def _run(module: ModuleType) -> list[Row]:
-    begin_anew()  # the texts do not depend on the benchmarks that ran before
+    reset_texts()  # the texts do not depend on the benchmarks that ran before
     before, values = slowness(), module.run()
     return rows_of(values, module.BUDGETS, max(before, slowness()))
 

@@ -54,19 +54,19 @@ Row = tuple[str, frozenset[str]]
 def run() -> dict[str, float]:
     """Return precision, recall and F1 of each act."""
     if KIT is None:
-        return _measured("shop_talk", [(str(dialogue_act(text, role)), frozenset({act})) for role, text, act in ACTS])
+        return _score_acts("shop_talk", [(str(dialogue_act(text, role)), frozenset({act})) for role, text, act in ACTS])
     global BUDGETS
     BUDGETS = _KIT_BUDGETS
     sys.path.insert(0, str(KIT))
     values: dict[str, float] = {}
     for name in progress(_SETS, "acts in recorded dialogues"):
-        values |= _in_dialogues(name, list(_said(name)))
-    for name, rows in _single(KIT / "data" / "acts.jsonl.gz").items():
-        values |= _measured(f"single_{name}", rows)
+        values |= _score_dialogues(name, list(_acts_of_dialogues(name)))
+    for name, rows in _acts_of_single_messages(KIT / "data" / "acts.jsonl.gz").items():
+        values |= _score_acts(f"single_{name}", rows)
     return values
 
 
-def _said(name: str) -> Iterator[Row]:
+def _acts_of_dialogues(name: str) -> Iterator[Row]:
     """Yield the act of each user message by the rules, and its labels."""
     from retention import data  # type: ignore[import-not-found]
 
@@ -89,7 +89,7 @@ def labels_of(stream: dict[str, Any]) -> dict[int, frozenset[str]]:
     return {at: frozenset(found) for at, found in labels.items() if at not in ends}
 
 
-def _single(path: Path) -> dict[str, list[Row]]:
+def _acts_of_single_messages(path: Path) -> dict[str, list[Row]]:
     """Return acts and labels of the labelled single messages, keyed by set. The messages before them are unknown."""
     found: dict[str, list[Row]] = {}
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -99,7 +99,7 @@ def _single(path: Path) -> dict[str, list[Row]]:
     return found
 
 
-def _in_dialogues(name: str, rows: list[Row]) -> dict[str, float]:
+def _score_dialogues(name: str, rows: list[Row]) -> dict[str, float]:
     values = _scores(f"{name}_correction", rows, "correction", "correction")
     needed = [(act, frozenset({"needed"}) if gold else gold) for act, gold in rows]
     values |= _scores(
@@ -111,7 +111,7 @@ def _in_dialogues(name: str, rows: list[Row]) -> dict[str, float]:
     return values
 
 
-def _measured(name: str, rows: list[Row]) -> dict[str, float]:
+def _score_acts(name: str, rows: list[Row]) -> dict[str, float]:
     acts = sorted({act for _, gold in rows for act in gold} - {"unmatched"})
     return {row: value for act in acts for row, value in _scores(f"{name}_{act}", rows, act, act).items()}
 

@@ -72,7 +72,7 @@ def _reply(messages: Any) -> Any:
     return "I see. There is a lot to say about that, and I am glad to help you further with it."
 
 
-def _said(turn: int) -> str:
+def _user_text(turn: int) -> str:
     if turn in FACTS:
         return FACTS[turn][0]
     if turn % 3 == 0:
@@ -123,7 +123,7 @@ def measured(way: Way) -> dict[str, float]:
     """Hold the conversation, and count the facts."""
     agent = way.agent()
     for turn in range(1, TURNS + 1):
-        agent(_said(turn))
+        agent(_user_text(turn))
     agent("Before we go on: what do you know of me, and of my orders?")
     last = str(way.model.requests[-1].messages)
     sizes = [_tokens(request.messages) for request in way.model.requests]

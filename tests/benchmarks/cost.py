@@ -20,7 +20,7 @@ from strands_manga_memory import USER_MEMORY, ConversationScope, DynamoDBTable, 
 from strands_manga_memory.ops import Workload, session_use
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
-from tests.benchmarks import begin_anew, progress, text
+from tests.benchmarks import progress, reset_texts, text
 from tests.benchmarks.wire import Request, Stage, item_bytes, requests, staged
 
 SHAPES = (
@@ -134,7 +134,7 @@ def _listing(table: str, item: dict[str, Any]) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Held:
+class SessionUsage:
     """Resources that one session of a shape used."""
 
     write_units: float
@@ -144,7 +144,9 @@ class Held:
     hot_bytes: float
 
 
-def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, keeps_agents: bool = True) -> Held:
+def measure_sessions(
+    stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, keeps_agents: bool = True
+) -> SessionUsage:
     """Hold, finalize and sweep sessions. Return the mean resources of the last ones.
 
     Args:
@@ -175,7 +177,7 @@ def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, ke
         scope = ConversationScope(user if earlier else f"{user}{number}", f"s{number}")
         before = (units.writes, units.reads, units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
         agent = None
-        for _ in range(turns if earlier else spread(turns, number)):
+        for _ in range(turns if earlier else turns_of_session(turns, number)):
             if agent is None or not keeps_agents:
                 agent = Agent(
                     model=ScriptedModel(lambda _: text(size)),
@@ -186,22 +188,22 @@ def held(stage: Stage, user: str, turns: int, size: int, earlier: int = 0, *, ke
             shared_writer(stage.hot, stage.durable).drain(30.0)
         hot = int(stage.direct.memory_usage(stage.key_of(scope), samples=0) or 0)  # type: ignore[arg-type]
         memory.finalize(scope)
-        _drained(stage, memories)
+        _finish_writes(stage, memories)
         units.take(requests(stage.durable_wire.log))
         stored = (units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
         for days in (1.5, 0.4, 0.1):
             ahead += days * 86_400
             stage.durable_wire.log.clear()
             memory.sweeper().run_once(limit=1000)
-            _drained(stage, memories)
-            units.take(request for request in requests(stage.durable_wire.log) if not _is_a_look(request))
+            _finish_writes(stage, memories)
+            units.take(request for request in requests(stage.durable_wire.log) if not _is_search_for_due(request))
         stage.clear()
         took = zip((units.writes, units.reads, *stored), before, strict=True)
-        found.append(Held(*(now - then for now, then in took), hot))
-    return Held(*(mean(getattr(one, name) for one in found[-counted:]) for name in NAMES))
+        found.append(SessionUsage(*(now - then for now, then in took), hot))
+    return SessionUsage(*(mean(getattr(one, name) for one in found[-counted:]) for name in NAMES))
 
 
-def spread(turns: int, number: int) -> int:
+def turns_of_session(turns: int, number: int) -> int:
     """Return the number of turns of a new user's session: ``turns`` on average, up to four more or fewer.
 
     A conversation is flushed every five turns, so the size of its copy depends on the number of turns since the last flush.
@@ -210,24 +212,24 @@ def spread(turns: int, number: int) -> int:
     return turns + round(min(middle, turns - 1) * (number - middle) / middle)
 
 
-def _is_a_look(request: Request) -> bool:
+def _is_search_for_due(request: Request) -> bool:
     """Return whether a request is a sweeper's search for due sessions, whose number does not depend on the sessions."""
     return request.operation == "Query" and request.body["ExpressionAttributeValues"][":p"]["S"].startswith("expiry/")
 
 
-def _drained(stage: Stage, memories: DynamoDBTable) -> None:
+def _finish_writes(stage: Stage, memories: DynamoDBTable) -> None:
     for pair in ((stage.hot, stage.durable), (None, memories), (stage.hot, None)):
         shared_writer(*pair).drain(30.0)
 
 
 def run(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
     """Hold sessions of several shapes, and compare each with the cost model."""
-    begin_anew()  # the same texts each time: what comes up again decides what is made of it
+    reset_texts()  # the same texts each time: what comes up again decides what is made of it
     values: dict[str, float] = {}
     pairs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in NAMES}
     with staged() as stage:
         for turns, size, earlier in progress(shapes, "sessions of several shapes"):
-            found = held(stage, f"t{turns}b{size}e{earlier}", turns, size, earlier)
+            found = measure_sessions(stage, f"t{turns}b{size}e{earlier}", turns, size, earlier)
             said = session_use(Workload(turns_per_session=turns, bytes_per_message=size, earlier_sessions=earlier))
             for name in NAMES:
                 measured, modelled = getattr(found, name), getattr(said, name)
@@ -237,13 +239,13 @@ def run(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
     for name, of in pairs.items():
         new = [(said, seen) for said, seen, earlier in of if not earlier]
         returning = [(said, seen) for said, seen, earlier in of if earlier]
-        values[f"{name}_in_all_off_by"] = _off_by([*new, *returning])
-        values[f"{name}_of_new_users_off_by"] = max((_off_by([one]) for one in new), default=0.0)
-        values[f"{name}_of_returning_users_off_by"] = _off_by(returning)
-        values[f"{name}_of_one_returning_user_off_by"] = max((_off_by([one]) for one in returning), default=0.0)
+        values[f"{name}_in_all_off_by"] = _relative_difference([*new, *returning])
+        values[f"{name}_of_new_users_off_by"] = max((_relative_difference([one]) for one in new), default=0.0)
+        values[f"{name}_of_returning_users_off_by"] = _relative_difference(returning)
+        values[f"{name}_of_one_returning_user_off_by"] = max((_relative_difference([one]) for one in returning), default=0.0)
     return values
 
 
-def _off_by(pairs: Sequence[tuple[float, float]]) -> float:
+def _relative_difference(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the relative difference between the sums of the predicted and the measured values."""
     return abs(sum(said for said, _ in pairs) / sum(seen for _, seen in pairs) - 1) if pairs else 0.0

@@ -19,7 +19,7 @@ from strands.agent.conversation_manager import NullConversationManager
 
 from strands_manga_memory import MangaMemory
 from tests import servers
-from tests.benchmarks import begin_anew, progress, text
+from tests.benchmarks import progress, reset_texts, text
 from tests.benchmarks.wire import Stage, requests, staged
 
 BUDGETS = {
@@ -45,14 +45,14 @@ def run(build: Callable[..., Agent]) -> dict[str, float]:
         build: Function that returns an agent with the given arguments, otherwise without this package.
     """
     with staged() as stage, closing(MangaMemory.open(stage.hot, stage.durable, memories=False)) as memory:
-        rows = asyncio.run(_sent(stage, memory, build))
+        rows = asyncio.run(_bytes_sent(stage, memory, build))
     with servers.valkey() as valkey, tempfile.TemporaryDirectory() as folder:  # a wire would keep what passes in this process
         hot = f"redis://{valkey.host}:{valkey.port}/0?deadline=5"
         with closing(MangaMemory.open(hot, f"sqlite:///{folder}/sessions.sqlite3", memories=False)) as memory:
             return {**rows, "memory_of_60_messages_over_bare": _memory(memory, build)}
 
 
-async def _sent(stage: Stage, memory: MangaMemory, build: Callable[..., Agent]) -> dict[str, float]:
+async def _bytes_sent(stage: Stage, memory: MangaMemory, build: Callable[..., Agent]) -> dict[str, float]:
     rows: dict[str, float] = {}
     agent = build(**memory.agent_kwargs(user_id="u", session_id="sent"))
     turns = 0
@@ -82,14 +82,14 @@ def _memory(memory: MangaMemory, build: Callable[..., Agent]) -> float:
         return {"conversation_manager": NullConversationManager()}
 
     for settings in (ours, bare):  # what all agents share comes with the first
-        asyncio.run(_played(build(**settings(_AGENTS))))
+        asyncio.run(_play(build(**settings(_AGENTS))))
     return _each(build, ours) / _each(build, bare)
 
 
 def _each(build: Callable[..., Agent], settings: Callable[[int], dict[str, Any]]) -> float:
     gc.collect()
     tracemalloc.start()
-    agents = [asyncio.run(_played(build(**settings(number)))) for number in range(_AGENTS)]
+    agents = [asyncio.run(_play(build(**settings(number)))) for number in range(_AGENTS)]
     time.sleep(_AT_REST)
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0]
@@ -97,8 +97,8 @@ def _each(build: Callable[..., Agent], settings: Callable[[int], dict[str, Any]]
     return taken / len(agents)
 
 
-async def _played(agent: Agent) -> Agent:
-    begin_anew()
+async def _play(agent: Agent) -> Agent:
+    reset_texts()
     for _ in range(30):
         await agent.invoke_async(text(_CHARACTERS))
     if agent._session_manager is not None:

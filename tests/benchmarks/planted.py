@@ -107,7 +107,7 @@ def is_in(value: str, view: str) -> bool:
     return _last(value, view) >= 0
 
 
-def told_as_current(view: str) -> list[Fact]:
+def stale_facts(view: str) -> list[Fact]:
     """Return the replaced facts of the conversation whose old value is the last one in a view."""
     new = {fact.turn: fact for fact in FACTS}
     replaced = [(fact, new[fact.replaced]) for fact in FACTS if fact.replaced]

@@ -63,7 +63,7 @@ class _Watch:
 
     def request(self, messages: Sequence[Message], *, begins_turn: bool, is_full: bool, new: int) -> None:
         sent = for_model(list(messages))
-        told = list(map(_told, sent))
+        told = list(map(_texts, sent))
         sizes = [self._size(each, message) for each, message in zip(told, sent, strict=True)]
         same = next((at for at, (now, then) in enumerate(zip(told, self._before, strict=False)) if now != then), None)
         same = min(len(told), len(self._before)) if same is None else same
@@ -88,7 +88,7 @@ class _Watch:
         return size
 
 
-def _told(message: Message) -> tuple[str, ...]:
+def _texts(message: Message) -> tuple[str, ...]:
     blocks = (block["text"] if block.keys() == {"text"} else json.dumps(block, sort_keys=True) for block in message["content"])
     return (message["role"], *blocks)
 
@@ -115,20 +115,20 @@ def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, An
         elif not any("toolUse" in block for block in message["content"]):
             manager.apply_management(agent)
         if at in judged:
-            shares.append(_kept(agent.messages, stream, at))
+            shares.append(_kept_share(agent.messages, stream, at))
     runner.close()
     watch.seen.kept = fmean(shares)
     return watch.seen
 
 
-def _kept(messages: Sequence[Message], stream: dict[str, Any], until: int) -> float:
+def _kept_share(messages: Sequence[Message], stream: dict[str, Any], until: int) -> float:
     held = {message.get("tracking_id"): message["content"] for message in messages}
     asked = [query["gold"] for query in stream["queries"] if query["gold"] and max(query["gold"]) <= until]
     found = [sum(held.get(f"m{at}") == stream["messages"][at]["content"] for at in gold) / len(gold) for gold in asked]
     return fmean(found) if found else 1.0
 
 
-def _in_steps() -> ImportanceWeightedConversationManager:
+def _manager_with_low_mark() -> ImportanceWeightedConversationManager:
     manager = HistoryPlan(MangaMemorySettings(max_tokens=_MAX_TOKENS)).manager(session=None, hot=InMemoryHotStore())
     assert isinstance(manager, ImportanceWeightedConversationManager)
     return manager
@@ -136,7 +136,7 @@ def _in_steps() -> ImportanceWeightedConversationManager:
 
 def _both(stream: dict[str, Any]) -> tuple[Seen, Seen, Seen]:
     """Return the observations trimmed in steps, in every turn, and in every turn with the mean number of tokens of steps."""
-    stepwise = watched(_in_steps(), stream)
+    stepwise = watched(_manager_with_low_mark(), stream)
     every_turn = watched(ImportanceWeightedConversationManager(_MAX_TOKENS), stream)
     as_many = round(_MAX_TOKENS * fmean(stepwise.tokens) / fmean(every_turn.tokens)) if stepwise.tokens else _MAX_TOKENS
     return stepwise, every_turn, watched(ImportanceWeightedConversationManager(as_many), stream)
@@ -175,11 +175,11 @@ def run(folder: Path, *, plot: Path | None = None) -> dict[str, float]:
         largest = max(largest, *(each[0].largest for each in seen))
         shown[name] = seen[0]
     if plot is not None:
-        _drawn(shown, plot)
+        _draw(shown, plot)
     return {**rows, "largest_request_in_tokens": largest}
 
 
-def _drawn(shown: dict[str, tuple[Seen, ...]], path: Path) -> None:
+def _draw(shown: dict[str, tuple[Seen, ...]], path: Path) -> None:
     import matplotlib.pyplot as plt  # type: ignore[import-not-found]
 
     figure, axes = plt.subplots(1, len(shown), figsize=(3.4 * len(shown), 3.2), sharey=True, squeeze=False)

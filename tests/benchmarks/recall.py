@@ -50,7 +50,7 @@ def run() -> dict[str, float]:
         start = time.thread_time()
         recall.retriever.add([message])
         adding.append(time.thread_time() - start)
-    searching, asking = _asked(recall, messages)
+    searching, asking = _ask(recall, messages)
     long = [_message(number, _LONG if number % 2 else _CHARACTERS) for number in range(_FEW)]
     return {
         "messages": _MESSAGES,
@@ -59,7 +59,7 @@ def run() -> dict[str, float]:
         "query_p95_ms": _p95(searching),
         "question_over_its_search": _ratio(searching, asking),
         "question_over_its_search_at_2000": _ratio_at_2000(),
-        "long_answers_question_ms_at_2000": statistics.median(_asked(_recall(long), long)[1]) * 1_000,
+        "long_answers_question_ms_at_2000": statistics.median(_ask(_recall(long), long)[1]) * 1_000,
         "index_bytes_a_message": _bytes(_messages(_MESSAGES // 10)),
         "japanese_paraphrases_found_in_3": _paraphrases(),
     }
@@ -69,14 +69,14 @@ def ratios() -> dict[str, float]:
     """Return the time of a whole question, relative to its search."""
     messages = _messages(_MESSAGES)
     return {
-        "question_over_its_search": _ratio(*_asked(_recall(messages), messages)),
+        "question_over_its_search": _ratio(*_ask(_recall(messages), messages)),
         "question_over_its_search_at_2000": _ratio_at_2000(),
     }
 
 
 def _ratio_at_2000() -> float:
     few = [_message(number, _CHARACTERS) for number in range(_FEW)]
-    return _ratio(*_asked(_recall(few), few))
+    return _ratio(*_ask(_recall(few), few))
 
 
 def _ratio(searching: list[float], asking: list[float]) -> float:
@@ -95,7 +95,7 @@ def _recall(messages: list[ArchivedMessage]) -> HistoryRecall:
     return recall
 
 
-def _asked(recall: Any, messages: list[ArchivedMessage]) -> tuple[list[float], list[float]]:
+def _ask(recall: Any, messages: list[ArchivedMessage]) -> tuple[list[float], list[float]]:
     """Return the seconds of the searches and of the whole questions. They alternate, so that load affects both alike."""
 
     searching, asking = [], []

@@ -63,18 +63,18 @@ def _rows(folder: Path, name: str) -> dict[str, float]:
         found.setdefault(row, []).append(hit)
 
     for stream in progress(list(streams(folder, name)), f"recorded dialogues, {name}"):
-        replaced = list(_replaced(stream))
+        replaced = list(_replaced_values(stream))
         retracted = {(one.at, one.old) for one in replaced}
         values = [query for query in stream["queries"] if (query.get("value") or "yes").lower() not in _NO_VALUES]
         values = [query for query in values if (query["gold"][0], query["value"]) not in retracted]
         ours = VerifiedSummarizingConversationManager(
             SummaryTrigger(tokens=4_096, hard_tokens=4_096), model=lambda _: "The user asked for several services."
         )
-        view, most = _seen(ours, stream)
+        view, most = _play(ours, stream)
         largest = max(largest, most)
         for query in values:
             note("values_findable", view.shows(query["value"]))
-            if _says(message_text(stream["messages"][query["gold"][0]]), query["value"]):
+            if _contains_value(message_text(stream["messages"][query["gold"][0]]), query["value"]):
                 note("values_findable_where_said", view.shows(query["value"], range(*query["scope"])))
         for one in replaced:
             gone, follows = view.fate(one)
@@ -84,7 +84,7 @@ def _rows(folder: Path, name: str) -> dict[str, float]:
             ("values_findable_with_defaults", VerifiedSummarizingConversationManager(model=lambda _: "They talked.")),
             ("values_findable_by_importance", ImportanceWeightedConversationManager(4_096)),
         ):
-            other, _ = _seen(manager, stream)
+            other, _ = _play(manager, stream)
             for query in values:
                 note(row, other.shows(query["value"]))
     rows = {f"{name}_{row}": sum(hits) / len(hits) for row, hits in found.items()}
@@ -105,7 +105,7 @@ def streams(folder: Path, name: str) -> Iterator[dict[str, Any]]:
             yield stream
 
 
-def _seen(manager: Any, stream: dict[str, Any]) -> tuple[_View, int]:
+def _play(manager: Any, stream: dict[str, Any]) -> tuple[_View, int]:
     """Pass a recording through a manager. Return the model's last view, and the tokens of the largest request."""
     agent = Agent(model=ScriptedModel(), conversation_manager=manager, callback_handler=None)
     count = default_counter().count
@@ -125,7 +125,7 @@ def _seen(manager: Any, stream: dict[str, Any]) -> tuple[_View, int]:
 
 
 @dataclass(frozen=True)
-class _Replaced:
+class _ReplacedValue:
     """Replaced value: stated in message ``at``, replaced in message ``by``, in a dialogue that ends before ``end``."""
 
     at: int
@@ -167,10 +167,10 @@ class _View:
             return _form(value) in self._form
         return any(line.source in messages and _form(value) in _form(line.text) for line in self.lines)
 
-    def fate(self, one: _Replaced) -> tuple[bool, bool]:
+    def fate(self, one: _ReplacedValue) -> tuple[bool, bool]:
         """Return of a replaced value whether it is absent, and whether the new value follows it."""
-        old = [line for line in self.lines if line.source == one.at and _says(line.text, one.old)]
-        new = [line for line in self.lines if line.source in range(one.by, one.end) and _says(line.text, one.new)]
+        old = [line for line in self.lines if line.source == one.at and _contains_value(line.text, one.old)]
+        new = [line for line in self.lines if line.source in range(one.by, one.end) and _contains_value(line.text, one.new)]
         last = max((line.position for line in old), default=-1)
         return not old, any(line.position > last for line in new)
 
@@ -182,7 +182,7 @@ def _is_tool(message: Any) -> bool:
 # --- Values taken back ------------------------------------------------------------------------------------------------------
 
 
-def _replaced(stream: dict[str, Any]) -> Iterator[_Replaced]:
+def _replaced_values(stream: dict[str, Any]) -> Iterator[_ReplacedValue]:
     corrections = {at for query in stream["queries"] if query["kind"] == "correction" for at in query["gold"]}
     dialogues: dict[tuple[int, int], list[tuple[int, str]]] = {}
     for query in stream["queries"]:
@@ -200,7 +200,7 @@ def _replaced(stream: dict[str, Any]) -> Iterator[_Replaced]:
                 continue
             before = [(at, old) for at, old in said if at < by and kind(at, old) == kind(by, new) and _form(old) != _form(new)]
             if before and not any(at >= by and _form(value) == _form(before[-1][1]) for at, value in said):
-                yield _Replaced(*before[-1], by, new, end)
+                yield _ReplacedValue(*before[-1], by, new, end)
 
 
 _WORD_AFTER = r"(?<![\w:]){}(?![\w:])[ -]*(?:other |more |different )?([a-z]+)?"
@@ -221,5 +221,5 @@ def _form(text: str) -> str:
     return re.sub(r"\b0(?=\d:)", "", normalized(text))
 
 
-def _says(text: str, value: str) -> bool:
+def _contains_value(text: str, value: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(_form(value))}(?!\w)", _form(text)) is not None

@@ -77,7 +77,7 @@ class _KitCounter:
         return int(count(message))
 
 
-def _count_anew() -> None:
+def _identify_by_text() -> None:
     """Make the kit identify a content by its text.
 
     The kit identifies it by its memory address, which Python reuses when a message is truncated again.
@@ -97,7 +97,7 @@ def _count_anew() -> None:
 
 def manager(budget: int) -> ImportanceWeightedConversationManager:
     """Return a manager for the kit."""
-    _count_anew()
+    _identify_by_text()
     return ImportanceWeightedConversationManager(budget, counter=_KitCounter())
 
 

@@ -16,7 +16,7 @@ from strands.types.content import Messages
 
 from strands_manga_memory import Codec, ImportanceWeightedConversationManager, TieredSessionManager
 from strands_manga_memory.testing import Reply, ScriptedModel
-from tests.benchmarks import begin_anew, progress, text
+from tests.benchmarks import progress, reset_texts, text
 from tests.benchmarks.wire import PATIENT, READS, Stage, WriteUnits, requests, socket_use, staged
 
 BUDGETS = {
@@ -224,7 +224,7 @@ def _flush_cost(stage: Stage, name: str, words: Callable[[int], str]) -> dict[st
 
 def run() -> dict[str, float]:
     """Count the traffic on a new stage."""
-    begin_anew()
+    reset_texts()
     noise = random.Random(1)
     with staged() as here:
         return {

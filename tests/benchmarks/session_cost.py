@@ -162,7 +162,7 @@ class Session:
     def hold(self) -> dict[str, float]:
         """Hold the session; return its cost, the planted facts in the last request, and sizes of requests."""
         for turn in range(1, TURNS):
-            self.agent(self._said(turn))
+            self.agent(self._user_text(turn))
         self.agent(QUESTION)
         self._memory.close()
         last = "\n".join(text for text, _ in self._blocks(self.model.requests[-1]))
@@ -178,7 +178,7 @@ class Session:
             "requests": len(sizes),
         }
 
-    def _said(self, turn: int) -> str:
+    def _user_text(self, turn: int) -> str:
         self._is_japanese = (turn - 1) // 10 % 2 == 1
         templates = _JAPANESE if self._is_japanese else _ENGLISH
         titles = _TITLES[6:] if self._is_japanese else _TITLES[:6]

@@ -73,7 +73,7 @@ def run() -> dict[str, float]:
     """Measure."""
     if KIT is not None:
         BUDGETS.update(_KIT_BUDGETS)
-    return {**_call(), **_alone(), **_archive(), **_three_goals(), **_entities(), **_prefix(), **_bytes(), **_kit()}
+    return {**_call(), **_measure_hooks(), **_archive(), **_three_goals(), **_entities(), **_prefix(), **_bytes(), **_kit()}
 
 
 # --- Time -----------------------------------------------------------------------------------------------------------------
@@ -146,12 +146,14 @@ _HOOKS = ("_turn_begins", "_message_added", "_model_answered", "_tool_begins", "
 def _call() -> dict[str, float]:
     """Hold a conversation, and measure every hook and injection, including the search for entities."""
     return {
-        "update_and_injection_of_a_model_call_ms": _held((recorder.Recorder, _HOOKS), (StateCoordinator, ("_with_state",))),
-        "of_that_in_strands_own_code_ms": _held(*_STRANDS),
+        "update_and_injection_of_a_model_call_ms": _hold_conversation(
+            (recorder.Recorder, _HOOKS), (StateCoordinator, ("_with_state",))
+        ),
+        "of_that_in_strands_own_code_ms": _hold_conversation(*_STRANDS),
     }
 
 
-def _held(*clocked: tuple[type, tuple[str, ...]]) -> float:
+def _hold_conversation(*clocked: tuple[type, tuple[str, ...]]) -> float:
     """Hold the conversation, and return the time of these methods per model call."""
     spent: list[float] = [0.0]
     with ExitStack() as stack:
@@ -177,7 +179,7 @@ def _held(*clocked: tuple[type, tuple[str, ...]]) -> float:
     return median(cycles)
 
 
-def _alone() -> dict[str, float]:
+def _measure_hooks() -> dict[str, float]:
     """Measure the hooks of a turn with one model call, without other work that empties processor caches."""
     coordinator = StateCoordinator(intents={"reorder": _SLOTS}, hot=InMemoryHotStore(), scope=_scope())
     agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
@@ -374,14 +376,14 @@ class _WeighingStore(InMemoryHotStore):
 
 def _bytes() -> dict[str, float]:
     """Measure the bytes of turns at 200 messages: in addition to texts, and with a tool call in addition to messages."""
-    spoken, with_tools = _weighed(lambda _: text(200)), _weighed(_shop)
+    spoken, with_tools = _weigh(lambda _: text(200)), _weigh(_shop)
     return {
         "bytes_of_a_turn_at_200_messages": spoken.weighed / 10 - 350,
         "bytes_of_a_turn_with_a_tool_beside_its_messages": (with_tools.weighed - with_tools.messages) / 10,
     }
 
 
-def _weighed(reply: Callable[[list[dict[str, Any]]], Any]) -> _WeighingStore:
+def _weigh(reply: Callable[[list[dict[str, Any]]], Any]) -> _WeighingStore:
     """Hold 110 turns, and measure the bytes of the last ten."""
     hot = _WeighingStore()
     coordinator = StateCoordinator(intents={"reorder": _SLOTS})

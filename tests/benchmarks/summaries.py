@@ -39,7 +39,7 @@ from strands_manga_memory.conversation.summary_record import record_of
 from strands_manga_memory.language import RuleFactExtractor
 from strands_manga_memory.language.summary_facts import merge_facts
 from strands_manga_memory.testing import ScriptedModel
-from tests.benchmarks import begin_anew, planted, progress, recorded, text, threads_queued
+from tests.benchmarks import planted, progress, recorded, reset_texts, text, threads_queued
 
 _CHECKED = (30, 80, 200)
 KIT: Path | None = None
@@ -83,13 +83,15 @@ class _Outcome:
     summarizer_tokens: int = 0
 
 
-def _spent(model: ScriptedModel) -> int:
+def _tokens_read(model: ScriptedModel) -> int:
     """Return the tokens that a scripted summarizer read, including the instructions."""
     prompts: list[Any] = [{"role": "user", "content": [{"text": request.system_prompt or ""}]} for request in model.requests]
     return sum(_count(request.messages) for request in model.requests) + _count(prompts)
 
 
-def _held(manager: Any, aux: Any, name: str, *, answer: Any = planted.answer) -> tuple[dict[str, float], Agent, int]:
+def _hold_conversation(
+    manager: Any, aux: Any, name: str, *, answer: Any = planted.answer
+) -> tuple[dict[str, float], Agent, int]:
     """Hold the conversation; return the results at the checked turns."""
     turns = planted.TURNS
     chat = ScriptedModel(answer, usage=_count)
@@ -120,7 +122,7 @@ def _held(manager: Any, aux: Any, name: str, *, answer: Any = planted.answer) ->
             old
         )
         rows["largest_summary_tokens"] = largest
-    rows["superseded_told_as_current"] = len(planted.told_as_current(_view(agent.messages)))
+    rows["superseded_told_as_current"] = len(planted.stale_facts(_view(agent.messages)))
     rows["invented_values"] = sum(planted.is_in(value, _view(agent.messages)) for value in planted.INVENTED)
     return rows, agent, said
 
@@ -133,9 +135,9 @@ def _planted() -> dict[str, float]:
             (f"strands_{name}", SummarizingConversationManager(proactive_compression=True)),
         ):
             aux = ScriptedModel(made())
-            found, _, said = _held(manager, aux, f"{label}, {planted.TURNS} turns")
+            found, _, said = _hold_conversation(manager, aux, f"{label}, {planted.TURNS} turns")
             rows |= {f"{label}_{row}": value for row, value in found.items()}
-            rows[f"{label}_summarizing_tokens_per_1000"] = 1000 * _spent(aux) / said
+            rows[f"{label}_summarizing_tokens_per_1000"] = 1000 * _tokens_read(aux) / said
     if _LOCAL:
         rows |= {f"local_model_{row}": value for row, value in _with_local_model().items()}
     return rows
@@ -152,7 +154,7 @@ def _with_local_model() -> dict[str, float]:
     model.update_config(params={**model.get_config()["params"], "max_tokens": _LOCAL_ANSWER_TOKENS})
     manager = VerifiedSummarizingConversationManager(model=model, sizes=SummarySizes(source_tokens=1_200))
     answer = "Yes, we have it. It is a quiet story with fine drawings."
-    rows, _, said = _held(manager, None, f"a small local model, {planted.TURNS} turns", answer=lambda _: answer)
+    rows, _, said = _hold_conversation(manager, None, f"a small local model, {planted.TURNS} turns", answer=lambda _: answer)
     stats = manager.stats()
     return {
         **rows,
@@ -228,7 +230,7 @@ def _stall_ms(manager: Any) -> float:
 def _rules_ms() -> float:
     """Return the CPU time of a summary by rules at turn 200: find, merge and lay out the slots of 20 turns."""
     manager = VerifiedSummarizingConversationManager(model=lambda _: "They talked about books.")
-    _, agent, _ = _held(manager, None, "for the time of the rules")
+    _, agent, _ = _hold_conversation(manager, None, "for the time of the rules")
     summary = manager.summary(agent)
     if summary is None:
         raise RuntimeError("there is no summary after 200 turns")
@@ -252,7 +254,7 @@ def _rules_ms() -> float:
 
 def _stages() -> dict[str, float]:
     """Return how often each stage was enough, in a conversation full of tool results and a window of 32,000 tokens."""
-    begin_anew()  # the same conversation, whatever was measured before
+    reset_texts()  # the same conversation, whatever was measured before
     sizes = itertools.cycle((300, 3_000, 14_000, 600, 9_000, 40_000))
 
     def search(tool_use: Any, **_: Any) -> Any:

@@ -37,12 +37,12 @@ def stream(*said: tuple[str, str | None], corrections: tuple[int, ...] = ()) -> 
     ],
 )
 def test_a_value_is_taken_back_by_another_of_its_form(first: Any, second: Any, is_replaced: bool) -> None:
-    found = list(recorded._replaced(stream(first, second, corrections=(1,))))
+    found = list(recorded._replaced_values(stream(first, second, corrections=(1,))))
     assert [(one.old, one.new) for one in found] == ([(first[1], second[1])] if is_replaced else [])
-    assert list(recorded._replaced(stream(first, second))) == []
+    assert list(recorded._replaced_values(stream(first, second))) == []
 
 
-ONE = recorded._Replaced(at=0, old="2", by=2, new="3", end=10)
+ONE = recorded._ReplacedValue(at=0, old="2", by=2, new="3", end=10)
 
 
 @pytest.mark.parametrize(

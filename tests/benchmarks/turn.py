@@ -130,7 +130,7 @@ def ours(memory: MangaMemory, session: str) -> Side:
     )
 
 
-def strands_own(kind: str, folder: str, session: str) -> Side:
+def strands_side(kind: str, folder: str, session: str) -> Side:
     """Return agents with a session manager of Strands of this kind on the local disk, and with its sliding window."""
 
     def build() -> Agent:
@@ -199,5 +199,5 @@ def run() -> dict[str, float]:
             timed(name, partial(ours, memory))
     for kind in ("file", "snapshot"):
         with tempfile.TemporaryDirectory() as folder:
-            timed(f"strands_{kind}", partial(strands_own, kind, folder))
+            timed(f"strands_{kind}", partial(strands_side, kind, folder))
     return {**rows, **footprint.run(bare_agent), **recall.ratios()}

@@ -71,11 +71,16 @@ _SWEPT = 200
 def run() -> dict[str, float]:
     """Measure everything. Units are counted from the traffic, because the emulator's own count is not exact."""
     with servers.dynamodb() as server, tempfile.TemporaryDirectory() as folder:
-        return {**_requests(server), **_context(Path(folder)), **_swept(Path(folder)), **_recalled()}
+        return {
+            **_measure_requests(server),
+            **_measure_context(Path(folder)),
+            **_measure_sweeper(Path(folder)),
+            **_measure_recall(),
+        }
 
 
 @dataclass
-class Watched:
+class RecordedTable:
     """Memory table behind a recording proxy."""
 
     table: DynamoDBTable
@@ -117,7 +122,7 @@ class Watched:
 
 
 @contextmanager
-def _watched(server: servers.DynamoDB, name: str) -> Iterator[Watched]:
+def _recorded_table(server: servers.DynamoDB, name: str) -> Iterator[RecordedTable]:
     log: list[Any] = []
     with Wire(server, log) as wire:
         table = DynamoDBTable(
@@ -128,13 +133,13 @@ def _watched(server: servers.DynamoDB, name: str) -> Iterator[Watched]:
         )
         table.create_if_missing()
         log.clear()
-        yield Watched(table, wire)
+        yield RecordedTable(table, wire)
         table.close()
 
 
-def _requests(server: servers.DynamoDB) -> dict[str, float]:
+def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
     values: dict[str, float] = {}
-    with _watched(server, "user-memory") as watched:
+    with _recorded_table(server, "user-memory") as watched:
         store = UserMemoryStore(watched.table, user_id="u1")
         store.prefer("genre", "horror")
         found = watched.seen()
@@ -191,7 +196,7 @@ def _transcript(user: str, session: str, said: list[Utterance], ended_at: float)
     )
 
 
-def _context(folder: Path) -> dict[str, float]:
+def _measure_context(folder: Path) -> dict[str, float]:
     """Hold 500 sessions over 90 days, and measure the memories that a new session would show."""
     clock = FakeClock(1_700_000_000.0)
     table = SQLiteTable(folder / "context", USER_MEMORY)
@@ -224,7 +229,7 @@ def _context(folder: Path) -> dict[str, float]:
     }
 
 
-def _swept(folder: Path) -> dict[str, float]:
+def _measure_sweeper(folder: Path) -> dict[str, float]:
     clock = FakeClock(1_700_000_000.0)
     hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})(clock=clock)
     durable, memories = SQLiteTable(folder / "swept"), SQLiteTable(folder / "swept", USER_MEMORY)
@@ -241,10 +246,10 @@ def _swept(folder: Path) -> dict[str, float]:
     clock.advance(3601)
     requests = Counter[str]()
     stores: dict[str, Any] = {
-        "hot": _Counted(hot, requests, "hot"),
-        "durable": _Counted(durable, requests, "table"),
+        "hot": _CountingStore(hot, requests, "hot"),
+        "durable": _CountingStore(durable, requests, "table"),
     }
-    finalizer = SessionFinalizer(**stores, memories=_Counted(memories, requests, "table"), clock=clock)  # type: ignore[arg-type]
+    finalizer = SessionFinalizer(**stores, memories=_CountingStore(memories, requests, "table"), clock=clock)  # type: ignore[arg-type]
     sweeper = SessionSweeper(**stores, finalizer=finalizer, clock=clock)
     start, finished = time.process_time(), sweeper.run_once(limit=_SWEPT)
     seconds = time.process_time() - start
@@ -256,7 +261,7 @@ def _swept(folder: Path) -> dict[str, float]:
     }
 
 
-class _Counted:
+class _CountingStore:
     """Store whose calls are counted."""
 
     def __init__(self, store: Any, counts: Counter[str], name: str) -> None:
@@ -274,7 +279,7 @@ class _Counted:
         return called
 
 
-def _recalled() -> dict[str, float]:
+def _measure_recall() -> dict[str, float]:
     if not DATA:
         print("RETENTION_DATA is not set: recall is not measured", file=sys.stderr)
         return {}

@@ -165,8 +165,15 @@ def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(stores: St
         assert asked(new_agent(stores)) == wanted
 
 
-@pytest.mark.parametrize("count", [20, 90])
-@pytest.mark.parametrize("manager", [NullConversationManager, SlidingWindowConversationManager])
+@pytest.mark.parametrize(
+    ("count", "manager"),
+    [
+        (20, NullConversationManager),
+        (20, SlidingWindowConversationManager),
+        (90, SlidingWindowConversationManager),
+        pytest.param(90, NullConversationManager, marks=pytest.mark.long),
+    ],
+)
 def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(stores: Stores, count: int, manager: Any) -> None:
     """The request of each later agent is valid; the cut turn is closed in requests, and not in the history."""
     serve(stores, "first")

@@ -153,7 +153,9 @@ async def stalled(agent: Agent, *turns: str) -> float:
 
 HISTORIES = ("importance", "summarize")
 _OF_EACH_SCRIPT = ("prose", "Japanese", "letters", "spaces", "points", "tags")
-"""Summaries are made of a history that is weighed: what only they read is tried with these, all others are long."""
+_OF_RULES = (*_OF_EACH_SCRIPT, "。", "『", "digits", "addresses", "urls", "secrets")
+_SHORT = {"importance": _OF_RULES, "summarize": _OF_EACH_SCRIPT}
+"""Kinds of texts of each history that the suite tries; all others are long."""
 
 SHAPES = ("", "fetch it", "answer at length")
 """What a user says: the text itself, or what makes a tool or the model answer with it."""
@@ -163,7 +165,7 @@ SHAPES = ("", "fetch it", "answer at length")
 @pytest.mark.parametrize(
     ("kind", "history"),
     [
-        pytest.param(kind, history, marks=() if history == "importance" or kind in _OF_EACH_SCRIPT else pytest.mark.long)
+        pytest.param(kind, history, marks=() if kind in _SHORT[history] else pytest.mark.long)
         for kind, history in itertools.product((kind for kind in TEXTS if kind != "surrogates"), HISTORIES)
     ],
 )

@@ -22,7 +22,7 @@ from strands import Agent, tool
 import strands_manga_memory
 from strands_manga_memory import MangaMemory, open_hot_store
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
-from tests.benchmarks import begin_anew, text
+from tests.benchmarks import reset_texts, text
 from tests.support import background_writer
 
 _PACKAGE = str(Path(strands_manga_memory.__file__).parent)
@@ -129,7 +129,7 @@ async def _size(memory: MangaMemory) -> dict[str, Any]:
     async def agent_of(session: str) -> Agent:
         kwargs = memory.agent_kwargs(user_id="size", session_id=session)
         agent = Agent(model=ScriptedModel(lambda _: text(500)), callback_handler=None, **kwargs)
-        begin_anew()  # in the same words as the others: those are shared
+        reset_texts()  # in the same words as the others: those are shared
         await _play(agent, _OLD)
         return agent
 

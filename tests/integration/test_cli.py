@@ -256,19 +256,6 @@ def test_forget_user_and_export_never_succeed_where_they_did_not_look(
     memory.close()
 
 
-def test_forget_user_without_the_hot_tier_fails_and_is_completed_with_it(
-    valkey_server: servers.Valkey, url: str, capsys: Any
-) -> None:
-    held(url, hot=valkey_server.url)
-    for arguments in (["export", "u1"], ["forget-user", "u1", "--yes"], ["forget-user", "u1", "--yes"]):
-        assert run([*arguments, "--durable", url, "--json"]) == 1
-        assert [place.partition(":")[0] for place in json.loads(capsys.readouterr().out)["not_looked_at"]] == ["hot tier"]
-    report = told(capsys, "forget-user", "u1", "--yes", "--durable", url, "--hot", valkey_server.url)
-    assert report["complete"]
-    assert report["counts"]["sessions"] == 1
-    assert told(capsys, "forget-user", "u1", "--yes", "--durable", url)["complete"]
-
-
 def test_init_table_makes_the_tables_or_prints_them(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
     durable, users = dynamodb_server.table_url(f"{unique}s"), dynamodb_server.table_url(f"{unique}u")
     assert run(["init-table", "--print", "--durable", durable, "--users", users]) == 0

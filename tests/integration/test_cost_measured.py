@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strands_manga_memory.ops import Workload, session_use
-from tests.benchmarks import begin_anew, cost
+from tests.benchmarks import cost, reset_texts
 from tests.benchmarks.wire import staged
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("cost")]  # its sessions are held once
@@ -28,9 +28,9 @@ def test_the_model_agrees_with_what_sessions_take(found: dict[str, float]) -> No
 
 def test_a_message_whose_agent_is_restored_reads_as_much_more_as_the_model_says(found: dict[str, float]) -> None:
     turns, size, earlier = RESTORED
-    begin_anew()  # in the same words as those whose agent was kept
+    reset_texts()  # in the same words as those whose agent was kept
     with staged() as stage:
-        restored = cost.held(stage, "restored", turns, size, earlier, keeps_agents=False)
+        restored = cost.measure_sessions(stage, "restored", turns, size, earlier, keeps_agents=False)
     kept = found[f"read_units_of_{turns}_turns_of_{size}_bytes_after_{earlier}"]
     said = {
         keeps: session_use(

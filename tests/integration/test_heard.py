@@ -11,12 +11,10 @@ import pytest
 from strands import Agent
 from strands.hooks import BeforeModelCallEvent
 
-from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
+from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
-    Owner,
     Preference,
-    PreferenceOutbox,
     PreferenceSignal,
     ProfileCache,
     ProfileReader,
@@ -24,7 +22,6 @@ from strands_manga_memory.memory import (
 )
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
-from tests.servers import wait_until
 from tests.support import estimate_tokens, finish_writes
 
 MOST_KEPT = 100  # preferences of a user
@@ -101,23 +98,6 @@ def test_what_a_guardrail_redacts_is_never_heard(tmp_path: Path) -> None:
     world.memory.close()
 
 
-def test_a_message_that_is_edited_later_takes_back_what_it_said(tmp_path: Path) -> None:
-    sent: list[PreferenceSignal] = []
-    world = World(tmp_path, sink=CallablePreferenceSink(sent.append))
-    model = ScriptedModel(lambda _: "ok")
-    agent = world.agent(model=model)
-    agent(SAID)
-    world.settle()
-    assert SECRET in world.everything() or sent
-    agent.messages[0]["content"] = [{"text": "[redacted]"}]
-    agent("hello")
-    world.settle()
-    assert SECRET not in told(model.requests[-1])
-    assert SECRET not in world.everything()
-    assert [(signal.retracted, signal.message_id) for signal in sent][-1] == (True, sent[0].message_id)
-    world.memory.close()
-
-
 def test_it_is_taken_out_of_the_table_and_the_next_session_too(world: World) -> None:
     agent = world.agent()
     agent(SAID)
@@ -169,58 +149,6 @@ def test_a_restored_message_that_is_edited_before_the_first_turn_takes_back_what
     agent.messages[0]["content"] = [{"text": "[redacted]"}]
     agent("hello")
     assert world.preferences() == set()
-
-
-@pytest.mark.parametrize("way", ["redacted", "edited"])
-def test_what_was_redacted_is_in_no_summary_made_before_or_after(world: World, way: str) -> None:
-    scope = ConversationScope("u1", "s1")
-    agent = world.agent()
-    agent(SAID)
-    agent("I also like romance.")
-    world.settle()
-    world.memory.finalize(scope)
-    assert SECRET in world.everything()
-    message = {**agent.messages[0], "content": [{"text": "[redacted]"}]}
-    if way == "redacted":
-        agent._session_manager.redact_latest_message(message, agent)  # type: ignore[union-attr]
-    else:
-        agent.messages[0] = message  # type: ignore[assignment]
-        agent("hello")
-    assert SECRET not in world.everything()
-    agent._session_manager.close()  # type: ignore[union-attr]
-    world.memory.finalize(scope)
-    assert SECRET not in world.everything()
-    assert world.preferences() == {"genre: romance"}
-    later = ScriptedModel(lambda _: "ok")
-    world.agent("s2", later)("hello")
-    assert SECRET not in told(later.requests[-1])
-    assert "romance" in told(later.requests[-1])
-
-
-def test_what_waits_in_the_spool_is_dropped(tmp_path: Path) -> None:
-    table = World(tmp_path).table
-    outbox = PreferenceOutbox(table, CallablePreferenceSink(lambda signal: None))
-    owner = Owner("u1")
-    for message, value in (("m1", SECRET), ("m2", "romance")):
-        signal = PreferenceSignal(id=value, number=0, user_id="u1", key="genre", value=value, at=1.0, message_id=message)
-        outbox._accept(owner, [signal])
-    outbox.retract(owner, "m1")
-    outbox._sink = CallablePreferenceSink(lambda signal: 1 / 0)  # it waits on
-    wait_until(lambda: [signal.value for signal in outbox.waiting(owner)] == ["romance", ""], "the message to be taken back")
-
-
-def test_a_change_of_mind_leaves_one_answer_in_the_next_session(world: World) -> None:
-    world.agent("monday")("I love horror manga.")
-    world.settle()
-    world.memory.finalize(ConversationScope("u1", "monday"))
-    world.agent("tuesday")("I don't like horror any more, I prefer romance.")
-    assert world.preferences() == {"genre: romance", "dislikes: horror"}
-    world.memory.finalize(ConversationScope("u1", "tuesday"))
-    assert world.preferences() == {"genre: romance", "dislikes: horror"}
-    model = ScriptedModel(lambda _: "ok")
-    world.agent("wednesday", model)("hello")
-    assert "genre: horror" not in told(model.requests[-1])
-    assert "genre: romance" in told(model.requests[-1])
 
 
 def test_a_session_that_is_finalized_late_does_not_bring_back_what_was_taken_back(world: World) -> None:
@@ -317,22 +245,6 @@ def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
         log.learn([Statement(Preference(f"favorite thing {number}", "x"), float(number + 1), f"m{number}")])
     assert len(user.recall(type="preference", limit=None)) == MOST_KEPT + 1
     assert "favorite color: blue" in world.preferences()
-
-
-def test_under_encryption_no_id_says_what_was_said(tmp_path: Path) -> None:
-    world = World(tmp_path, codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
-    world.agent()("I work as a nurse on night shifts in Springfield.")
-    assert any("nurse" in content for content in world.preferences())
-    assert "nurse" not in str([item["memory_id"] for item in world.table.query("u1")])
-    world.memory.close()
-
-
-def test_the_same_statement_twice_is_one_memory(world: World) -> None:
-    for session in ("s1", "s2"):
-        world.agent(session)("I work as a nurse on night shifts.")
-        world.settle()
-        world.memory.finalize(ConversationScope("u1", session))
-    assert len(world.preferences()) == 1
 
 
 def test_all_that_is_told_from_memory_shares_one_budget_and_is_data(world: World) -> None:

@@ -17,18 +17,15 @@ from strands_manga_memory import (
     TieredSessionManager,
     UserMemoryStore,
 )
-from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.ops import inspect as inspect_conversation
 from strands_manga_memory.ops.doctor.record_checks import check_conversations
-from strands_manga_memory.session.conversation_transfer import fork, rewind
 from strands_manga_memory.session.places import ExpiryEntry, Place
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.telemetry import observed_codec
 from strands_manga_memory.testing import FakeClock, ScriptedModel
-from tests.unit.session.support import SurvivingHotStore, find, texts, tool_use
+from tests.unit.session.support import SurvivingHotStore, find, tool_use
 
-DAY = 86_400.0
 SCOPE = ConversationScope("u1", "s1")
 PLACE = Place.of(SCOPE.storage_session_id, "A", "default")
 
@@ -84,47 +81,6 @@ class World:
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     """Both tiers, or the durable one alone."""
     return World(tmp_path, hot=request.param)
-
-
-def test_ended_session_becomes_one_summary_and_then_nothing_of_it_is_left(world: World) -> None:
-    """The finalizer reads what the sweeper has flushed; logs, heads and index items go when the session is over."""
-    world.talk("I want horror manga")
-    world.clock.advance(1801)
-    assert world.sweep() == 1
-    (summary,) = world.summaries()
-    assert "horror" in summary
-    for _ in range(6):
-        world.clock.advance(DAY)
-        world.sweep()
-    assert world.rows == []
-    assert world.summaries() == [summary]
-
-
-def test_session_that_was_taken_up_again_and_one_after_it_have_a_summary_each(world: World) -> None:
-    """A return within the session replaces its summary; after the session a new one begins."""
-    world.talk("I want horror manga")
-    world.clock.advance(1801)
-    world.sweep()
-    assert len(world.talk("I want romance manga").messages) == 4
-    world.clock.advance(3 * 3600)
-    world.sweep()
-    assert ["romance" in summary for summary in world.summaries()] == [True]
-    world.clock.advance(1.2 * DAY)
-    assert len(world.talk("I want science fiction").messages) == 2
-    world.clock.advance(1801)
-    world.sweep()
-    assert len(world.summaries()) == 2
-
-
-def test_deleted_session_has_no_summary(world: World) -> None:
-    """Neither sweeps nor the finalizer see anything of it."""
-    agent = world.talk("I want horror manga")
-    agent._session_manager.delete_session()
-    for _ in range(4):
-        world.clock.advance(DAY)
-        world.sweep()
-    assert world.summaries() == []
-    assert [row for row in world.rows if not row.endswith("#TOMBSTONE")] == []
 
 
 def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: World) -> None:
@@ -208,57 +164,3 @@ def test_observed_codec_encrypts_sessions(tmp_path: Path) -> None:
         stored += str(world.hot._conversations)
     assert "quokka" not in stored
     assert len(world.agent(codec=sealed).messages) == 12
-
-
-def test_agent_of_a_fork_has_the_history_and_state_of_the_turn(world: World) -> None:
-    """Two sessions go on apart from the same beginning."""
-    agent = world.agent()
-    for number in range(4):
-        agent.state.set(f"page {number}", number)
-        agent(f"question {number}")
-    agent._session_manager.flush()
-    other = ConversationScope("u1", "s2")
-    ids = {"session": "s2", "user": "u1", "tenant": None, "member": "default"}
-    to = Place.of(other.storage_session_id, "A", "default")
-    fork(PLACE, world.tiers, at_turn=2, to=to, ids=ids)
-    forked = world.agent(other)
-    assert texts(forked.messages) == ["question 0", "Noted.", "question 1", "Noted."]
-    assert forked.state.get() == {"page 0": 0, "page 1": 1}
-    forked("another way")
-    forked._session_manager.flush()
-    assert texts(world.agent(other).messages)[-2:] == ["another way", "Noted."]
-    assert len(world.agent().messages) == 8
-
-
-def test_live_agent_goes_on_from_the_turn_to_which_its_session_was_rewound(world: World) -> None:
-    """The next turn but one at the latest has the shortened history."""
-    agent = world.agent(refresh="turn")
-    for number in range(4):
-        agent(f"question {number}")
-    agent._session_manager.flush()
-    rewind(PLACE, world.tiers, at_turn=1)
-    agent("again")
-    agent("and again")
-    agent._session_manager.flush()
-    restored = world.agent()
-    assert texts(restored.messages) == texts(agent.messages)
-    assert texts(agent.messages)[:2] == ["question 0", "Noted."]
-    assert texts(agent.messages)[-2:] == ["and again", "Noted."]
-    assert "question 2" not in texts(agent.messages)
-
-
-def test_damaged_head_is_an_error_until_the_session_is_deleted(tmp_path: Path) -> None:
-    """It is neither overwritten nor taken for a new session."""
-    world = World(tmp_path, hot=False)
-    world.talk("one", "two")
-    (row,) = [row for row in world.durable.query(PLACE.session) if row["sk"].endswith("#HEAD")]
-    damaged = {**row, "data": row["data"][:-9] + b"?" * 9}
-    world.durable.put(damaged)
-    with pytest.raises(CorruptRecordError):
-        world.agent()
-    with pytest.raises(CorruptRecordError):
-        inspect_conversation(PLACE, **world.stores)
-    world.sweep()
-    assert world.durable.get(row["session_id"], row["sk"]) == damaged
-    TieredSessionManager(SCOPE, **world.stores).delete_session()
-    assert world.agent().messages == []

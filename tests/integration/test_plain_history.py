@@ -17,7 +17,7 @@ from strands_manga_memory.messages import for_model
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
-from tests.benchmarks import begin_anew, text
+from tests.benchmarks import reset_texts, text
 from tests.histories import problems
 
 _BUDGET, _TURNS = 1_500, 60
@@ -43,7 +43,7 @@ def made(session: Any = None, **settings: Any) -> Agent:
 
 @pytest.fixture
 def agent() -> Agent:
-    begin_anew()
+    reset_texts()
     agent = made()
     agent.said = talk(agent)  # type: ignore[attr-defined]
     return agent
@@ -87,7 +87,7 @@ def test_explain_tells_of_each_message_under_its_own_id(agent: Agent) -> None:
 
 
 def test_recall_quotes_no_message_of_the_history() -> None:
-    begin_anew()
+    reset_texts()
     agent = made(plugins=[HistoryRecall(400)])
     said = talk(agent)
     model: Any = agent.model
@@ -119,7 +119,7 @@ def in_tiers(folder: Path) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("kept", [in_files, in_tiers])
 def test_a_restored_history_is_the_live_one_turn_after_turn(kept: Callable[[Path], Callable[[], Any]], tmp_path: Path) -> None:
-    begin_anew()
+    reset_texts()
     session = kept(tmp_path)
     live = made(session())
     said = talk(live, 40)

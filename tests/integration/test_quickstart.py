@@ -272,7 +272,7 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("backend", ["embedded", "services"])
+@pytest.mark.parametrize("backend", ["embedded", pytest.param("services", marks=pytest.mark.long)])
 def test_quickstart(backend: str, tmp_path: Path) -> None:
     script = start(tmp_path, "--backend", backend, "--turns", "12", "--json")
     out, err = script.communicate(timeout=115)

@@ -589,18 +589,6 @@ async def test_a_store_that_is_down_is_told_in_words_for_users(tmp_path: Path) -
     assert [line[-1] for line in shop.log()] == ["hello", "heard hello"]
 
 
-@pytest.mark.parametrize("open_memory", ["valkey"], indirect=True)
-async def test_while_the_durable_tier_is_down_the_hot_one_serves(open_memory: OpenMemory) -> None:
-    opened = open_memory()
-    table = FaultyTable(opened.durable)
-    shop = Shop(MangaMemory(hot=opened.hot, durable=table, hot_deadline=5.0))
-    await shop.ask("hello")
-    table.down = True
-    assert await shop.ask("still there") == "heard still there"
-    assert len(await shop.storage.fetch_all_chats("u1", "s1")) == 4
-    table.down = False
-
-
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
@@ -842,13 +830,6 @@ async def test_a_storage_that_summarizes_works_over_ours(memory: MangaMemory) ->
     await outer.save_chat_message("u", "s", "lex", said("user", "q"))
     await outer.save_chat_message("u", "s", "lex", said("assistant", "a"))
     assert shown(await outer.fetch_chat("u", "s", "lex", 10)) == [("user", "q"), ("assistant", "a")]
-
-
-async def test_tenants_do_not_see_one_another(memory: MangaMemory) -> None:
-    one, other = SessionChatStorage(memory, tenant="one"), SessionChatStorage(memory, tenant="other")
-    await one.save_chat_messages("u", "s", "lex", [said("user", "q"), said("assistant", "a")])
-    assert await other.fetch_all_chats("u", "s") == []
-    assert len(await one.fetch_all_chats("u", "s")) == 2
 
 
 # Callbacks and supervisors

@@ -65,7 +65,7 @@ def test_round_trip(table: Table) -> None:
 
 
 def test_one_record_for_each_key_the_last_write_wins(table: Table) -> None:
-    threads = 100
+    threads = 30
 
     def write(number: int) -> None:
         UserMemoryStore(table, user_id="u1").prefer("genre" if number % 2 else "Genre ", f"value {number}")
@@ -84,10 +84,10 @@ def test_one_record_for_each_key_the_last_write_wins(table: Table) -> None:
 def test_filters_never_make_a_result_shorter_than_what_exists(quick: SQLiteTable) -> None:
     clock = FakeClock(5_000.0)
     store = UserMemoryStore(quick, user_id="u1", clock=clock)
-    for number in range(300):
-        store.remember(f"memory number {number}", importance=0.1 if number % 100 else 0.95)
+    for number in range(120):
+        store.remember(f"memory number {number}", importance=0.1 if number % 40 else 0.95)
     assert len(store.recall(min_importance=0.9, limit=10)) == 3
-    assert len(store.recall(limit=None)) == 300
+    assert len(store.recall(limit=None)) == 120
     assert len(store.recall(type="fact", min_importance=0.9, query="number", limit=2)) == 2
     assert [record.importance for record in store.recall(limit=4)] == [0.95, 0.95, 0.95, 0.1]
 
