@@ -14,8 +14,18 @@ from strands_manga_memory.session.agent_states import ORCHESTRATOR
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
 from strands_manga_memory.session.protocol.durable_tier import attempts
-from strands_manga_memory.session.protocol.record import CLOSED, CONTINUES, SEEN_TURNS, Record, Slot, Turn, TurnKey
-from strands_manga_memory.session.tiers import Tiers, connect, hot_seconds
+from strands_manga_memory.session.protocol.record import (
+    CLOSED,
+    CONTINUES,
+    SEEN_TURNS,
+    Record,
+    Slot,
+    Turn,
+    TurnKey,
+    insert_slots,
+    join,
+)
+from strands_manga_memory.session.tiers import Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump, load
 
 Standing = Literal["new", "exists", "ended"]
@@ -131,8 +141,9 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
     """
     content = content_at(_loaded(place, tiers), at_turn, now=tiers.clock())
     known = {name: str(value) for name, value in ids.items() if value is not None}
+    seen = {key: content.seen[key] for key in content.turns}
     target = connect(to, tiers, ids=known)
-    if not _begin_with(target, replace(content, ids=known, created=tiers.clock()), tiers, replaces=False):
+    if not begin_with(target, replace(content, ids=known, created=tiers.clock(), seen=seen), replaces=False):
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id {known.get('member')!r:.80} already: "
             "choose another session_id, or delete that session first"
@@ -142,7 +153,8 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A running agent continues with the shortened history at its next turn. Its unsaved turns are added to that history.
+    A running agent continues with the shortened history at its next turn. Turns that are saved after this function has read the
+    conversation are added to that history, except that ``at_turn`` 0 removes them, too.
 
     Args:
         place: Storage key of the conversation.
@@ -151,7 +163,7 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: A turn to keep is still open.
+        ConflictError: A turn to keep is still open, or the conversation ended meanwhile.
         CorruptRecordError: A turn to keep cannot be read.
         StoreUnavailableError: A tier does not answer; call ``rewind`` again.
     """
@@ -159,14 +171,16 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     if at_turn == 0 and not hold.local.base.is_empty:
         hold.delete()
         return
-    _begin_with(hold, content_at(hold, at_turn, now=tiers.clock()), tiers, replaces=True)
+    if not begin_with(hold, content_at(hold, at_turn, now=tiers.clock()), replaces=True):
+        raise ConflictError("the conversation was deleted or rewound, or has expired, meanwhile")
 
 
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     """Return a record with the first turns of a conversation, up to the turn ``at_turn``.
 
     For the last turn, the record has the present history and states. For an earlier turn, the history has at most 100 turns of
-    the log. States that were set later are then missing, because their earlier values are not stored.
+    the log. States that were set later are then missing, because their earlier values are not stored. ``seen`` lists all turns
+    of the conversation, also the turns after ``at_turn``.
 
     Args:
         hold: The conversation, loaded from its tiers.
@@ -201,11 +215,14 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         shown = sorted(turns)[-SEEN_TURNS:]
         window = tuple(Slot(key, number) for key in shown for number in range(len(turns[key].messages)))
     else:
-        window = base.window
+        known = base.seen  # the log may have grown since the record was read
+        new = [Slot(key, at) for key in sorted(turns) for at in range(known.get(key, 0), len(turns[key].messages))]
+        window = insert_slots(base.window, new)
     return Record(
+        incarnation=base.incarnation,
         window=window,
         notes=base.notes if after is None else None,
-        seen={key: len(turn.messages) for key, turn in turns.items()},
+        seen={**base.seen, **{key: len(turn.messages) for key, turn in log.items()}},
         states=states,
         redactions={key: found for key, found in base.redactions.items() if key in turns},
         turns=turns,
@@ -234,33 +251,36 @@ def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
     return numbers
 
 
-def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: bool) -> bool:
+def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
     """Begin the next incarnation (run until a deletion or expiry) of a conversation with the given content.
 
     Args:
         hold: The conversation. No agent uses this object.
         content: The content. At the end of the call, a flush moves its turns to the log.
-        tiers: The stores.
-        replaces: Whether to end an existing conversation, as a deletion does.
+        replaces: Whether an existing conversation ends. Its turns that are not in ``content.seen`` are kept.
 
     Returns:
-        False if there is an existing conversation, and ``replaces`` is False.
+        False if ``replaces`` is False and a conversation exists, or it is True and another incarnation has begun meanwhile.
     """
     for _ in attempts("hot" if hold.durable is None else "durable"):
         found = [hold.read_hot(touch=False)] if hold.hot is not None else []
         found += [hold.read_head()] if hold.durable is not None else []
         base = hold.local.base
-        if not replaces and not base.is_empty:
+        if base.incarnation != content.incarnation if replaces else not base.is_empty:
             return False
         incarnation = hold.local.next_incarnation(base.incarnation, None)
         version = hold.local.next_version(*found)
-        record = replace(content, version=version, incarnation=incarnation, carries_from=incarnation).normalize()
-        if _put(hold, record, tiers):
+        record = replace(content, version=version, incarnation=incarnation, carries_from=incarnation)
+        if replaces:
+            record = join(record, _with_new_unlogged(hold, base, content))
+        if _put(hold, record.normalize()):
             break
     with hold.local.lock:
         hold.local.begin_after(Record(version=record.version, incarnation=incarnation, carries_from=incarnation))
         hold.local.take_in(record, {})
     try:
+        if hold.hot is not None:  # also an empty one: a writer may be about to fill it with the replaced content
+            hold.save_hot(fills=True)
         hold.close()
         if hold.durable is not None:
             hold.durable.purge(hold.local.base.incarnation)
@@ -270,8 +290,15 @@ def _begin_with(hold: Conversation, content: Record, tiers: Tiers, *, replaces: 
     return True
 
 
-def _put(hold: Conversation, record: Record, tiers: Tiers) -> bool:
+def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
+    """Return the record ``base``, with the turns that ``content`` has not seen as turns that the log lacks."""
+    new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
+    turns = {**hold.read_turns(base.incarnation, new - base.turns.keys()), **base.turns}
+    return replace(base, turns=turns, unlogged=dict.fromkeys(new, 0))
+
+
+def _put(hold: Conversation, record: Record) -> bool:
     if hold.durable is not None:
         return hold.durable.put_head(record)
     assert hold.hot is not None  # noqa: S101 - a conversation has a tier
-    return hold.hot.write(replace(record, unlogged={}), ttl=hot_seconds(record, tiers))
+    return hold.hot.write(replace(record, unlogged={}), ttl=hold.hot_seconds(record))

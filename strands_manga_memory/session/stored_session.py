@@ -329,7 +329,7 @@ class StoredSession:
     fork_async = in_thread(fork)
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
-        """Remove all turns of a conversation after the turn ``at_turn``.
+        """Remove the stored turns of a conversation after the turn ``at_turn``. Turns that are stored during the call stay.
 
         The agent then has the state that ``fork`` would give to a new conversation.
 
@@ -343,7 +343,8 @@ class StoredSession:
 
         Raises:
             ValueError: There is no turn ``at_turn``.
-            ConflictError: The agent is being invoked in this process, or a turn to keep is still open.
+            ConflictError: The agent is being invoked in this process, a turn to keep is still open, or the conversation
+                ended meanwhile.
             CorruptRecordError: A turn to keep cannot be read.
             StoreUnavailableError: A tier does not answer; call ``rewind`` again.
         """

@@ -29,6 +29,7 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("redacts", 2003),
         ("redacts", 500037),
         ("everything", 100),
+        ("everything", 307),
         ("everything", 2030),
         ("everything", 2109),
         ("everything", 2133),

@@ -56,7 +56,7 @@ class Conversation:
         check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
     ) -> None:
         self.hot, self.durable = hot, durable
-        self._clock, self._ttl, self._flush_every = clock, ttl, flush_every
+        self._clock, self.hot_seconds, self._flush_every = clock, ttl, flush_every
         self._silence = min(12 * 3600.0, session_seconds)
         self.local = LocalCopy(clock=clock, hash_is_log=durable is None, ids=ids, check_merge=check_merge)
         self._hot_io, self._durable_io = new_lock(), new_lock()
@@ -64,8 +64,7 @@ class Conversation:
     @property
     def is_silent(self) -> bool:
         """Whether no tier has answered for 12 hours, or for ``session_seconds`` if that is shorter."""
-        at = self.local.answered_at
-        return at is not None and self._clock() - at >= self._silence
+        return self.local.answered_at is not None and self._clock() - self.local.answered_at >= self._silence
 
     @property
     def is_flush_due(self) -> bool:
@@ -175,10 +174,11 @@ class Conversation:
         """Read the messages of the agent's history that are not in memory yet. If their store fails, they stay missing."""
         base = self.local.base
         if lacking := base.lacking:
-            found, _ = self._attempt(lambda: self._read_turns(base.incarnation, lacking))
+            found, _ = self._attempt(lambda: self.read_turns(base.incarnation, lacking))
             self.local.add_turns(found or {}, base.incarnation)
 
-    def _read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
+    def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
+        """Read turns from the log. Missing turns, and turns that cannot be read, are left out."""
         if self.durable is not None:
             return self.durable.get_turns(incarnation, keys)
         with self._hot_io:
@@ -229,11 +229,10 @@ class Conversation:
             if before < self.local.base.carries_from:  # deleted meanwhile, perhaps before the last put of a turn
                 self.durable.purge(self.local.base.carries_from)
 
-    def save_hot(self) -> bool:
+    def save_hot(self, *, fills: bool = False) -> bool:
         """Store the changes in the hot tier with one compare-and-set.
 
-        Returns:
-            False if the hot tier has no content yet. The durable tier must then be written first.
+        Return False if the hot tier has no content: the durable tier must be written first. ``fills``: it was written just now.
         """
         self._revalidate()
         hot = self._hot()
@@ -241,7 +240,7 @@ class Conversation:
             for attempt in attempts("hot"):
                 if not hot.is_known or (self.begins_durably and not attempt):
                     self.read_hot()  # others may have begun since it was read
-                if self.begins_durably:
+                if self.begins_durably and not fills:
                     return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
                 draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
                 # The stored record may lack the mark that turns are logged, which the next change brings.
@@ -294,7 +293,7 @@ class Conversation:
         hot = self._hot()
         if not self.local.note_offer(record):
             return False
-        if hot.write(record, ttl=self._ttl(record)):
+        if hot.write(record, ttl=self.hot_seconds(record)):
             self.local.hot_copy = record
             self.local.note_stored(record)
             return True
@@ -437,7 +436,7 @@ class Conversation:
         """Delete the conversation from both tiers, and leave a tombstone in each. The call may be repeated after an error."""
         hot, found = self.hot, None
         if hot is not None:
-            found, _ = self._attempt(lambda: hot.read_to_delete(ttl=self._ttl(Record())))
+            found, _ = self._attempt(lambda: hot.read_to_delete(ttl=self.hot_seconds(Record())))
         known = max(self.local.base.incarnation, found.incarnation if found else 0)
         tombstone = self._put_tombstone_durably(known) if self.durable is not None else None
         if self.hot is not None:
@@ -470,7 +469,7 @@ class Conversation:
         with self._hot_io:
             for attempt in attempts("hot"):
                 if not hot.is_known or attempt:
-                    hot.read_to_delete(ttl=self._ttl(Record()))
+                    hot.read_to_delete(ttl=self.hot_seconds(Record()))
                 found = hot.record
                 if tombstone is None or (attempt and self.durable is None):
                     tombstone = self.local.next_tombstone(known, found)
@@ -525,7 +524,7 @@ class Conversation:
 
     def _write_tombstone(self, record: Record) -> bool:
         hot = self._hot()
-        if not hot.is_known or not hot.write(record, ttl=self._ttl(record)):
+        if not hot.is_known or not hot.write(record, ttl=self.hot_seconds(record)):
             return False
         self.local.hot_copy = record
         return True

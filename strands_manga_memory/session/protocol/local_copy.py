@@ -438,7 +438,7 @@ class LocalCopy:
             base = self.base
             is_newer = (found.incarnation, found.version) >= (base.incarnation, base.version)
             newer, older = (found, base) if is_newer else (base, found)
-            if older.incarnation < newer.carries_from:
+            if newer.deletes(older):
                 return set()
             return {key for key in {*older.unlogged, *self.own} if newer.has_forgotten(key)}
 
@@ -543,14 +543,11 @@ class LocalCopy:
             self.base = replace(self.base, unlogged={}).normalize()
 
     def _note_new_incarnation(self, before: Record) -> None:
-        """Discard the unsaved turns if the conversation was deleted. Keep them if it has expired or was rewound.
-
-        Only after a rewind, the new incarnation (run of the conversation) has turns of the earlier one.
-        """
+        """Discard the unsaved turns if the conversation was deleted. Keep them if it has expired or was rewound."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         self.resets += bool(before.incarnation or before.incarnation < self.base.carries_from)
-        if before.incarnation < self.base.carries_from and before.seen.keys().isdisjoint(self.base.seen):
+        if self.base.deletes(before):
             self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items())
             self._skips_rest = self._skips_rest or self._open is not None
             self.own, self._open, self._changes = {}, None, {}

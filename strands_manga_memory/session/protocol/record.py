@@ -235,6 +235,13 @@ class Record:
             return True
         return known is not None and known.is_open and not turn.is_open
 
+    def deletes(self, older: Record) -> bool:
+        """Return whether the content of an older record was deleted before this record began.
+
+        An expiry does not delete turns that the log lacks. A rewind does not delete turns that its author had not seen.
+        """
+        return older.incarnation < self.carries_from and self.seen.keys().isdisjoint(older.seen)
+
     def has_content_of(self, other: Record) -> bool:
         """Return whether another record has the same content and is of the same incarnation (run of the conversation)."""
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
@@ -396,15 +403,17 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 def _carried_over(older: Record, newer: Record) -> Record:
     """Return the part of a record to copy to the next run of the conversation (a newer incarnation).
 
-    The part consists of the turns that are missing in the log. After a deletion, it is empty.
+    The part consists of the turns that are missing in the log, and redactions of turns that a rewind has kept. After a
+    deletion, it is empty.
     """
-    if older.incarnation < max(1, newer.carries_from):
+    if not older.incarnation or newer.deletes(older):
         return Record()
     kept = older.unlogged.keys()
+    present = kept | newer.unlogged.keys() | newer.shown_keys
     return Record(
         window=tuple(slot for slot in older.window if slot.key in kept),
         seen={key: older.seen[key] for key in kept if key in older.seen},
-        redactions={key: found for key, found in older.redactions.items() if key in kept},
+        redactions={key: found for key, found in older.redactions.items() if key in present},
         turns={key: turn for key, turn in older.turns.items() if key in kept},
         unlogged=dict.fromkeys(kept, 0),
         last_used=older.last_used,

@@ -38,6 +38,10 @@ def _only_unlogged(found: Record, head: Record | None) -> dict[TurnKey, int]:
     return dict(found.unlogged)
 
 
+def _is_older(self: Record, older: Record) -> bool:
+    return older.incarnation < self.carries_from
+
+
 def _first_key(self: LocalCopy) -> TurnKey:
     return TurnKey(1, secrets.token_hex(5))
 
@@ -65,6 +69,10 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     "a deletion carries unsaved turns over": (
         SETS["deletes"],
         lambda: mock.patch.object(record, "_carried_over", _carry_all),
+    ),
+    "a rewind removes turns that were stored while it ran": (
+        SETS["rewinds"],
+        lambda: mock.patch.object(Record, "deletes", _is_older),
     ),
     "an expiry carries nothing over": (
         frozenset({"faults", "split", "ends"}),

@@ -12,7 +12,8 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from strands_manga_memory import Codec
-from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
+from strands_manga_memory.session.conversation_transfer import begin_with, content_at
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
@@ -74,6 +75,8 @@ class Said:
 
     Attributes:
         is_unlisted: Whether the log alone had it when the hot tier went back to a copy: a reader of both tiers may lack it.
+        ended_by: Incarnation of an expiry that both tiers had lost when the turn was acknowledged, and that a process still
+            knew; 0 if there was none. The turn is over if the expiry comes back.
     """
 
     key: TurnKey
@@ -83,6 +86,7 @@ class Said:
     texts: list[str] = field(default_factory=list)
     acked: int = 0
     acked_in: int = 0
+    ended_by: int = 0
     stable_at: int = _NEVER
     deleted_at: int = 0
     is_excused: bool = False
@@ -175,6 +179,8 @@ class World:
         self.gone_back: set[TurnKey] = set()
         self._holders: dict[str, Process] = {}
         self.losses = self.head_incarnation = self.carries_from = 0
+        self.rewinds: dict[int, Record] = {}
+        self.expiries: set[int] = set()
         self.calls: Counter[str] = Counter()
         self.problem: BaseException | None = None
 
@@ -246,7 +252,14 @@ class World:
         """Note the incarnation of the durable head, and the lowest one whose turns continue."""
         head = self._read_head()
         incarnation = 0 if head is None else head.incarnation
+        if incarnation in self.rewinds and incarnation > self.head_incarnation:
+            for said in self.said.values():  # the turns that the rewind had seen are kept or removed, the others are kept
+                if self.rewinds[incarnation].seen.get(said.key, 0) and said.key not in self.rewinds[incarnation].turns:
+                    said.is_excused = True
+                elif said.incarnation < incarnation:
+                    said.incarnation = incarnation
         if head is not None and head.is_empty and incarnation > self.head_incarnation and head.carries_from < incarnation:
+            self.expiries.add(incarnation)
             for said in self.said.values():  # an expiry: the turns that it has seen are over, the others are carried over
                 if said.incarnation >= incarnation:
                     continue
@@ -255,7 +268,8 @@ class World:
                 else:
                     said.incarnation = incarnation
         self.head_incarnation = incarnation
-        self.carries_from = max(self.carries_from, 0 if head is None else head.carries_from)
+        if head is not None and head.carries_from not in self.rewinds:
+            self.carries_from = max(self.carries_from, head.carries_from)
 
     def note_written(self, side: str, texts: set[str]) -> None:
         """Check that no redacted text is written."""
@@ -468,6 +482,7 @@ class World:
                 acked = min(length, len(said.texts))
                 if acked > said.acked:
                     said.acked, said.acked_in = acked, hold.local.base.incarnation
+                    said.ended_by = said.ended_by or self._lost_expiry()
                     has_text = said.texts[acked - 1] in self.held_texts
                     said.stable_at = self.tick if has_text else _NEVER
                     if hold.local.base.incarnation > said.incarnation and not said.is_first:
@@ -481,6 +496,14 @@ class World:
         self.check_window(process, "save", self._read_tiers(process) & {"hot"} if is_current else set())
         if process.state is not None:
             process.state = process.state[0], hold.local.base.incarnation
+
+    def _lost_expiry(self) -> int:
+        """Return the incarnation of an expiry that both tiers have lost and a process still knows; 0 if there is none."""
+        if not (self.expiries and self.is_lossy and self.is_rolled_back):
+            return 0
+        stored = max((record.incarnation for record in (self._read_hot(), self._read_head()) if record is not None), default=0)
+        known = max(process.hold.local.base.incarnation for process in self.processes)
+        return min((number for number in self.expiries if stored < number <= known), default=0)
 
     def rename(self, key: TurnKey, new: TurnKey) -> None:
         """Follow a turn that no store can have, and that has got a new key."""
@@ -573,6 +596,32 @@ class World:
                     process.known -= {said.key for said in before}
 
         self.act(process, "delete", work)
+
+    def rewind(self, which: int) -> None:
+        """Somebody removes the last turns. Turns that were stored since the log was read stay."""
+        self.started += 1
+        process = Process(self, f"rewinder{self.started}", is_short=True)
+        hold = process.hold
+        next_incarnation = hold.local.next_incarnation
+
+        def work() -> None:
+            hold.load(touch=False)
+            log = dict(hold.history())
+            with suppress(ConflictError, ValueError):  # a turn is open, or there is none
+                content = content_at(hold, max(1, len(log) - which), now=self.clock())
+
+                def begin(known: int, found: Record | None) -> int:
+                    number = next_incarnation(known, found)
+                    self.rewinds[number] = content
+                    return number
+
+                hold.local.next_incarnation = begin  # type: ignore[method-assign]
+                removed = {key for key, turn in log.items() if key not in content.turns and not turn.is_open}
+                if begin_with(hold, content, replaces=True):
+                    for key in removed:
+                        self.said[key].deleted_at = self.tick
+
+        self.spawn(process.name, process.name, work)
 
     def sweep(self) -> None:
         """A sweeper empties the hot tier."""
@@ -681,6 +730,8 @@ class World:
             yield 1, ("sweep",)
         if "ends" in options:
             yield 1, ("expire",)
+        if "rewinds" in options:
+            yield 1, ("rewind", numbers.randrange(4))
         yield 1, ("later", numbers.choice([1, 1, 60 if "ends" in options else 1]))
 
     def _choices_of(self, process: Process, numbers: random.Random) -> Iterator[tuple[float, Op]]:
@@ -753,7 +804,7 @@ class World:
             self.durable_copies.append(self.durable.copy())
         elif name == "later":
             self.clock.advance(rest[0])
-        elif name in ("lose_hot", "restore_durable"):
+        elif name in ("lose_hot", "restore_durable", "rewind"):
             getattr(self, name)(*rest)
         elif name in ("sweep", "expire"):
             getattr(self, name)()
@@ -806,6 +857,7 @@ class World:
         shown = Counter(slot.key for slot in last.hold.local.window if slot.key)
         for said in self.said.values():
             is_due = not (said.is_excused or said.deleted_at or said.is_evicted or said.is_unlisted)
+            is_due = is_due and not 0 < said.ended_by <= last.hold.local.base.incarnation
             if said.acked and is_due and shown[said.key] < said.acked:
                 raise BrokenPromiseError(f"acknowledged turn {said.key} of {said.process} is not in the last window")
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.conversation_transfer import fork, rewind
+from strands_manga_memory.session import conversation_transfer
+from strands_manga_memory.session.conversation_transfer import content_at, fork, rewind
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.record import CONTINUES
+from strands_manga_memory.session.protocol.record import CONTINUES, Record
 from strands_manga_memory.session.tiers import connect
 from strands_manga_memory.stores.encoding.codec import dump
 from tests.faults.protocol.process import open_hold
@@ -85,6 +87,72 @@ def test_rewind_deletes_the_later_turns_in_each_tier(tiers: dict[str, bool], at_
     reader.save()
     reader.flush()
     assert texts(forks.load()) == expected(*range(1, at_turn + 1), 50)
+
+
+def during_rewind(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Let something happen after a rewind has read the conversation, and before it writes."""
+
+    def content(hold: Conversation, at_turn: int, *, now: float) -> Record:
+        found = content_at(hold, at_turn, now=now)
+        monkeypatch.undo()
+        work()
+        return found
+
+    monkeypatch.setattr(conversation_transfer, "content_at", content)
+
+
+@TIERS
+@pytest.mark.parametrize("flushes", [False, True], ids=["saved", "flushed"])
+def test_turn_that_is_stored_during_a_rewind_stays(
+    tiers: dict[str, bool], flushes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns that the rewind had not seen follow the shortened history, for every reader."""
+    forks = Forks(**tiers, turns=7)
+
+    def work() -> None:
+        forks.say(50)
+        if flushes:
+            forks.hold.flush()
+
+    during_rewind(monkeypatch, work)
+    rewind(PLACE, forks.tiers, at_turn=2)
+    assert texts(forks.load()) == expected(1, 2, 50)
+    forks.hold.refresh()
+    forks.say(51)
+    forks.hold.flush()
+    forks.hold.complete()
+    assert texts(forks.load()) == texts(forks.hold) == expected(1, 2, 50, 51)
+    assert len(forks.load().history()) == 4
+
+
+@TIERS
+def test_redaction_during_a_rewind_stays(tiers: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is redacted while a rewind runs has its replacement in the shortened history."""
+    forks = Forks(**tiers, turns=4)
+    key = forks.hold.local.view[0].key
+    assert key is not None
+
+    def work() -> None:
+        forks.hold.local.redact(key, {0: dump({"role": "user", "content": [{"text": "user removed"}]})})
+        forks.hold.save()
+
+    during_rewind(monkeypatch, work)
+    rewind(PLACE, forks.tiers, at_turn=2)
+    assert texts(forks.load())[0] == "user removed"
+
+
+@TIERS
+@pytest.mark.parametrize("other", ["deletion", "rewind"])
+def test_rewind_of_a_conversation_that_ends_meanwhile_is_refused(
+    tiers: dict[str, bool], other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rewind brings back nothing that a deletion or another rewind has removed."""
+    forks = Forks(**tiers, turns=4)
+    works = {"rewind": lambda: rewind(PLACE, forks.tiers, at_turn=1), "deletion": forks.hold.delete}
+    during_rewind(monkeypatch, works[other])
+    with pytest.raises(ConflictError, match="meanwhile"):
+        rewind(PLACE, forks.tiers, at_turn=3)
+    assert texts(forks.load()) == (expected(1) if other == "rewind" else [])
 
 
 def test_redacted_message_stays_redacted_in_a_fork() -> None:
