@@ -94,10 +94,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     One manager serves one agent. The manager restores the exact history under every session manager, as its trimmer does.
 
-    Attributes:
-        trigger_tokens: Tokens of the history at which older turns are summarized.
-        trigger_turns: Number of turns without a summary at which older turns are summarized.
-
     Args:
         trigger: Conditions for a summary. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
         model: The summarizer: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is the
@@ -116,6 +112,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         clock: Function that returns monotonic seconds.
         proactive_compression: Whether to reduce the history when the model's context window is almost full, as in Strands' own
             managers.
+
+    Attributes:
+        trigger_tokens: Tokens of the history at which older turns are summarized.
+        trigger_turns: Number of turns without a summary at which older turns are summarized.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
