@@ -59,7 +59,6 @@ class StateStats(TypedDict):
         over_warning: Whether the stored parts together exceed the ``warning`` limit.
         compression: Share of the tool calls' characters that the archive of goals does not store; None without archived calls.
         writes: Number of times that a layer was written into ``agent.state``.
-        environment_reloads: Number of times that the environment, such as the user's tier and cart, was read.
         unreadable: Reasons why stored layers cannot be read, keyed by the key of the layer.
     """
 
@@ -77,7 +76,6 @@ class StateStats(TypedDict):
     over_warning: bool
     compression: float | None
     writes: int
-    environment_reloads: int
     unreadable: dict[str, str]
 
 
@@ -194,11 +192,11 @@ class StateCoordinator(Plugin):
         if self.dialogue.intents:
             self._describe_intents()
         self._recorder = Recorder(
-            store,
-            self.dialogue,
-            self.entities,
-            self.goals,
-            self.task,
+            store=store,
+            dialogue=self.dialogue,
+            entities=self.entities,
+            goals=self.goals,
+            task=self.task,
             own_tools=TOOL_NAMES,
             types_of_tools=_types_of_tools(types),
             expires_after_turns=expires_after_turns,
@@ -394,7 +392,6 @@ class StateCoordinator(Plugin):
                 over_warning=sum(tokens.values()) > WARN_TOKENS,
                 compression=round(1 - kept / raw, 4) if raw else None,
                 writes=self.layers.writes,
-                environment_reloads=self._environment_tracker.reloads,
                 unreadable=self.layers.unreadable(),
             )
 

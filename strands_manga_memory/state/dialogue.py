@@ -123,12 +123,8 @@ _WORKING = frozenset({Phase.INTENT_DETECTION, Phase.SLOT_FILLING, Phase.TOOL_EXE
 _LEAVING = frozenset({Phase.HANDOFF, Phase.FAREWELL})
 
 MOVES: dict[Phase, frozenset[Phase]] = {
-    Phase.GREETING: _WORKING | _LEAVING,
-    Phase.INTENT_DETECTION: _WORKING | _LEAVING | {Phase.FOLLOW_UP},
-    Phase.SLOT_FILLING: _WORKING | _LEAVING | {Phase.FOLLOW_UP},
-    Phase.TOOL_EXECUTION: _WORKING | _LEAVING | {Phase.FOLLOW_UP},
-    Phase.RESPONSE_GENERATION: _WORKING | _LEAVING | {Phase.FOLLOW_UP},
-    Phase.FOLLOW_UP: _WORKING | _LEAVING,
+    **dict.fromkeys(_WORKING, _WORKING | _LEAVING | {Phase.FOLLOW_UP}),
+    **dict.fromkeys((Phase.GREETING, Phase.FOLLOW_UP), _WORKING | _LEAVING),
     # After a human, the agent starts again with the user's intent; it does not resume its earlier work.
     Phase.HANDOFF: frozenset({Phase.INTENT_DETECTION, Phase.FOLLOW_UP, Phase.FAREWELL}),
     Phase.FAREWELL: frozenset({Phase.GREETING, Phase.INTENT_DETECTION}),
@@ -353,19 +349,6 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             self._keep(self.layer.with_slot(slot))
             return slot
 
-    def clear_slot(self, name: str) -> None:
-        """Remove the value of a slot. The slot stays, but is empty.
-
-        Raises:
-            StateError: The slot does not exist.
-        """
-        with self._changing():
-            self._keep(self.layer.with_slot(self.layer.slot(name).cleared()))
-
-    def missing_slots(self) -> list[str]:
-        """Return the names of the slots that the intent requires, and whose values the user has not confirmed."""
-        return [slot.name for slot in self.layer.missing]
-
     def ask(self, question: str, *, slot: str | None = None) -> None:
         """Append a question to the queue of questions to the user, unless it is in the queue already or the queue is full.
 
@@ -381,10 +364,6 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             added = Clarification(question=shorten_line(question, 300), slot=slot)
             if added not in asked and len(asked) < MOST_CLARIFICATIONS:
                 self._keep(self.layer.replaced(clarifications=(*asked, added)))
-
-    def next_question(self) -> str | None:
-        """Return the next question to the user, or None."""
-        return self.layer.next_question
 
     def answered(self) -> None:
         """Remove the first question from the queue of questions to the user."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.state_store import Part, SessionState
+from strands_manga_memory.state.state_store import SHARED_TTL, Part, SessionState
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
@@ -162,31 +161,15 @@ class EnvironmentChanges:
     Args:
         hot: Hot store through which changes are published.
         scope: Scope of the session.
-        ttl: Seconds that a publication is stored. It should be at least the lifetime of sessions. Default 86,400.
         codec: Codec of the published values.
-        clock: Monotonic seconds, to time new attempts after a failure of the hot store.
-
-    Raises:
-        ValueError: ``ttl`` is not above 0.
     """
 
-    def __init__(
-        self,
-        hot: HotStore,
-        scope: ConversationScope,
-        *,
-        ttl: float = 86_400.0,
-        codec: Codec | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        if not ttl > 0:
-            raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
+    def __init__(self, hot: HotStore, scope: ConversationScope, *, codec: Codec | None = None) -> None:
         self._hot = hot
         self._name = f"environment/{scope.storage_session_id}"
         self._state = SessionState.name_of(scope)
-        self._ttl = ttl
         self._codec = codec or Codec()
-        self._health = TierHealth(clock=clock)
+        self._health = TierHealth()
         self._seen: bytes | None = None
         self.is_local = not hot.survives_process
 
@@ -209,8 +192,8 @@ class EnvironmentChanges:
         dumped = Environment.model_validate(fields).model_dump(mode="json")
         for name in fields:  # values first, so that an agent with the new version reads the new values
             place = f"{self._name}/{name}"
-            self._hot.put_value(place, self._codec.encode(dumped[name], place), ttl=self._ttl)
-        self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=self._ttl)
+            self._hot.put_value(place, self._codec.encode(dumped[name], place), ttl=SHARED_TTL)
+        self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
         """Delete the published changes of the session, and the state that its agents share.
@@ -282,18 +265,16 @@ class EnvironmentTracker:
         self._scope = scope
         self._changes = changes
         self._deadline = deadline
-        self._loaded = environment is not None
+        self._is_loaded = environment is not None
         self.environment = environment or Environment()
         self._writer = shared_writer(None, None)
         self._late: Future[None] | None = None
-        self.reloads = 0
 
     def load(self) -> None:
         """Load the environment, such as the user's tier and cart, at the start of the session."""
         news = self._changes is not None and self._changes.news()
-        if news or (self._source is not None and not self._loaded):
+        if news or (self._source is not None and not self._is_loaded):
             self._read()
-        self._loaded = True
 
     async def refresh(self) -> None:
         """Load published changes without blocking the event loop. A read that exceeds ``deadline`` ends in the background."""
@@ -331,7 +312,6 @@ class EnvironmentTracker:
                 self.environment = self._source.load(self._scope) or Environment()
             elif self._changes is not None:
                 self.environment = self._changes.published()
-            self.reloads += 1
         except Exception as error:  # noqa: BLE001 - a source is application code; the agent keeps the last values
             if self._changes is not None:
                 self._changes.forget()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -128,7 +128,6 @@ def export_for_human(
     turns: int = 5,
     history: Iterable[Message] | None = None,
     summarizer: SessionSummarizer | None = None,
-    clock: Callable[[], float] = time.time,
 ) -> Escalation:
     """Export an agent's conversation for a human who takes it over, with the state of its ``StateCoordinator``, if any.
 
@@ -139,7 +138,6 @@ def export_for_human(
         history: All messages of the conversation, as ``manager.history()`` returns them. Default: ``agent.messages``, which may
             contain only the end of the conversation.
         summarizer: Function that writes the summary. Default: a summarizer that uses rules, without a model.
-        clock: Function that returns seconds since 1970.
 
     Raises:
         ValueError: ``turns`` is negative.
@@ -153,7 +151,7 @@ def export_for_human(
     summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
     spoken = _turns(lines)
     return Escalation(
-        at=clock(),
+        at=time.time(),
         session_id=getattr(agent, "session_id", None),
         agent_id=agent.agent_id,
         reason=reason,

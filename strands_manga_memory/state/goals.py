@@ -403,10 +403,6 @@ class GoalState(LayerAccessor[GoalsLayer]):
             self._keep_goals(self.layer.ending(status, outcome))
             return self.layer.archive[-1]
 
-    def add_context(self, text: str) -> None:
-        """Append a text to the context of the active goal, and keep the last 2,000 characters of the context."""
-        self._change_goal(lambda goal: goal.changed(context=f"{goal.context}\n{text}".strip()[-MOST_CONTEXT:]))
-
     def add_finding(self, text: str) -> None:
         """Add a finding to the active goal, unless no goal is active or the goal has the finding already."""
         if self.layer.active is not None:

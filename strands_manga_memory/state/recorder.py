@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import AsyncGenerator, Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,7 @@ _GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # scoring counts
 _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
+@dataclass(kw_only=True, eq=False)
 class Recorder:
     """Recorder of an agent's messages, tool calls and turns in the agent's state.
 
@@ -59,28 +61,18 @@ class Recorder:
         session: State that the agents of the session share, or None.
     """
 
-    def __init__(
-        self,
-        store: StateStore,
-        dialogue: DialogueState,
-        entities: EntityState,
-        goals: GoalState,
-        task: TaskState,
-        *,
-        own_tools: Collection[str],
-        types_of_tools: Collection[str],
-        expires_after_turns: int,
-        session: SessionState | None = None,
-    ) -> None:
-        self._store, self._dialogue, self._entities, self._goals = store, dialogue, entities, goals
-        self._task = task
-        self._own_tools = own_tools
-        self._types_of_tools = types_of_tools
-        self._expires_after_turns = expires_after_turns
-        self._session = session
-        self._waits = False
-        self._last_message: tuple[Message, Any] | None = None
-        self._counted = ""
+    store: StateStore
+    dialogue: DialogueState
+    entities: EntityState
+    goals: GoalState
+    task: TaskState
+    own_tools: Collection[str]
+    types_of_tools: Collection[str]
+    expires_after_turns: int
+    session: SessionState | None = None
+    _waits: bool = False
+    _last_message: tuple[Message, Any] | None = None
+    _counted: str = ""
 
     def listen(self, agent: Agent) -> None:
         """Register the hooks that record messages, tool calls and turns.
@@ -100,53 +92,53 @@ class Recorder:
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
         """Read the state again if the application replaced ``agent.state`` between turns."""
-        self._store.get(ConversationLayer)
+        self.store.get(ConversationLayer)
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
-        self._store.take_over()
-        if self._session is not None:
-            await self._session.refresh()
+        self.store.take_over()
+        if self.session is not None:
+            await self.session.refresh()
         if self._waits:
-            self._task.resume()
+            self.task.resume()
         else:
-            self._task.begin()
+            self.task.begin()
         self._waits = False
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
         self._waits = event.result is not None and event.result.stop_reason == "interrupt"
         if self._waits:
-            self._task.pause()
+            self.task.pause()
         else:
-            self._task.end()
-            with self._store.lock:
-                layer = self._dialogue.layer
+            self.task.end()
+            with self.store.lock:
+                layer = self.dialogue.layer
                 if layer.phase is not Phase.FAREWELL:
                     is_asking = layer.next_question and layer.missing
-                    self._dialogue.advance(Phase.SLOT_FILLING if is_asking else Phase.FOLLOW_UP)
+                    self.dialogue.advance(Phase.SLOT_FILLING if is_asking else Phase.FOLLOW_UP)
         self._last_message = None
-        self._store.write()
-        self._goals.keep_within_caps()
-        self._store.turn_ended()
-        if self._session is not None:
-            self._session.publish()
+        self.store.write()
+        self.goals.keep_within_caps()
+        self.store.turn_ended()
+        if self.session is not None:
+            self.session.publish()
 
     # Messages
 
     def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
         message = event.message
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        with self._store.lock:  # tools change the state from other threads
+        with self.store.lock:  # tools change the state from other threads
             if message["role"] == "assistant":
                 self._assistant_message(message)
                 return  # the next tool result or the end of the turn writes the change
-            slots = self._dialogue.layer.slots
+            slots = self.dialogue.layer.slots
             if results:
                 self._tool_results(results, message.get("tracking_id") or "")
             else:
                 self._user_message(message)
-            if self._dialogue.layer.slots is not slots:
-                self._store.write(ConversationLayer)
-            self._store.write(EntityLayer, GoalsLayer)  # phase and turn count are written at the end of the turn
+            if self.dialogue.layer.slots is not slots:
+                self.store.write(ConversationLayer)
+            self.store.write(EntityLayer, GoalsLayer)  # phase and turn count are written at the end of the turn
 
     def _user_message(self, message: Message, *, is_redacted: bool = False) -> None:
         identity = message.get("tracking_id") or ""
@@ -155,34 +147,34 @@ class Recorder:
         # Strands adds a continuation under the same id.
         is_new_turn = not is_redacted and (not identity or identity != self._counted)
         self._counted = identity
-        found = find_spoken_entities(text, self._store.types) if text else []
+        found = find_spoken_entities(text, self.store.types) if text else []
         mentions = [Mention(each.type, each.value[:200], identity) for each in found]
-        phase = self._dialogue.layer.phase if is_redacted else _phase_of(text, self._dialogue.layer)
-        self._dialogue.take_message(phase, mentions, is_new_turn=is_new_turn)
-        self._entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
-        self._entities.take_mentions(found, Origin.USER, identity)
+        phase = self.dialogue.layer.phase if is_redacted else _phase_of(text, self.dialogue.layer)
+        self.dialogue.take_message(phase, mentions, is_new_turn=is_new_turn)
+        self.entities.begin_turn(expires_after=self.expires_after_turns, is_new_subject=changes_subject(text))
+        self.entities.take_mentions(found, Origin.USER, identity)
 
     def _assistant_message(self, message: Message) -> None:
-        layer = self._dialogue.layer
+        layer = self.dialogue.layer
         if layer.intent is not None:  # the log stores it with the turn
             custom = message.setdefault("metadata", {}).setdefault("custom", {})
             custom["intent"] = layer.intent
         identity = message.get("tracking_id") or ""
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
         if uses or layer.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
-            self._dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
-        given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self._own_tools)
+            self.dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
+        given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self.own_tools)
         self._extract_ids(encodable(head_and_tail(given)), Origin.TOOL, identity)
         self._extract_ids(_text(message), Origin.ASSISTANT, identity)
 
     def _tool_results(self, results: list[ToolResult], identity: str) -> None:
-        self._dialogue.advance(Phase.RESPONSE_GENERATION)
+        self.dialogue.advance(Phase.RESPONSE_GENERATION)
         text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
         self._extract_ids(head_and_tail(text), Origin.TOOL, identity)
 
     def _extract_ids(self, text: str, origin: Origin, identity: str) -> None:
-        found = self._store.types.find(text) if text else ()
-        self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], origin, identity)
+        found = self.store.types.find(text) if text else ()
+        self.entities.take_mentions([each for each in found if each.type in self.types_of_tools], origin, identity)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
         """Remove the entities and slot values of the user's last message if a guardrail has redacted the message.
@@ -194,27 +186,27 @@ class Recorder:
         message, content = self._last_message
         if message["content"] is content:
             return
-        with self._store.lock:
-            self._entities.remove_source(message.get("tracking_id") or "")
-            self._dialogue.remove_source(message.get("tracking_id") or "")
+        with self.store.lock:
+            self.entities.remove_source(message.get("tracking_id") or "")
+            self.dialogue.remove_source(message.get("tracking_id") or "")
             self._user_message(message, is_redacted=True)
 
     # Tools
 
     def _tool_begins(self, event: BeforeToolCallEvent[Agent]) -> None:
         use = event.tool_use
-        if use["name"] not in self._own_tools and not event.cancel_tool:
-            self._task.begin_call(call_key(event.agent, use), use["name"], use["input"])
+        if use["name"] not in self.own_tools and not event.cancel_tool:
+            self.task.begin_call(call_key(event.agent, use), use["name"], use["input"])
 
     def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
         use, result = event.tool_use, event.result
-        if use["name"] in self._own_tools:
+        if use["name"] in self.own_tools:
             return
         key = call_key(event.agent, use)
         if event.cancel_message is not None:
-            self._task.begin_call(key, use["name"], use["input"])
+            self.task.begin_call(key, use["name"], use["input"])
         text = _result_text(result)
-        self._task.end_call(
+        self.task.end_call(
             key,
             ok=result.get("status") != "error",
             text=text,
@@ -262,12 +254,12 @@ _AGENT = "agent"
 """Tool type of agents that are used as tools; they have their own time budget."""
 
 
+@dataclass(frozen=True, eq=False)
 class ToolDeadline:
     """Middleware that stops a slow tool call and returns an error result to the model."""
 
-    def __init__(self, timeout_ms: float, timed_out: Callable[[str], None]) -> None:
-        self._timeout_ms = timeout_ms
-        self._timed_out = timed_out
+    timeout_ms: float
+    timed_out: Callable[[str], object]
 
     async def __call__(
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
@@ -279,7 +271,7 @@ class ToolDeadline:
             async for event in next_fn(context):
                 yield event
             return
-        pump = Pump(next_fn(context), timeout=self._timeout_ms / 1000, grace=_GRACE)
+        pump = Pump(next_fn(context), timeout=self.timeout_ms / 1000, grace=_GRACE)
         answered = False
         try:
             while (event := await pump.next()) is not END:
@@ -289,9 +281,9 @@ class ToolDeadline:
             if answered:  # the tool has answered; later middleware was too slow
                 return
             id_ = str(context.tool_use["toolUseId"])
-            self._timed_out(call_key(context.agent, context.tool_use))
+            self.timed_out(call_key(context.agent, context.tool_use))
             text = (
-                f"{context.tool_use['name']} was stopped after {self._timeout_ms:.0f} ms without an answer; it may still have "
+                f"{context.tool_use['name']} was stopped after {self.timeout_ms:.0f} ms without an answer; it may still have "
                 "had an effect. Answer with what you have."
             )
             yield ToolResultEvent({"toolUseId": id_, "status": "error", "content": [{"text": text}]})

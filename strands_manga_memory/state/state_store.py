@@ -125,6 +125,9 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 _Layer = TypeVar("_Layer", bound=Layer)
 
+SHARED_TTL = 86_400.0
+"""Seconds that shared state and published changes are stored. Sessions should not live longer."""
+
 REVISION = "manga_state.revision"
 """Key in ``agent.state`` of the last revision of the session's shared state that the agent has merged."""
 
@@ -382,7 +385,6 @@ class SessionState:
         codec: Codec of the shared data.
         is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. A new
             agent ignores the shared state if no agent that contributed to it has a conversation. None: no check.
-        ttl: Seconds that the shared state is stored after the last turn. Default 86,400.
         deadline: Seconds that a turn waits for the shared state. Default 1.
     """
 
@@ -394,10 +396,9 @@ class SessionState:
         *,
         codec: Codec | None = None,
         is_stored: Callable[[str], bool] | None = None,
-        ttl: float = 86_400.0,
         deadline: float = 1.0,
     ) -> None:
-        self._hot, self._store, self._ttl, self._deadline = hot, store, ttl, deadline
+        self._hot, self._store, self._deadline = hot, store, deadline
         self._name = self.name_of(scope)
         self._codec = codec or Codec()
         self._is_stored = is_stored
@@ -448,7 +449,7 @@ class SessionState:
         # The agent itself may be gone: its last turn is shared in the background.
         agents = shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
         rows = {"layers": {each.KEY: each.stored() for each in layers}, "revision": revision, "agents": sorted(agents)}
-        self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=self._ttl)
+        self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=SHARED_TTL)
         self._store.note_shared(layers, revision)
 
     def _read(self) -> _SharedLayers | None:

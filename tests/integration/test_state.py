@@ -913,7 +913,7 @@ def test_threads_that_change_slots_lose_none() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert coordinator.dialogue.missing_slots() == []
+    assert coordinator.dialogue.layer.missing == ()
 
 
 def test_a_publication_names_fields_of_the_environment() -> None:

@@ -55,8 +55,8 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
     assert step.duration_ms >= 0
     state.dialogue.set_intent("reorder", agent="sales")
     state.dialogue.fill_slot("volume", 3)
-    assert state.dialogue.missing_slots() == ["volume", "format"]  # inferred is not enough
-    assert state.dialogue.next_question() == "Which volume?"
+    assert [slot.name for slot in state.dialogue.layer.missing] == ["volume", "format"]  # inferred is not enough
+    assert state.dialogue.layer.next_question == "Which volume?"
     with pytest.raises(StateError, match="one of 'paper', 'digital'"):
         state.dialogue.fill_slot("format", "vinyl")
     agent("I would like it.")
