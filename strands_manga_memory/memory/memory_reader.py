@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
@@ -17,7 +18,8 @@ from strands_manga_memory.memory.partition import PartitionContent, UserPartitio
 from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.profiles import ProfileReader
-from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Retention, counted
+from strands_manga_memory.memory.records import DERIVED, MemoryRecord, MemoryType, Retention, counted
+from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.messages.injection import strip_own_blocks
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import RECALL, measured
@@ -38,8 +40,9 @@ class MemoryReader:
     """Reader of a user's memories that also searches them and records recalls.
 
     A session start reads the memories for the agent's context into a snapshot. Recent facts and messages, which only searches
-    need, are then read in the background. Both reads are limited, so their cost does not grow with the number of memories. All
-    memories are read only by ``recalled`` and by a search that the snapshot does not answer.
+    need, are then read in the background. Both reads are limited, so their cost does not grow with the number of memories. A
+    search that the snapshot does not answer asks ``older``. A recall reads the latest and the most important memories, and all
+    memories if its filters leave too few of these.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class MemoryReader:
         self._cleaning = cleaning
         self._clock = partition.clock
         self._writer = writer
+        self.older = OlderMemories(partition)
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._read_recent: Callable[[], None] | None = None
@@ -139,9 +143,13 @@ class MemoryReader:
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
         with measured(RECALL, operation="recall") as noted:
-            snapshot = self._ranked(self._partition.load(type_, uses=True))
-            hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
-            records = list({hit.record.memory_id: hit.record for hit in hits}.values())[:limit]
+            is_all = limit is None
+            snapshot = self._ranked(self._partition.load(type_, uses=True) if is_all else self._partition.load_latest(type_))
+            records = self._best(snapshot, query, wanted)
+            if snapshot.is_partial and limit is not None and len(records) < limit:
+                snapshot = self._ranked(self._partition.load(type_, uses=True))
+                records = self._best(snapshot, query, wanted)
+            records = records[:limit]
             noted.counts["records"] = len(records)
         self._note_uses(record.memory_id for record in records)
         return [self._cleaning.opened(snapshot.counted(record)) for record in records]
@@ -174,13 +182,11 @@ class MemoryReader:
             self._take(cached, None)
             return
         loaded = self._partition.load_start()
-        first = dict(loaded.records)
+        first = replace(loaded, records=dict(loaded.records))
 
         def keep(recent: PartitionContent) -> None:
             if hot is not None and seen is not None:
-                records, unreadable = {**recent.records, **first}, [*loaded.unreadable, *recent.unreadable]
-                is_partial = loaded.is_partial or recent.is_partial
-                hot.keep(PartitionContent(records, unreadable=unreadable, is_partial=is_partial), seen)
+                hot.keep(first.joined(recent), seen)
 
         self._take(loaded, keep)
 
@@ -198,7 +204,7 @@ class MemoryReader:
 
         def read_recent() -> None:
             recent = self._partition.load_recent(loaded.latest)
-            snapshot.add_older(recent, is_partial=loaded.is_partial or recent.is_partial)
+            snapshot.add_older(recent)
             if then is not None:
                 then(recent)
 
@@ -208,19 +214,35 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the snapshot, or all memories if the snapshot does not answer the query.
+        """Search the snapshot, and older memories if the snapshot does not answer the query."""
+        snapshot = self._complete()
+        try:
+            hits = self._answers(snapshot, query, _SEARCHED, matching=True)
+        except StoreError as error:
+            logger.debug("error=<%s> | failed to read the older memories of a user", type(error).__name__)
+            hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, matching=True)
+        return hits[:limit]
+
+    def _answers(self, snapshot: Snapshot, query: str, wanted: MemoryQuery, *, matching: bool = False) -> list[Hit]:
+        """Rank memories for a query. If those of the snapshot do not answer the query, add older ones to the snapshot.
 
         A recent memory that shares one word with the query must not hide an older memory that has all its words.
         """
-        snapshot = self._complete()
-        hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, matching=True)
+        hits = snapshot.ranked(self._clock(), query=query, wanted=wanted, matching=matching)
         if snapshot.is_partial and not snapshot.answers(query, hits):
-            try:
-                snapshot.add_older(self._partition.load(), is_partial=False)
-                hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, matching=True)
-            except StoreError as error:
-                logger.debug("error=<%s> | failed to read the older memories of a user", type(error).__name__)
-        return hits[:limit]
+            snapshot.add_older(self.older.find(query, since=snapshot.since, known=snapshot.records.keys()))
+            hits = snapshot.ranked(self._clock(), query=query, wanted=wanted, matching=matching)
+        return hits
+
+    def _best(self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery) -> list[MemoryRecord]:
+        if query is not None and query.strip():
+            hits = self._answers(snapshot, query, wanted)
+        else:
+            if snapshot.is_partial:
+                types = wanted.types or frozenset(MemoryType) - DERIVED
+                snapshot.add_older(self.older.important(types, since=snapshot.since, known=snapshot.records.keys()))
+            hits = snapshot.ranked(self._clock(), wanted=wanted)
+        return list({hit.record.memory_id: hit.record for hit in hits}.values())
 
     def _with_recent(self) -> Future[None] | None:
         """Return the future of the background read of recent memories, started if needed. None means that no read is needed."""

@@ -177,6 +177,11 @@ class _Text:
     near: str
     record: MemoryRecord
 
+    @property
+    def terms(self) -> frozenset[str]:
+        is_passage = self.record.type == MemoryType.EPISODE
+        return evidence_terms(self.own if is_passage else f"{self.own} {self.near}")
+
 
 class Snapshot:
     """Memories of a user that were read into the process, with a search index that is built at the first search."""
@@ -189,7 +194,7 @@ class Snapshot:
         embed: Embed | None,
     ) -> None:
         self.records = loaded.records
-        self.is_partial = loaded.is_partial
+        self.is_partial, self.since = loaded.is_partial, loaded.since
         self._removed: set[str] = set()
         self._uses = loaded.uses
         self._retention = retention
@@ -208,12 +213,12 @@ class Snapshot:
             if self._index is not None:
                 self._enter([record])
 
-    def add_older(self, loaded: PartitionContent, *, is_partial: bool) -> None:
-        """Add memories that the snapshot never had. ``is_partial`` is true if the table may still have more memories."""
+    def add_older(self, loaded: PartitionContent) -> None:
+        """Add memories that the snapshot never had."""
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
             self.records |= new
-            self.is_partial = is_partial
+            self.is_partial, self.since = self.is_partial or loaded.is_partial, max(self.since, loaded.since)
             if self._index is not None:
                 self._enter(new.values())
 
@@ -288,9 +293,7 @@ class Snapshot:
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
         """Return whether the text with the key ``name`` has a word in ``asked``. None (in a search by vectors) means true."""
-        text = self._texts[name]
-        is_passage = text.record.type == MemoryType.EPISODE
-        return asked is None or not asked.isdisjoint(evidence_terms(text.own if is_passage else f"{text.own} {text.near}"))
+        return asked is None or not asked.isdisjoint(self._texts[name].terms)
 
     def _similar(self, query: str) -> dict[str, float]:
         if self._index is None:
@@ -308,14 +311,15 @@ class Snapshot:
         assert self._index is not None  # noqa: S101 - for the type checker
         added: dict[str, _Text] = {}
         for record in records:
-            texts = _texts_of(record)
+            texts = texts_of(record)
             self._of_record[record.memory_id] = list(texts)
             added |= texts
         self._texts |= added
         self._index.put((name, text.own, text.near) for name, text in added.items())
 
 
-def _texts_of(record: MemoryRecord) -> dict[str, _Text]:
+def texts_of(record: MemoryRecord) -> dict[str, _Text]:
+    """Return the searched texts of a memory, keyed by name: its content, or the passages of a session's messages."""
     if record.type != MemoryType.EPISODE:
         topics = " ".join(map(str, record.listed("topics")))
         return {record.memory_id: _Text(record.content, topics, record)}

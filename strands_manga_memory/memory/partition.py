@@ -136,6 +136,7 @@ class PartitionContent:
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
         latest: Ids of the latest memories of the types fact and feedback, the latest first.
+        since: Time from which on all memories were read, in seconds since 1970. 0 if all were read.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -144,18 +145,34 @@ class PartitionContent:
     is_partial: bool = False
     expired: list[str] = field(default_factory=list)
     latest: list[str] = field(default_factory=list)
+    since: float = 0.0
+
+    def joined(self, more: PartitionContent) -> PartitionContent:
+        """Return the memories of both contents, which ranges of one partition gave."""
+        return PartitionContent(
+            {**more.records, **self.records},
+            {**more.uses, **self.uses},
+            unreadable=[*self.unreadable, *more.unreadable],
+            is_partial=self.is_partial or more.is_partial,
+            since=max(self.since, more.since),
+        )
+
+
+MOST_PREFERENCES = 40
+"""Most preferences that a session start reads."""
 
 
 @dataclass(frozen=True)
 class _Range:
     """Range of sort keys to query.
 
-    With a limit, only that many items are read, those with the highest sort keys, and only their ``SHOWN_ATTRIBUTES``.
+    With a limit, only that many items are read, those with the highest sort keys.
     """
 
     first: str | None = None
     last: str | None = None
     limit: int | None = None
+    attributes: Sequence[str] | None = None
 
     def read(self, table: Table, partition: str) -> Iterator[Item]:
         return table.query(
@@ -164,16 +181,16 @@ class _Range:
             last=self.last,
             reverse=self.limit is not None,
             limit=self.limit,
-            attributes=None if self.limit is None else SHOWN_ATTRIBUTES,
+            attributes=self.attributes,
         )
 
 
 # Ids begin with the type, so a range holds the types whose names are between its bounds. At a limit, the lowest ids are left
 # out. Ids of summaries, questions, roll-ups and episodes sort by time, so these lose the oldest.
 _START = (
-    _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9),
-    _Range(*type_range(MemoryType.PREFERENCE), 40),
-    _Range(f"{MemoryType.QUESTION}#", LATEST, 17),
+    _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9, SHOWN_ATTRIBUTES),
+    _Range(*type_range(MemoryType.PREFERENCE), MOST_PREFERENCES, SHOWN_ATTRIBUTES),
+    _Range(f"{MemoryType.QUESTION}#", LATEST, 17, SHOWN_ATTRIBUTES),
 )
 """Ranges of sort keys that a session start reads. At most 4 monthly and 7 weekly summaries exist, so the limits leave enough
 room for session summaries and open questions. The last range ends with the list of the latest facts.
@@ -183,10 +200,18 @@ _MOST_LATEST = 64
 """Most facts and feedback that searches read. Their ids do not sort by time, so an item lists the latest."""
 
 _RECENT = (
-    _Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24),
-    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST),
+    _Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),
+    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST, SHOWN_ATTRIBUTES),
 )
 """Ranges of sort keys that searches read. If the list of the latest is full, the listed items replace the second range."""
+
+_MOST_RECALLED = 128
+_RECALLED = (
+    _Range(*type_range(MemoryType.PATTERN), 24),
+    _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.PREFERENCE}$", _MOST_RECALLED),
+    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST),
+)
+"""Ranges of sort keys that a recall of all types reads. If the list of the latest is full, it replaces the last range."""
 
 
 class UserPartition:
@@ -237,19 +262,44 @@ class UserPartition:
         errors of ``load``.
         """
         is_full = len(latest) >= _MOST_LATEST
-        return self._load(_RECENT[:1], latest) if is_full else self._load(_RECENT)
+        return self._load(_RECENT[:1], latest, are_latest=True) if is_full else self._load(_RECENT)
 
-    def _load(self, ranges: Iterable[_Range], latest: Sequence[str] = ()) -> PartitionContent:
-        loaded, used = PartitionContent(is_partial=bool(latest)), Uses()
-        items = list(self.table.batch_get([(self.owner.partition, id_) for id_ in latest]).values()) if latest else []
+    def load_latest(self, type_: str | None) -> PartitionContent:
+        """Read the latest memories for a recall, of one type or of all that sessions do not derive.
+
+        At most 216 records are read, in four requests. Raises the errors of ``load``.
+        """
+        marks = self._load([_Range(LATEST, f"{LEDGER}~")])
+        is_listed = len(marks.latest) >= _MOST_LATEST and type_ in (None, MemoryType.FACT, MemoryType.FEEDBACK)
+        if type_ is None:
+            ranges: Sequence[_Range] = _RECALLED[:2] if is_listed else _RECALLED
+        else:
+            ranges = [] if is_listed else [_Range(*type_range(type_), _MOST_RECALLED)]
+        loaded = self._load(ranges, marks.latest if is_listed else (), are_latest=is_listed)
+        loaded.uses = marks.uses
+        return loaded
+
+    def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
+        """Read the memories with these ids, and all preferences if wanted. Raises the errors of ``load``."""
+        return self._load([_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids)
+
+    def _load(self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_latest: bool = False) -> PartitionContent:
+        """Read ranges and single records. ``are_latest`` is true if ``ids`` are those of the latest facts and feedback."""
+        loaded, used, sealed = PartitionContent(), Uses(), set[str]()
+        items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
+        groups = [(list(items.values()), are_latest)]
         for each in ranges:
             found = list(each.read(self.table, self.owner.partition))
-            loaded.is_partial |= len(found) == each.limit
-            items += found
-        sealed = {str(item["memory_id"]) for item in items if "sealed" in item}
-        for item in items:
-            with self._one_by_one(item, loaded.unreadable):
-                self._take(item, loaded, used)
+            groups.append((found, len(found) == each.limit))
+        for group, is_limited in groups:
+            for item in group:
+                with self._one_by_one(item, loaded.unreadable):
+                    self._take(item, loaded, used)
+            sealed |= {str(item["memory_id"]) for item in group if "sealed" in item}
+            if is_limited and group:
+                read = (loaded.records.get(str(item["memory_id"])) for item in group)
+                loaded.since = max(loaded.since, min((record.updated_at for record in read if record), default=0.0))
+                loaded.is_partial = True
         if self.codec is not None and self.codec.encrypts and sealed and sealed.issubset(loaded.unreadable):
             place = place_of(self.owner, min(sealed))
             what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
@@ -316,9 +366,8 @@ class UserPartition:
             if wanted is None or wanted is alive:
                 return (alive,)
             version = 1 if stored is None else stored.version + 1
-            when = ABSENT if stored is None or item is None else Condition(equals={"version": item.get("version")})
             wanted = MemoryRecord(**{**_fields(wanted), "version": version})
-            if self._written(self.item_of(wanted), when, guard):
+            if self._written(self.item_of(wanted), unchanged(item), guard):
                 return (wanted,)
             if not isinstance(guard, str) and self.erased() != guard:
                 logger.debug("the user was erased meanwhile, nothing is written")
@@ -372,9 +421,8 @@ class UserPartition:
             item = self.table.get(self.owner.partition, LATEST)
             known = [] if item is None else _latest_of(item)
             ids = [memory_id, *(id_ for id_ in known if id_ != memory_id)][:_MOST_LATEST]
-            when = ABSENT if item is None else Condition(equals={"version": item.get("version")})
             listed = {"user_id": self.owner.partition, "memory_id": LATEST, "latest": ids, "version": uuid.uuid4().hex}
-            return self.table.put(listed, when=when) or None
+            return self.table.put(listed, when=unchanged(item)) or None
 
         repeat_until_written(attempt, record=place_of(self.owner, LATEST))
 
@@ -494,6 +542,11 @@ def not_erased_since(partition: str, erased: Item | None) -> Write:
     """Return a transaction condition that fails if the user's erasure marker is no longer ``erased`` (None: no marker)."""
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
+
+
+def unchanged(item: Item | None) -> Condition:
+    """Return the condition that a record has the version that was read as ``item``, or is still missing if it is None."""
+    return ABSENT if item is None else Condition(equals={"version": item.get("version")})
 
 
 def _latest_of(item: Item) -> list[str]:

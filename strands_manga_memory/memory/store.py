@@ -60,8 +60,8 @@ class UserMemoryStore(MemoryStore):
     adds search results to requests. A store belongs to one user, because ``search`` has no argument for the user.
 
     When an agent is built, the latest memories are read into the process, from the hot tier if possible. ``search`` uses these
-    memories, so that model calls do not wait for the table. The first search that these memories do not answer reads all
-    memories into the process. ``recall`` always reads the table.
+    memories, so that model calls do not wait for the table. A search that these memories do not answer reads older memories
+    that have the words of the question. ``recall`` always reads the table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
@@ -300,8 +300,9 @@ class UserMemoryStore(MemoryStore):
     ) -> list[MemoryRecord]:
         """Read unexpired memories from the table. Memories that are similar to ``query``, important or recent come first.
 
-        The table needs one query for each megabyte of memories. The recall is recorded in the background. The returned
-        ``access_count`` and ``accessed_at`` do not include it.
+        The latest, the most important and the matching memories are compared. All memories are read only if ``limit`` is None,
+        or if the filters leave too few of these. The recall is recorded in the background. The returned ``access_count`` and
+        ``accessed_at`` do not include it.
 
         Args:
             type: Type of the memories. Default: all types except ``DERIVED``: stored messages, open questions, and weekly and
@@ -345,7 +346,7 @@ class UserMemoryStore(MemoryStore):
             if there:
                 self.preference_log.note_forgotten(memory_id, now)
             self._delete_derived(memory_id)
-            self.preference_log.renew(is_removal=True)
+            self._note_removal()
             return there
         removal = self.preference_log.forget(record, now)
         self._reader.shown(memory_id, None)
@@ -380,7 +381,7 @@ class UserMemoryStore(MemoryStore):
             self.partition.delete(id_)
             self._delete_derived(id_)
         if made:
-            self.preference_log.renew(is_removal=True)
+            self._note_removal()
         return len(changed) + len(made)
 
     def drop_snapshot(self) -> None:
@@ -414,8 +415,8 @@ class UserMemoryStore(MemoryStore):
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
         """Return the memories most similar to ``query``, including passages of messages that were stored as memories.
 
-        The search covers the memories in this process. If they do not answer the query, all memories are read from the table
-        into this process, unless this was done before.
+        The search covers the memories in this process. If they do not answer the query, up to 64 older memories that have its
+        words are read from the table into this process.
         """
         return self._reader.found(query, limit)
 
@@ -499,6 +500,10 @@ class UserMemoryStore(MemoryStore):
             self.partition.delete_many(gone[1:])
         for id_ in gone:
             self._reader.shown(id_, None)
+
+    def _note_removal(self) -> None:
+        self.preference_log.renew(is_removal=True)
+        self._reader.older.delete_list()  # after the log, whose change stops the storing of a list that is being made
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:

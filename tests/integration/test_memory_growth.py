@@ -13,7 +13,7 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
-from strands_manga_memory.memory import RETENTION, MemoryType, memory_reader
+from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import finish_writes
@@ -131,19 +131,143 @@ def test_a_session_start_reads_at_most_25_kb_for_every_user(tables: tuple[Table,
 
 
 def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> None:
-    """Searches look in the recent memories first, and in all if none of these matches."""
+    """Searches look in the recent memories first. The words of all others are read once, by one of all processes."""
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 1_000)
-    old = store.partition.item_of(store.remember("Collects lighthouse postcards."))
-    tables[1].delete("u1", old["memory_id"])
-    tables[1].put(old | {"memory_id": "fact#~~"})
+    put_old(store, "Collects lighthouse postcards.")
     counted: Any = CountingTable(tables[1])
     store = UserMemoryStore(counted, user_id="u1")
     assert store.found("uzumaki")
     assert counted.requests["query"] == 5
-    assert [hit.content for hit in store.found("Any postcards?")] == ["Collects lighthouse postcards."]
+    assert contents(store, "Any postcards?") == ["Collects lighthouse postcards."]
+    assert counted.requests["query"] == 7, "the list of words, and all memories"
     assert store.found("Any trains?") == []
-    assert counted.requests["query"] == 6, "the others are read once"
+    assert counted.requests["query"] == 7
+    counted.read_bytes = 0
+    store = UserMemoryStore(counted, user_id="u1")
+    assert contents(store, "Any postcards?") == ["Collects lighthouse postcards."]
+    assert store.found("Any trains?") == []
+    assert counted.requests["query"] == 13, "a start, recent memories, and the list"
+    assert counted.read_bytes <= 150_000
+
+
+def put_old(store: UserMemoryStore, content: str, **fields: Any) -> MemoryRecord:
+    """Store a fact that is not among those which searches read first."""
+    first = store.remember(content, **fields)
+    record = replace(first, memory_id=f"fact#~!{content}")
+    store.partition.put(record)
+    store.partition.table.delete("u1", first.memory_id)
+    return record
+
+
+def contents(store: UserMemoryStore, query: str) -> list[str]:
+    return [hit.content for hit in store.found(query)]
+
+
+def word_lists(table: Table) -> list[str]:
+    return [item["memory_id"] for item in table.query("u1", first="~words#", last="~words#~")]
+
+
+def test_search_finds_memories_that_are_newer_than_the_list_of_words(tables: tuple[Table, Table]) -> None:
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 400)
+    assert contents(store, "Any postcards?") == []
+    assert word_lists(tables[1]) == ["~words#0"]
+    store.remember("Collects lighthouse postcards.")
+    for number in range(64):
+        store.remember(f"Shelf {number} is full.")
+    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == ["Collects lighthouse postcards."]
+
+
+def test_search_finds_a_new_preference_among_many(tables: tuple[Table, Table]) -> None:
+    """A session start reads 40 preferences, and the list of words has none."""
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 400)
+    for number in range(41):
+        store.prefer(f"taste {number:02d}", f"value {number}")
+    assert contents(store, "Any postcards?") == []
+    store.prefer("arts", "lighthouse postcards")
+    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == ["arts: lighthouse postcards"]
+
+
+def test_words_of_a_forgotten_memory_are_deleted(tables: tuple[Table, Table]) -> None:
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 400)
+    old = put_old(store, "Collects lighthouse postcards.")
+    assert contents(store, "Any postcards?") == [old.content]
+    assert word_lists(tables[1])
+    assert store.forget(old.memory_id)
+    assert not word_lists(tables[1])
+    for reader in (store, UserMemoryStore(tables[1], user_id="u1")):
+        assert contents(reader, "Any postcards?") == []
+
+
+def test_a_list_of_words_is_not_stored_if_the_memories_change_meanwhile(tables: tuple[Table, Table]) -> None:
+    """A memory that is forgotten while the list is made would leave its words in the list."""
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 400)
+    old = put_old(store, "Collects lighthouse postcards.")
+
+    class RacingTable(CountingTable):
+        def __getattr__(self, name: str) -> Any:
+            return self._query if name == "query" else super().__getattr__(name)
+
+        def _query(self, *args: Any, **settings: Any) -> Iterator[Any]:
+            items = list(tables[1].query(*args, **settings))
+            if any(item["memory_id"] == old.memory_id for item in items):
+                store.forget(old.memory_id)
+            return iter(items)
+
+    UserMemoryStore(RacingTable(tables[1]), user_id="u1").found("Any postcards?")  # type: ignore[arg-type]
+    assert not word_lists(tables[1])
+
+
+@pytest.mark.parametrize("damage", [{"data": b"x"}, {"data": 5}, {}])
+def test_a_damaged_list_of_words_is_made_again(tables: tuple[Table, Table], damage: dict[str, Any]) -> None:
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 400)
+    old = put_old(store, "Collects lighthouse postcards.")
+    tables[1].put({"user_id": "u1", "memory_id": "~words#0", **damage})
+    assert contents(store, "Any postcards?") == [old.content]
+    stored = tables[1].get("u1", "~words#0")
+    assert stored is not None
+    assert stored["data"] not in (b"x", 5)
+
+
+def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
+    """Return the requests and the bytes read of recalls of a user with some memories, whose words are listed."""
+    fill(UserMemoryStore(tables[1], user_id=user), memories)
+    UserMemoryStore(tables[1], user_id=user).recall()
+    counted: Any = CountingTable(tables[1])
+    store = UserMemoryStore(counted, user_id=user)
+    found = []
+    for options in ({}, {"query": "Uzumaki"}, {"type": "fact"}, {"type": "interaction_summary"}):
+        counted.requests.clear()
+        counted.read_bytes = 0
+        assert store.recall(limit=1, **options)  # type: ignore[arg-type]
+        finish_writes(None, counted)
+        found.append((counted.requests.total(), counted.read_bytes))
+    return found
+
+
+def test_a_recall_reads_little_for_every_user(tables: tuple[Table, Table]) -> None:
+    few, many = recalled(tables, "u1", 4), recalled(tables, "u2", 2_000)
+    assert sum(requests for requests, _ in many) <= 1.5 * sum(requests for requests, _ in few)
+    assert max(read for _, read in many) <= 200_000
+
+
+def test_a_recall_finds_old_memories_by_importance_by_words_and_by_number(tables: tuple[Table, Table]) -> None:
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 400)
+    important = put_old(store, "Is allergic to latex covers.", importance=1.0)
+    old = put_old(store, "Collects lighthouse postcards.")
+    for reader in (store, UserMemoryStore(tables[1], user_id="u1")):
+        assert reader.recall(limit=1)[0].content == important.content
+        assert reader.recall(type="fact", limit=1)[0].content == important.content
+        assert reader.recall(limit=1, query="Any lighthouse postcards?")[0].content == old.content
+        assert [each.content for each in reader.recall(min_importance=1.0)] == [important.content]
+        assert len(reader.recall(type="fact", limit=150)) == len(reader.recall(type="fact", limit=None)) == 103
+        assert reader.recall(type="fact", limit=1)[0].created_at > 0
 
 
 def test_recent_hit_with_one_word_of_the_question_does_not_hide_an_older_answer(tables: tuple[Table, Table]) -> None:

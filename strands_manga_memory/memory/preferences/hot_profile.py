@@ -197,7 +197,7 @@ class HotProfile:
         """Cache memories if the record has not changed since ``look`` returned ``seen``. Return whether they were stored."""
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
-        content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "read_at": time.time()}
+        content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "since": loaded.since, "read_at": time.time()}
         data = self._codec.encode(content, self._place(MEMORIES))
         if len(data) > MOST_BYTES or loaded.unreadable:
             return False
@@ -228,7 +228,8 @@ class HotProfile:
                 return None  # limits how long a removal that could not be published has no effect
             records = [record_of(row, self._owner, None) for row in data["rows"]]
             uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
-        return PartitionContent({each.memory_id: each for each in records}, uses, is_partial=bool(data["is_partial"]))
+            is_partial, since = bool(data["is_partial"]), float(data["since"])
+        return PartitionContent({each.memory_id: each for each in records}, uses, is_partial=is_partial, since=since)
 
     def _publish(self, change: Callable[[ProfileState], ProfileState | None], wait: float, until: float) -> None:
         try:

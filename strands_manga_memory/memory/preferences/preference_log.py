@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.language.preferences import Preference, canonical_value, slot_for_key, split_values
-from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
+from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written, unchanged
 from strands_manga_memory.memory.preferences.statements import (
     LoggedChanges,
     PreferenceChange,
@@ -182,7 +182,7 @@ class PreferenceLog:
         def attempt() -> str | None:
             item, erased = self._marks()
             renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": _version(item) + 1}
-            return _revision(revision, erased) if self._partition.table.put(renewed, when=_unchanged(item)) else None
+            return _revision(revision, erased) if self._partition.table.put(renewed, when=unchanged(item)) else None
 
         written = repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
         self._publish(revision=written, is_removal=is_removal, drops_context=drops_context)
@@ -222,7 +222,7 @@ class PreferenceLog:
                 stored = self._stored()
                 changed = self._changed_records(stored, after.statements, change)
                 writes = [self._write(id_, record, stored) for id_, record in changed.items()]
-            log = Write(item={**self._item(after), "version": _version(item) + 1}, when=_unchanged(item))
+            log = Write(item={**self._item(after), "version": _version(item) + 1}, when=unchanged(item))
             if not table.transact([log, *notes, not_erased_since(owner.partition, erased), *writes[:_MOST_WRITES]]):
                 return None
             return changed, _revision(after.revision, erased)
@@ -402,7 +402,3 @@ def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
 def _version(item: Item | None) -> int:
     version = 0 if item is None else item.get("version")
     return version if isinstance(version, int) else 0
-
-
-def _unchanged(item: Item | None) -> Condition:
-    return ABSENT if item is None else Condition(equals={"version": item.get("version")})
