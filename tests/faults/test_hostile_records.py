@@ -130,6 +130,14 @@ def test_exports_that_are_none(seed: int, tmp_path: Path, world: World) -> None:
     finish_writes(None, table)
 
 
+@pytest.mark.parametrize("states", ["x", {"state": "x"}, {"state": ["x"]}])
+def test_an_export_whose_states_are_no_mappings_is_refused(states: object, world: World) -> None:
+    exported = world.memory().export_user("u1", tenant="acme")
+    exported["sessions"][0]["states"] = states
+    with pytest.raises(ValueError, match="exported must be what export_user returns"):
+        import_user(exported, world.memory())
+
+
 def test_whatever_reading_raises_names_the_record() -> None:
     for error in (KeyError("x"), TypeError("x"), ValueError("x"), AttributeError("x"), OverflowError("x"), RecursionError("x")):
         with pytest.raises(CorruptRecordError, match="record='r' is damaged") as caught, trusted("r"):

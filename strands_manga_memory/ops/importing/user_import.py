@@ -16,6 +16,7 @@ from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
 from strands_manga_memory.ops.importing.session_import import checked_message, distinct
 from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session.agent_states import entries_of
 from strands_manga_memory.session.conversation_transfer import Standing, TransferredConversation, TransferredOrchestrator
 from strands_manga_memory.stores.encoding.codec import dump, load_stored
 
@@ -123,11 +124,12 @@ def _conversation(session: Mapping[str, Any]) -> TransferredConversation:
         log[entry][0] if isinstance(entry, int) else checked_message(decode_bytes_values(entry), record=name)
         for entry in session["window"]
     ]
-    metadata = session["metadata"]
+    metadata, states = session["metadata"], decode_bytes_values(session["states"])
+    entries_of(states)  # rejects states that are no mappings before anything is stored
     return TransferredConversation(
         log=distinct(log),
         window=window,
-        states=decode_bytes_values(session["states"]),
+        states=states,
         metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
         created=metadata.get("created"),
     )
