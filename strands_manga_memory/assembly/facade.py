@@ -225,7 +225,8 @@ class MangaMemory:
             summary_schedule: When summaries are written, and how long a model call waits for them. Default: in the background;
                 a model call waits, up to 30 s, only if the history exceeds 1.5 times the size that starts a summary.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
-                the agent's ``aux_model``, in the background, in the user's words. ``nothing``: not at all. Default ``rules``.
+                the agent's ``aux_model``, in the background, in the user's words. ``nothing``: not at all. Default: ``model``
+                if you give the agent an ``aux_model``, else ``rules``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
                 keyword arguments, such as ``intents``. The coordinator also shows data published by ``changes``. Default False.
             instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
@@ -255,7 +256,7 @@ class MangaMemory:
         if self.memories is not None or learn not in (None, "nothing"):
             store = self.user(scope.user_id, tenant=scope.tenant)
             cache = self._profile_cache(scope.user_id, scope.tenant)
-            plugins.append(user := memory.UserContext(store, cache, session_id=scope.session_id, learn=learn or "rules"))
+            plugins.append(user := memory.UserContext(store, cache, session_id=scope.session_id, learn=learn))
             if manager is not None:
                 manager.when_redacted(user.redacted)
             injection: Any = {"query": user.query, "format": user.collect_found}

@@ -150,7 +150,8 @@ class MemoryKeeper:
                 return None
             self._keep_questions(partition, stored, erased)
         self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
-        self._keep_preferences(partition, transcript, stored, erased)
+        by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
+        log.learn(stated_in(transcript, by_model), guard=erased)
         loaded = partition.load_context()
         self._keep_patterns(partition, loaded, erased, forgotten)
         if loaded.uses:
@@ -329,14 +330,6 @@ class MemoryKeeper:
             with skip_unreadable():
                 partition.update(episode.memory_id, lambda known, new=episode: _later(known, new), guard=erased)  # type: ignore[misc]
         partition.delete_many(partition.episode_ids(id_)[len(parts) :])
-
-    def _keep_preferences(
-        self, partition: UserPartition, transcript: Transcript, stored: MemoryRecord, erased: Item | None
-    ) -> None:
-        statements = stated_in(
-            transcript, {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
-        )
-        self._log(partition).learn(statements, guard=erased)
 
     def _keep_patterns(
         self, partition: UserPartition, loaded: PartitionContent, erased: Item | None, forgotten: Mapping[str, float]

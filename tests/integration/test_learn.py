@@ -67,6 +67,21 @@ def test_a_model_finds_what_the_rules_do_not(tmp_path: Path) -> None:
         assert len(model.prompts) == 1
 
 
+def test_an_aux_model_is_asked_by_default_and_the_agents_own_model_is_not(tmp_path: Path) -> None:
+    """A user who gives no ``aux_model`` pays for no second call; ``None`` given as one is none."""
+    model = Thinking([preferences((1, "format", "spines"))])
+    own = Thinking(["ok"] * 3)
+    with open_memory(tmp_path) as memory:
+        agent_of(memory, model)(SAID)
+        assert known(memory) == {"format: spines"}
+        memory.agent(own, user_id="v", session_id="s", callback_handler=None)(SAID)
+        memory.agent(own, user_id="v", session_id="t", aux_model=None, callback_handler=None)(SAID)
+        agent_of(memory, model, learn="rules")("I was on the ferry again.")
+        settle(memory)
+        assert len(model.prompts) == 1
+        assert own.prompts == []
+
+
 def test_the_answer_does_not_wait_for_it(tmp_path: Path) -> None:
     model = Thinking([preferences((1, "format", "spines")), preferences((2, "format", "ferry"))])
     model.may.clear()

@@ -19,6 +19,8 @@ STATED = [
     (["ピーナッツアレルギーがあります。"], {"allergy": "ピーナッツ"}),
     (["I live in Osaka with my parents."], {"home": "Osaka"}),
     (["I'm from Leeds but I live in York."], {"hometown": "Leeds", "home": "York"}),
+    (["Hey, I'm Fatima, quick question."], {"name": "Fatima"}),
+    (["札幌在住です。"], {"home": "札幌"}),
     (["福岡出身で、今は広島に住んでいます。"], {"hometown": "福岡", "home": "広島"}),
 ]
 CHANGED = [
@@ -50,6 +52,8 @@ NOT_STATED = [
     "名札の名前が間違っていました。",
     "彼はトムといって、名古屋に住んでいます。",
     "大阪に住んでいますか？",
+    "作中の探偵は横浜に住んでいます。",
+    "祖母は金沢出身です。",
 ]
 
 
