@@ -29,6 +29,8 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
     PATIENT,
+    CountingHot,
+    CountingTable,
     Stores,
     agent,
     assistant,
@@ -505,22 +507,13 @@ async def test_prefetch_leaves_nothing_to_read(both: Stores) -> None:
         live._session_manager.flush()
 
     await asyncio.to_thread(use)
+    both.hot, both.durable = CountingHot(both.hot), CountingTable(both.durable)
     manager = both.manager()
     await manager.prefetch()
-    read = []
-
-    class Watched:
-        def __init__(self, store: Any) -> None:
-            self.store = store
-
-        def __getattr__(self, name: str) -> Any:
-            read.append(name)
-            return getattr(self.store, name)
-
-    manager._members.conversations.clear()
-    before = len(read)
+    before = both.hot.calls[:], both.durable.calls[:]
+    assert before[0]
     assert texts(agent(manager).messages) == ["hello", "ok"]
-    assert len(read) == before
+    assert (both.hot.calls, both.durable.calls) == before
 
 
 async def test_forty_prefetches_at_once(both: Stores) -> None:
