@@ -59,7 +59,7 @@ class ObservedStore:
             while True:
                 start = time.perf_counter()
                 try:
-                    found = call(*args, **kwargs) if found is None else found
+                    found = iter(call(*args, **kwargs)) if found is None else found
                     value = next(found)
                 except StopIteration:
                     return
