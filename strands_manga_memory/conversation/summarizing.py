@@ -162,7 +162,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.trigger_tokens, self.trigger_turns = tokens, trigger.turns
         self._has_warned = False
         self._types = types
-        self._facts_tokens = trimmer.max_tokens * 3 // 4 if sizes.facts_tokens is None else sizes.facts_tokens
+        self._facts_tokens = trimmer.max_tokens // 2 if sizes.facts_tokens is None else sizes.facts_tokens
         self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
         self._stats = SummaryStats()
         self._latest: tuple[Summary, Marks] | None = None
@@ -208,7 +208,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, trimmer.max_tokens // 4)))
             self._writer.sizes = sizes
             if sizes.facts_tokens is None:
-                self._facts_tokens = trimmer.max_tokens * 3 // 4
+                self._facts_tokens = trimmer.max_tokens // 2
         trimmer.grow_to = self.hard_tokens
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
@@ -495,7 +495,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._is_bound = True
         self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
         self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
-        self._facts_tokens = min(self._facts_tokens, target_tokens * 3 // 4)
+        self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:
         """Install a finished summary, then start a summary of the older turns if no run is active."""

@@ -131,7 +131,7 @@ class SummarySizes:
 
     Attributes:
         summary_tokens: Most tokens of the summary. Default 500.
-        facts_tokens: Most tokens of facts that do not fit into the summary. Default: three quarters of the trimmer's budget.
+        facts_tokens: Most tokens of facts that do not fit into the summary. Default: half of the trimmer's budget.
         source_tokens: Most tokens of raw turns in one prompt of the summarizer. Default 12,000, but at most 60 % of the model's
             context window.
         keep_important: Whether covered turns of high importance stay as well, as far as the trimmer's budget allows.
