@@ -335,7 +335,9 @@ def _names_a_value(sentence: str) -> bool:
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
     is_question = sentence.rstrip().endswith(("?", "？"))
-    if is_question or _ANAPHORA.search(sentence) or JA.preferences.as_one_likes.search(sentence):
+    if is_question or any(
+        pattern.search(sentence) for pattern in (_ANAPHORA, JA.preferences.as_one_likes, JA.statements.whether)
+    ):
         return
     act = dialogue_act(sentence, "user")
     if _SHOP.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:

@@ -1,0 +1,41 @@
+"""Precision and recall of the preferences that rules find in dialogues."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from strands_manga_memory.language.preferences import collect_preferences, split_values
+from tests.unit.language.stated_dialogues import ENGLISH, JAPANESE, Dialogue
+
+_LISTS = ("genre", "author", "format", "likes", "dislikes")
+
+
+def _matches(found: tuple[str, str], stated: tuple[str, str]) -> bool:
+    slots, text = stated
+    in_slot = not slots or found[0] in slots.split("|")
+    return in_slot and text.casefold() in unicodedata.normalize("NFKC", found[1]).casefold()
+
+
+def _judge(dialogue: Dialogue) -> tuple[int, list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the number of stated preferences that were found, the wrong ones, and the missed ones."""
+    messages, stated, allowed = dialogue
+    preferences = collect_preferences(messages)
+    found = [
+        (slot, value) for slot, text in preferences.items() for value in (split_values(text) if slot in _LISTS else [text])
+    ]
+    missed = [each for each in stated if not any(_matches(one, each) for one in found)]
+    wrong = [one for one in found if not any(_matches(one, each) for each in [*stated, *allowed])]
+    return len(stated) - len(missed), wrong, missed
+
+
+@pytest.mark.parametrize("dialogues", [ENGLISH, JAPANESE], ids=["English", "Japanese"])
+def test_rules_find_what_users_state_about_themselves_alone(dialogues: list[Dialogue]) -> None:
+    judged = [(dialogue[0], *_judge(dialogue)) for dialogue in dialogues]
+    found = sum(each[1] for each in judged)
+    wrong = [(messages, values) for messages, _, values, _ in judged if values]
+    missed = [(messages, values) for messages, _, _, values in judged if values]
+    assert len(dialogues) >= 150
+    assert found / (found + sum(len(values) for _, values in wrong)) >= 0.95, wrong
+    assert found / (found + sum(len(values) for _, values in missed)) >= 0.9, missed
