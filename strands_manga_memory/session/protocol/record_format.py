@@ -192,7 +192,8 @@ def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[b
         held: Number of messages of each turn that is stored with the record. ``seen`` omits these turns, if it has the same.
         bodies: Numbers of edited messages that are stored elsewhere. None: ``window`` contains the messages.
     """
-    lengths = {key: record.seen.get(key, 0) for key in record.seen.keys() | record.shown_keys | held.keys()}
+    # A turn that is stored with the record was seen by its author, also beyond the last turns that ``seen`` counts.
+    lengths = {key: record.seen.get(key, held.get(key, 0)) for key in record.seen.keys() | record.shown_keys | held.keys()}
     value: dict[str, Any] = {
         "version": list(record.version),
         "incarnation": record.incarnation,
