@@ -19,7 +19,7 @@ from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.places import Place, members
-from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.durable_tier import HOT, DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.tiers import Tiers
@@ -184,9 +184,9 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
     is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
     return {
         "state": DELETED if head.is_empty else ACTIVE,
-        "version": tier.head_version,
+        "version": tier.head_item.get("v"),
         "turns": head.turn_count,
-        "ahead": tier.may_have_hot_copy and is_behind,
+        "ahead": bool(tier.head_item.get(HOT)) and is_behind,
         "expired": head.last_used + tiers.ttl.session <= tiers.clock(),
     }
 

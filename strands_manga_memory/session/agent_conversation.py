@@ -16,13 +16,11 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
 from strands_manga_memory.messages import is_message, starts_turn
 from strands_manga_memory.session.agent_states import (
+    META,
+    STATE,
     entries_of,
     given_entries,
     is_interrupted,
-    meta_entries,
-    meta_of,
-    notes_of,
-    removed_entries,
     snapshot_of,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
@@ -312,11 +310,11 @@ class AgentConversation:
                 return  # history and states are of a deleted or expired conversation
             view = slots_of(messages, local.view, local.message, self._held_slot)
             local.set_view(view if self.keeps_window else ())
-            entries, notes = entries_of(snapshot), notes_of(snapshot)
+            entries, notes = entries_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():
                 return
             changed = {name: data for name, data in entries.items() if self._given.get(name) != data}
-            changed |= removed_entries(self._given, entries)
+            changed |= {name: dump([]) for name in self._given.keys() - entries.keys() if name.startswith(STATE)}
             self._given = entries
             self._captured = entries, notes
             if changed:
@@ -334,7 +332,7 @@ class AgentConversation:
         """Set the agent's initial states, from which later changes are detected."""
         with self.lock:
             self._given = given_entries(self.local.states)
-            self._captured = entries_of(snapshot), notes_of(snapshot)
+            self._captured = entries_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
         """Store changed values of the agent's metadata. Nothing is stored while the conversation has no messages."""
@@ -348,7 +346,7 @@ class AgentConversation:
     def set_meta(self, changed: Mapping[str, Any]) -> None:
         """Set the given metadata values. Other values do not change."""
         with self.lock:
-            self.local.set_states({name: load(dump(value)) for name, value in meta_entries(changed).items()})
+            self.local.set_states({f"{META}{name}": load(dump(value)) for name, value in changed.items()})
 
     # Changes of other processes
 
@@ -390,7 +388,7 @@ class AgentConversation:
     @property
     def meta(self) -> dict[str, Any]:
         """Metadata of the conversation."""
-        return meta_of(self.local.states)
+        return {name.removeprefix(META): value for name, value in self.local.states.items() if name.startswith(META)}
 
     @property
     def snapshot(self) -> dict[str, Any]:

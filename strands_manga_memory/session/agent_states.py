@@ -20,30 +20,27 @@ logger = logging.getLogger(__name__)
 
 INTERRUPTS, MODEL, CHECKPOINT, ORCHESTRATOR = "interrupts", "model", "checkpoint", "orchestrator"
 
-_STATE, _META = "agent.", "meta."
+STATE, META = "agent.", "meta."
+"""Beginnings of the names of state entries: keys of ``agent.state``, and metadata."""
+
 _WHOLE = {"interrupt_state": INTERRUPTS, "model_state": MODEL}
 _NOTES = "conversation_manager_state"
 
 
-def entries_of(snapshot: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the states of a Strands snapshot as serialized entries, keyed by name. Each key of ``agent.state`` is an entry."""
-    entries = {f"{_STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
-    return entries | {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}
+def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | None]:
+    """Return the serialized states of a Strands snapshot.
 
-
-def notes_of(snapshot: Mapping[str, Any]) -> bytes | None:
-    """Return the serialized state of the conversation manager; None if the snapshot has no such state."""
-    return dump(snapshot[_NOTES]) if snapshot.get(_NOTES) is not None else None
-
-
-def removed_entries(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return an empty entry for each key that was removed from the agent's state."""
-    return {name: dump([]) for name in before.keys() - after.keys() if name.startswith(_STATE)}
+    Returns:
+        The entries by name, one for each key of ``agent.state``, and the state of the conversation manager; None without one.
+    """
+    entries = {f"{STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
+    entries |= {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}
+    return entries, dump(snapshot[_NOTES]) if snapshot.get(_NOTES) is not None else None
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the agent's own state entries, serialized and keyed by name. Others, such as metadata, are left out."""
-    names = (name for name in states if name.startswith(_STATE) or name in _WHOLE.values())
+    names = (name for name in states if name.startswith(STATE) or name in _WHOLE.values())
     return {name: dump(states[name]) for name in names if states[name] != []}
 
 
@@ -58,7 +55,7 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
         ValueError: A state does not have the form that ``entries_of`` writes.
     """
     found: dict[str, Any] = {}
-    kept = {name.removeprefix(_STATE): value for name, value in states.items() if name.startswith(_STATE)}
+    kept = {name.removeprefix(STATE): value for name, value in states.items() if name.startswith(STATE)}
     for name, value in kept.items():
         if not isinstance(value, list) or len(value) > 1:
             raise ValueError(f"the state entry {name!r:.80} must be a list of at most one value")
@@ -73,16 +70,6 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError(f"{name} must be an object, got {type(value).__name__}")
     return {name: load(dump(value)) for name, value in found.items()}  # a copy that the agent may change
-
-
-def meta_entries(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata as state entries."""
-    return {f"{_META}{name}": value for name, value in values.items()}
-
-
-def meta_of(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata from the state entries of a record."""
-    return {name.removeprefix(_META): value for name, value in states.items() if name.startswith(_META)}
 
 
 def is_interrupted(states: Mapping[str, Any]) -> bool:

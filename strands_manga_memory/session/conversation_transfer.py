@@ -279,7 +279,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         hold.local.begin_after(Record(version=record.version, incarnation=incarnation, carries_from=incarnation))
         hold.local.take_in(record, {})
     try:
-        if hold.hot is not None:  # also an empty one: a writer may be about to fill it with the replaced content
+        if replaces and hold.hot is not None:  # also an empty one, which a writer may be about to fill with the old content
             hold.save_hot(fills=True)
         hold.close()
         if hold.durable is not None:

@@ -325,7 +325,7 @@ class SessionSweeper:
         if self._finalizer is None or is_empty:
             return False
         mark = self._table.get(*finalized_key(conversation.place))
-        if mark is not None and mark.get("of") == [durable.head_version]:
+        if mark is not None and mark.get("of") == [durable.head_item.get("v")]:
             return False
         self._finalizer(conversation)
         self._mark(conversation.place, durable)
@@ -333,12 +333,12 @@ class SessionSweeper:
 
     def _mark(self, place: Place, durable: DurableTier) -> None:
         """Store the version of a conversation that was finalized, so that later sweeps do not finalize it again."""
-        if durable.head_version is None:
+        if not durable.head_item:
             return
         partition, sort = finalized_key(place)
         until = int(self._tiers.clock() + 2 * self._tiers.ttl.session)
         names = {"session_id": partition, "sk": sort}
-        self._table.put({**names, "of": [durable.head_version], self._table.schema.ttl: until})
+        self._table.put({**names, "of": [durable.head_item["v"]], self._table.schema.ttl: until})
 
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
@@ -364,8 +364,9 @@ class SessionSweeper:
             else:
                 durable.purge(record.incarnation)
             return now + ttl.grace + self._lease, is_finalized
-        if durable.head_expires_at > now:
-            return durable.head_expires_at, False
+        expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
+        if expires_at > now:
+            return expires_at, False
         if not durable.remove_head():
             return now + self._lease, False
         self._table.batch_write(deletes=[due_key(entry.place), finalized_key(entry.place)])

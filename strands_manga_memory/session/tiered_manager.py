@@ -146,7 +146,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self._members.agent(event.agent).turn_ended()
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
-        _begin_run(self._members.run(event.source.id))
+        conversation = self._members.run(event.source.id)
+        conversation.saver.check()
+        conversation.take_over([])
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
         await self._members.agent(event.agent).after_turn(event)
@@ -231,7 +233,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm, or begin its conversation."""
         conversation = self._members.new("M", source.id, keeps_window=False)
-        _restore_run(source, conversation)
+        if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
+            with trusted(conversation.place.conversation):
+                source.deserialize_state(load(dump(conversation.local.states[ORCHESTRATOR])))
         self._members.conversations["M", source.id] = conversation
 
     def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
@@ -265,17 +269,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     def _save_now(self, live: SessionAgent) -> None:
         wait_for(live.conversation.saver.request(), self._tiers)
-
-
-def _restore_run(source: MultiAgentBase, conversation: AgentConversation) -> None:
-    if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
-        with trusted(conversation.place.conversation):
-            source.deserialize_state(load(dump(conversation.local.states[ORCHESTRATOR])))
-
-
-def _begin_run(conversation: AgentConversation) -> None:
-    conversation.saver.check()
-    conversation.take_over([])
 
 
 def _request_run_save(source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False) -> Future[None]:

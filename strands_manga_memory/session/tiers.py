@@ -52,9 +52,8 @@ class Tiers:
     durable_health: TierHealth = field(default_factory=TierHealth)
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (("refresh", self.refresh, get_args(Refresh)),):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.80}")
+        if self.refresh not in get_args(Refresh):
+            raise ValueError(f"refresh must be one of {', '.join(map(repr, get_args(Refresh)))}, got {self.refresh!r:.80}")
         positive("flush_every", self.flush_every)
         positive("max_unsaved", self.max_unsaved)
         seconds("hot_deadline", self.hot_deadline)

@@ -117,20 +117,9 @@ class DurableTier:
         return None if self._head is None else self._head.record
 
     @property
-    def head_version(self) -> int | None:
-        """Random number in the item of the conversation's head, replaced by each write; None if no item is known."""
-        return None if self._head is None or self._head.item is None else self._head.item.get("v")
-
-    @property
-    def head_expires_at(self) -> int:
-        """Time when the table may delete the item of the conversation's head, in seconds since 1970; 0 if no item is known."""
-        item = None if self._head is None else self._head.item
-        return 0 if item is None else int(item.get(self._table.schema.ttl) or 0)
-
-    @property
-    def may_have_hot_copy(self) -> bool:
-        """Whether a hot tier may have a copy of the conversation."""
-        return self._head is not None and bool((self._head.item or {}).get(HOT))
+    def head_item(self) -> Item:
+        """Item of the conversation's head. Each write replaces its random number ``v``. Empty if no item is known."""
+        return (self._head and self._head.item) or {}
 
     def forget(self) -> None:
         """Discard this object's copy of the conversation's head item. ``is_known`` is then False until the next read."""
@@ -237,9 +226,8 @@ class DurableTier:
 
     def remove_head(self) -> bool:
         """Delete the conversation's head item, but not the log. Return False if another writer has changed the item."""
-        item = None if self._head is None else self._head.item
-        self._head = None
-        return item is None or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
+        item, self._head = self.head_item, None
+        return not item or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
         """Return the lowest incarnation (run) that the tombstones of session and user do not delete; 0 without tombstones."""
