@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "history": "Show the messages of a session, page by page.",
     "fork": "Begin a session with the first turns of another.",
     "rewind": "Let a session go back to an earlier turn.",
+    "delete-session": "Delete a session, in both tiers.",
     "sweep": "Finalize and delete expired sessions.",
     "init-table": "Create the tables, their indexes and TTL settings.",
     "permissions": "Print the permissions that a worker needs.",
@@ -37,7 +38,7 @@ COMMANDS: dict[str, str] = {
 
 _MODULES = {
     **dict.fromkeys(("doctor", "sweep", "bench"), "maintenance"),
-    **dict.fromkeys(("users", "history", "fork", "rewind"), "sessions"),
+    **dict.fromkeys(("users", "history", "fork", "rewind", "delete-session"), "sessions"),
     **dict.fromkeys(("init-table", "permissions", "settings"), "setup"),
     **dict.fromkeys(("export", "import", "forget-user"), "user_data"),
 }

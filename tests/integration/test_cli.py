@@ -37,8 +37,8 @@ from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import run
 
-COMMANDS = """demo doctor users sessions inspect history fork rewind sweep init-table permissions export import forget-user
-cost ttl-advice bench settings"""
+COMMANDS = """demo doctor users sessions inspect history fork rewind delete-session sweep init-table permissions
+export import forget-user cost ttl-advice bench settings"""
 codec = Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
 
 

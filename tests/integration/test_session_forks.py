@@ -462,6 +462,23 @@ def test_refused_command_says_what_to_do(
     assert logged(memory) == said(1, 2)
 
 
+def test_command_deletes_one_session_of_a_user(url: str, memory: MangaMemory, capsys: Any) -> None:
+    """Another session stays. A second deletion says that nothing is there."""
+    for session_id in ("s1", "s2"):
+        scope = ConversationScope("u1", session_id)
+        talk(memory, 1, scope=scope)._session_manager.close()  # type: ignore[union-attr]
+    arguments = ["delete-session", "s1", "--user", "u1", "--durable", url]
+    assert run(arguments) == 1
+    assert "This cannot be undone" in capsys.readouterr().err
+    assert logged(memory) == said(1)
+    assert run([*arguments, "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"session": "s1", "agents": ["default"]}
+    assert logged(memory) == []
+    assert logged(memory, ConversationScope("u1", "s2")) == said(1)
+    assert run([*arguments, "--yes"]) == 0
+    assert "no agent has a conversation in 's1'" in capsys.readouterr().err
+
+
 def test_command_asks_for_the_agent_of_a_session_with_several(url: str, memory: MangaMemory, capsys: Any) -> None:
     """The error lists them."""
     for agent_id in ("default", "orders"):

@@ -1,4 +1,4 @@
-"""Commands ``users``, ``sessions``, ``history``, ``fork`` and ``rewind``."""
+"""Commands ``users``, ``sessions``, ``history``, ``fork``, ``rewind`` and ``delete-session``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from strands_manga_memory.cli.options import (
 from strands_manga_memory.cli.output import confirmed, messages, print_json, print_lines, print_table
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.ops.inspection import display_text
+from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.user_data import list_users
 from strands_manga_memory.user_data.erasure import sessions_of
 
@@ -152,3 +153,30 @@ def rewind(
         print_json({"session": session, "agent": agent_id, "turns": at_turn})
     else:
         messages.print(f"session {session!r} of agent {agent_id!r} ends with turn {at_turn} now", markup=False)
+
+
+def delete_session(
+    session: Session,
+    user: User = None,
+    tenant: Tenant = None,
+    yes: Yes = False,
+    hot: Hot = None,
+    durable: Durable = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a session with the conversations of all its agents. Memories of the user stay. It can be repeated."""
+    with opened(settings_of(hot=hot, durable=durable), codec) as memory:
+        manager = memory.session(session if user is None else ConversationScope(user, session, tenant=tenant))
+        agents = manager.agents()
+        confirmed(f"Delete session {session!r}? This cannot be undone.", yes=yes)
+        if user is None:
+            manager.delete_session()
+        else:
+            memory.delete_session(user, session, tenant=tenant)
+    if as_json:
+        print_json({"session": session, "agents": agents})
+    elif agents:
+        messages.print(f"session {session!r} is deleted; agents: {', '.join(agents)}", markup=False)
+    else:
+        messages.print(f"no agent has a conversation in {session!r}; does it belong to a user (--user)?", markup=False)
