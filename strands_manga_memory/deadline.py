@@ -1,4 +1,4 @@
-"""Deadlines for streams of events, and blocking calls in threads."""
+"""Deadlines for streams of events. Separately, functions that run blocking calls in threads, without a deadline."""
 
 from __future__ import annotations
 

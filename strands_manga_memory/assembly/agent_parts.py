@@ -1,4 +1,4 @@
-"""Parts from which ``MangaMemory`` builds an agent, such as plugins, tools with circuit breakers, and the tier of the user."""
+"""Parts from which ``MangaMemory`` builds an agent, such as plugins, circuit breakers and the user's tier (``premium``)."""
 
 from __future__ import annotations
 
@@ -199,7 +199,11 @@ class UserTier:
 
 @dataclass(frozen=True)
 class AgentBasis:
-    """Parts from which an agent is built. A node of a graph has no ``manager``. Without user data, ``environment`` is None."""
+    """Parts from which an agent is built.
+
+    ``manager`` (the session manager) is None for an agent without one, such as a node of a graph. ``environment`` (data about
+    the user, such as the cart) is None without a source of such data, or if the source failed.
+    """
 
     manager: TieredSessionManager | None
     tier: UserTier

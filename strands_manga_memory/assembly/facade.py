@@ -60,7 +60,8 @@ class MangaMemory:
         hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``: the memory of this process.
         durable: URL or table of the durable tier, the database. Default: a SQLite file below the working directory.
         memories: URL or table of users' long-term memory. True: a table in the file or service of the durable tier. Default
-            None: no memory, but ``forget_user`` also deletes from the default memory table, if any. False: it does not.
+            None: no long-term memory, but ``forget_user`` also deletes from the table that True would use, if it exists.
+            False: no long-term memory, and ``forget_user`` deletes from no memory table.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
         sink: Destination of preferences that are extracted from users' messages. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
@@ -211,9 +212,10 @@ class MangaMemory:
             history: Method that limits the agent's history. ``importance``: the history is kept within ``max_tokens`` at
                 every model call. ``summarize``: the history grows to about twice ``max_tokens`` (8,000 by default, at most half
                 the model's context window) or to 20 turns. Then, after the response, a summary replaces all but the last 3
-                turns and important messages. Strands' ``aux_model`` of the agent writes it; its facts are checked against the
-                replaced turns. ``compact``: the history grows until a request comes near the context window, then shrinks as
-                by ``TieredCompactionConversationManager``. Default ``importance``.
+                turns and important messages. The ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the
+                summary, whose facts are checked against the replaced turns. ``compact``: the history grows until a request
+                comes near the context window, then shrinks as by ``TieredCompactionConversationManager``. Default
+                ``importance``.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
                 with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step. Until the next step, the prompt cache
@@ -226,7 +228,7 @@ class MangaMemory:
                 a model call waits, up to 30 s, only if the history exceeds 1.5 times the size that starts a summary.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
                 the agent's ``aux_model``, in the background, in the user's words. ``nothing``: not at all. Default: ``model``
-                if you give the agent an ``aux_model``, else ``rules``.
+                if ``options`` include an ``aux_model``, else ``rules``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
                 keyword arguments, such as ``intents``. The coordinator also shows data published by ``changes``. Default False.
             instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
@@ -521,9 +523,9 @@ class MangaMemory:
     def retract(self, source: Source) -> RetractionReport:
         """Remove a text that ``explain`` returned from stored memories, summaries, the dialogue state and live agents.
 
-        Deletes the preferences extracted from the message that the text came from, and that session's summaries and stored
-        messages. If this message is unknown, only the memory with the text is deleted. The conversation's own messages stay,
-        and can be redacted in their session.
+        Deletes the preferences extracted from the message that the text came from. Also deletes the summaries of this message's
+        session from the memory table, with the copies of messages stored there. If the message is unknown, only the memory with
+        the text is deleted. The messages in the conversation's log stay, and can be redacted there.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.

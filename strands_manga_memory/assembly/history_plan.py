@@ -49,7 +49,7 @@ class HistoryPlan:
 
     @property
     def recall_tokens(self) -> int | None:
-        """Most tokens of a request that quotes of evicted messages take. None to derive it from the model's context window."""
+        """Most tokens for quotes of evicted messages in a request. None to derive them from the model's context window."""
         asked = self.settings
         if asked.recall_tokens is not None or asked.max_tokens is None:
             return asked.recall_tokens

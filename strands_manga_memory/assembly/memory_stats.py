@@ -38,10 +38,10 @@ class MemoryStats(TypedDict):
         state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active ``entities``, ``goals`` and
             ``archived_goals``, recorded steps (``executions``), ``tokens`` of the stored state, repeated tool calls
             (``loops``), and ``unreadable`` parts of the state.
-        summaries: Totals of the summarizing conversation managers, as in ``SummaryStats``: summaries that started (``runs``),
-            replaced turns (``swapped``) or ``failed``, model calls that waited (``waits``), ``tokens_spent``, ``tokens_freed``,
-            and managers with an open circuit breaker (``resting``).
-        missed_deadlines: Number of this process's waits for a tier that reached the deadline; 0 without telemetry.
+        summaries: Totals of the summarizing conversation managers, as in ``SummaryStats``: started summaries (``runs``),
+            summaries that replaced turns (``swapped``), ``failed`` summaries, model calls that waited (``waits``),
+            ``tokens_spent``, ``tokens_freed``, and managers with an open circuit breaker (``resting``).
+        missed_deadlines: Number of times that a tier did not answer this process within the deadline; 0 without telemetry.
         operations: Statistics of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
             ``summary``, ``recall``, ``handoff`` (finalization), ``breaker.transition`` and others; empty without telemetry.
         tools: State of each guarded tool, keyed by tool name.

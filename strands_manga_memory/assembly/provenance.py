@@ -156,7 +156,10 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
 
 
 def _retract_live(part: Any, source: Source) -> Agent | None:
-    """Remove a source from a plugin. Return the agent of a ``UserContext`` or of a ``StateCoordinator`` with it, else None."""
+    """Remove a source from a plugin, and return the plugin's agent.
+
+    Return None for a ``StateCoordinator`` that did not contain the source, and for plugins such as ``HistoryRecall``.
+    """
     from strands_manga_memory import conversation, state
 
     message_id = source.message_id

@@ -48,7 +48,8 @@ _MOST_DAYS = 36_500.0
 def _pairs(names: Collection[str], taken: Callable[[Any], Any], words: str) -> Callable[[object], Mapping[str, Any] | None]:
     """Return a validator that converts a mapping or the text ``name=value,name=value`` to a mapping. None stays None.
 
-    ``names`` are the allowed names. ``taken`` converts each value. For anything else, the error message is ``words``.
+    ``names`` are the allowed names. ``taken`` converts each value. For a name, a value or a type that is not allowed,
+    the validator raises a ``ValueError`` with the message ``words``.
     """
 
     def read(given: object) -> Mapping[str, Any] | None:

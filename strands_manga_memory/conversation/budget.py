@@ -309,12 +309,15 @@ NO_HEADROOM = Headroom(0, is_enough=False)
 
 
 class HistoryLimits:
-    """Token limits of one agent's history, in tokens of the local ``TokenCounter`` (the counter) and in tokens of the model.
+    """Token limits of one agent's history.
+
+    Sizes are in tokens of the model, except the properties ``tokens`` and ``full_tokens``: tokens of the local ``TokenCounter``
+    (the counter).
 
     Attributes:
         max_tokens: Budget of the history. Neither the counter's nor the model's count may exceed it.
-        grow_to: Size in tokens above which the history is full and must be trimmed. Default ``max_tokens``.
-        trim_to: Size in tokens to which a full history is trimmed. None for a size just below ``max_tokens``.
+        grow_to: Size above which the history is full and must be trimmed. Default ``max_tokens``.
+        trim_to: Size to which a full history is trimmed. None for a size just below ``max_tokens``.
         trim_every: Number of future turns that should fit before the next trimming. None to make no room for them.
         max_turns: Largest number of turns. None for as many turns as fit.
         reserved: Tokens of ``max_tokens`` that every request reserves for quotes of evicted messages.

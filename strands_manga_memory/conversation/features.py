@@ -333,9 +333,10 @@ class FeatureCache:
         return features
 
     def _act_as_reply(self, features: MessageFeatures, text: str, *, says_something: bool) -> str:
-        """Return the dialogue act of a user's message, given the assistant's message before it.
+        """Return the dialogue act of a user's message, which the assistant's message before it can change (``act_of_reply``).
 
-        The act stays if the assistant is a companion that chats, not a service. ``says_something``: ``text`` has content words.
+        The act stays as in ``features`` if there is no such message, if the user revokes an instruction, or if the assistant is
+        a companion that chats, not a service. ``says_something``: ``text`` has content words.
         """
         if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
             return features.act

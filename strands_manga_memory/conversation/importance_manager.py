@@ -370,7 +370,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self._requests.prompt_tokens(agent.system_prompt, agent.tool_registry.get_all_tool_specs())
 
     def reserve(self, tokens: int) -> int:
-        """Return how many of the requested ``tokens`` quotes of evicted messages (``HistoryRecall``) may take in a request.
+        """Return the tokens that ``HistoryRecall`` may use for quotes of evicted messages in a request, at most ``tokens``.
 
         If the manager has ``includes_recall``, the result is at most half of its budget, and the history can no longer use
         these tokens. Otherwise, the result is ``tokens``.

@@ -83,8 +83,8 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the log that an earlier process evicted, and the full forms of messages that it truncated.
 
-        Nothing changes if the messages in memory have another order in the log, or if two of them are in the log, but not a
-        message between the two.
+        Nothing changes if the messages in memory have another order in the log, or if the log lacks a message that is in memory
+        between two messages that the log contains.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -106,7 +106,7 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return ``logged`` if an earlier process truncated the form of the message that is in memory, else that form."""
+        """Return the message in memory, or ``logged`` if an earlier process truncated the message in memory."""
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
             return mine

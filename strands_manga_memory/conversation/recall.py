@@ -235,8 +235,8 @@ class HistoryRecall(Plugin):
 def find_messages(retriever: Retriever, question: str) -> list[RecallHit]:
     """Return the messages that fit a question, the best first.
 
-    The retriever is searched twice: with the question, then also with the words of the best messages of the first search. A
-    message gets a higher score if its neighbours in the conversation fit well.
+    The retriever is searched twice: with the question, then with the question followed by the texts of the best messages of the
+    first search. A message gets a higher score if its neighbours in the conversation fit well.
 
     A message is returned if it shares a content word with the question (field names of tool results do not count), if it is the
     user's reply to a question of the assistant that shares such a word, or if the retriever found it by its meaning.

@@ -155,7 +155,7 @@ class SignalWeights:
     turns a signal off. Each attribute except ``half_life`` is the weight of the signal that is described here.
 
     Attributes:
-        act: Importance score of the message, minus 0.5. With ``RuleScorer`` it is the score of the dialogue act.
+        act: Importance score of the message, minus 0.5. ``RuleScorer`` takes the importance score from the dialogue act.
         instruction: The user sets a rule for all answers.
         constraint: The user sets a condition, such as a number, a time, a place or a price.
         service: The message is from an assistant that serves the user. The more the assistant talks about itself, the
@@ -172,7 +172,8 @@ class SignalWeights:
         fresh_service: Recency of a message from an assistant that serves the user.
         tool: The message is a tool call with its result, not a text.
         fresh_tool: Recency of a tool call with its result.
-        whole_result: Constant, for the part of a tool result or long text of the user that its shortened form lacks.
+        whole_result: 1 for the part that is left out when a tool result or a long text of the user is shortened, else 0. This
+            part is rated separately from the shortened form.
         size: Logarithm of the number of tokens.
         half_life: Number of exchanges in which recency halves, above 0.
 

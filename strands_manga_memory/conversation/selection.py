@@ -1,7 +1,7 @@
 """Selection of the messages of a history that stay within a budget of tokens.
 
-Three kinds of messages always stay: the first turn with the user's question and the final answer, the current turn, and pinned
-messages. If these messages alone exceed the budget, they are truncated.
+Three kinds of messages always stay: the first turn from the user's question to the final answer, but without tool calls and
+their results; the current turn; and pinned messages. If these messages alone exceed the budget, they are truncated.
 
 The other messages are optional. They are ranked by importance level, then by benefit per token, then the newest first. A
 question may stay without its answer, and an answer without its question. A tool call and its result stay together or are
@@ -294,18 +294,19 @@ def _make_room(
     even if they fit the budget, to make room for important optional messages (``demand``). Each of the following steps is
     taken only while it is needed:
 
-    1. Truncate tool results, the answer that ended the turn, and texts of the first turn.
+    1. Truncate tool results, the answer that ended the current turn, and texts of the first turn.
     2. Remove the oldest tool calls of the current turn.
     3. Replace media by short texts.
     4. Truncate other texts, and the inputs of tool calls.
     5. Truncate all texts, tool results and inputs of tool calls to a smaller size.
 
-    Half of the budget is reserved for the messages that always stay. If these messages exceed ``most`` tokens at first, up to a
-    quarter of the budget is freed for optional messages of the middle importance level. Pinned messages are never truncated.
-    If pinned messages alone exceed the budget, the other messages keep a readable size.
+    Optional messages may fill the history up to ``most`` tokens, which is at most ``budget``. Of these, ``headroom`` tokens are
+    only for the user's message of the current turn.
 
-    Optional messages may fill the history up to ``most`` tokens. Of these, ``headroom`` tokens are only for the user's message
-    of the current turn.
+    Up to half of the other tokens is freed for optional messages: as much as those of high importance need, and up to a quarter
+    for those of middle importance. If the messages that always stay have at most ``most`` tokens at first, this quarter is also
+    limited to the tokens of the user's optional messages. Pinned messages are never truncated. If pinned messages alone exceed
+    the budget, the other messages keep a readable size.
     """
     was_over, usual = truncator.tokens > most, most - headroom
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
@@ -365,7 +366,7 @@ class _Item:
         positions: Positions of the messages in the history.
         tokens: Tokens that the candidate adds to the selection.
         turn: Index of the turn of the messages.
-        condensed: Shortened form of the last message. None for a full unit or a rest.
+        condensed: Shortened form of the unit's last message. None for a full unit or a rest.
         needs: Shortened unit to which this rest belongs. None if the candidate is no rest.
         is_taken: Whether the candidate has been selected.
     """

@@ -66,7 +66,7 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the manager's hooks, and hooks that make the calls that an agent makes to its conversation manager."""
+        """Register the manager's hooks, and hooks that restore, apply and save it. The agent does not call the manager."""
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
         self.policy.register_hooks(agent.hooks)

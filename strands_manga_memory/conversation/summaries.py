@@ -42,6 +42,8 @@ Strategy = Literal["background", "async", "inline"]
 class SummaryTrigger:
     """Conditions for a summary, and the number of recent turns that stay unsummarized.
 
+    The trimmer is the conversation manager that evicts messages when the history is over its budget.
+
     Attributes:
         tokens: Tokens of history at which older turns are summarized. None: nearly twice the trimmer's budget, at most half the
             context window of the agent's model. Default 8,000.
@@ -78,6 +80,8 @@ class SummaryTrigger:
 @dataclass(frozen=True, kw_only=True)
 class SummarySchedule:
     """Rules for waiting for summaries.
+
+    The trimmer is the conversation manager that evicts messages when the history is over its budget.
 
     Attributes:
         strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits for

@@ -120,10 +120,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
             another agent.
-
-    Attributes:
-        trigger_tokens: Tokens of the history at which older turns are summarized.
-        trigger_turns: Number of turns without a summary at which older turns are summarized.
     """
 
     def __init__(

@@ -129,6 +129,8 @@ def _entry(*content: str) -> tuple[str, Codec]:
 class SummarySizes:
     """Sizes of a summary, and whether important turns stay in the history.
 
+    The trimmer is the conversation manager that evicts messages when the history is over its budget.
+
     Attributes:
         summary_tokens: Most tokens of the summary. Default 500.
         facts_tokens: Most tokens of facts that do not fit into the summary. Default: half of the trimmer's budget.
@@ -386,7 +388,7 @@ class SummaryWriter:
         return tokens_of(self._counter, text)
 
     def _source_of(self, summarizer: Summarizer) -> int:
-        """Return the most tokens of a transcript in one prompt of the summarizer."""
+        """Return the largest allowed number of tokens of a transcript in one prompt of the summarizer."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
@@ -434,7 +436,8 @@ class SummaryWriter:
         """Ask the summarizer for a summary text, at most three times.
 
         Return the usable draft that lacks the fewest required facts, or an empty draft if there is none. The size limit of the
-        text is divided by ``share``, the number of texts in the whole summary, but at most by ``FAN_IN``.
+        text is the limit of all texts divided by ``share``, the number of texts in the summary. A ``share`` above ``FAN_IN``
+        counts as ``FAN_IN``.
         """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
@@ -522,7 +525,7 @@ class SummaryWriter:
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
-        """Shorten the segments to 60 % of the summary's tokens in total. Sentences of the oldest segments are removed first."""
+        """Shorten the segments to a total of at most 60 % of ``summary_tokens``, beginning with the oldest segments."""
         room = int(self.sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):

@@ -190,7 +190,8 @@ def block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool =
     """Return the tokens of one content block of a message or of a tool result.
 
     JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Some providers write shorter JSON. A block
-    of unexpected shape is counted as JSON, too. With ``blank``, an empty text counts as the text that Strands sends instead.
+    of unexpected shape is counted as JSON, too. With ``blank``, a text that is empty or only white space counts as
+    "[blank text]", which Strands sends instead.
     """
     try:
         return _block_tokens(block, text_tokens, blank=blank)

@@ -41,7 +41,7 @@ class Trimmer:
 
     Attributes:
         limits: Limits of the history.
-        features: Features of the messages.
+        features: Cache of the messages' token counts, importance scores and other measured properties.
         bands: Lowest scores of the importance levels.
         signals: Weights of the signals (properties of a message) that decide how much the message is needed.
         on_evict: Function that is called with the messages that were evicted or truncated. None: no function is called.
@@ -114,7 +114,10 @@ class Trimmer:
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts, that are added to a limit for a user message of more than half the limit."""
+        """Return the tokens, as the model counts, that may be added to a limit for the user's latest message.
+
+        They are the message's tokens above half of the limit, as far as the model's context window has room for them.
+        """
         room = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(room.tokens)
 

@@ -263,7 +263,7 @@ class _JsonText:
 
     @property
     def whole(self) -> str | None:
-        """Complete text in its most compact form. None if it is too long."""
+        """Complete text in its most compact form. None if it has more characters than the constructor's limit."""
         return self._rendered(0, self._longest)
 
     @property
@@ -313,11 +313,11 @@ class _JsonText:
     def _rendered(
         self, level: int, items: int, detailed: int = 0, *, is_strict: bool = False, is_limited: bool = True
     ) -> str | None:
-        """Return the text in a shorter form. None if this form is still too long.
+        """Return the text in a shorter form. None if this form still has more characters than the constructor's limit.
 
-        ``level`` is an index of ``_DETAILS``. Each list keeps at most ``items`` items, the first ``detailed`` of them at the
-        next level of more detail. With ``is_strict``, records outside of lists lose members, too. Without ``is_limited``, the
-        text may have any length.
+        ``level`` is an index of ``_DETAILS``: the higher, the less detail. Each list keeps at most ``items`` items, the first
+        ``detailed`` of them at ``level - 1``. With ``is_strict``, records outside of lists lose members, too. Without
+        ``is_limited``, the text may have any length.
         """
         detail = _DETAILS[level]
         finer = [_DETAILS[max(0, level - 1)]] * detailed
@@ -374,7 +374,10 @@ class _Pruning:
         return [*map(self.value, first, levels), *note, *map(self.value, last, levels)]
 
     def _levels(self, detail: _Detail | None) -> Iterator[_Detail]:
-        """Return each list item's level of detail: ``detail`` if given, else finer levels for the first items."""
+        """Return the level of detail of each list item.
+
+        It is ``detail`` if given. Otherwise the first items have the levels in ``_finer``, and the others have ``_detail``.
+        """
         return repeat(detail) if detail else chain(self._finer, repeat(self._detail))
 
     def _members(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:

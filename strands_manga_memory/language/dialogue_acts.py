@@ -308,10 +308,11 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
     """Return the dialogue act of a user's message, given the assistant's message before it.
 
-    A value is a number, a time or a name. A message is a correction if it gives another value after the assistant refused a
-    wish: "how about eight?" after "there is no table at seven". Any other message that gives a value is a constraint. A message
-    that only drops a condition is no constraint. If a message worded as a correction only declines an offer, as in "no, just
-    the address", its other words decide. All other dialogue acts stay the same.
+    A constraint, a decision or an unmatched message becomes a correction if it proposes something else after the assistant
+    refused a wish: "how about eight?" after "there is no table at seven". Otherwise, a decision with a number or a time becomes
+    a constraint, and so does an unmatched message with a number, a time or a name. A constraint that only drops a condition
+    becomes unmatched. If a message worded as a correction only declines an offer, as in "no, just the address", its act is
+    determined from its other words. All other dialogue acts stay the same.
 
     Args:
         text: Text of the user's message.

@@ -62,7 +62,7 @@ class LanguagePack:
         data: Parsed content of the pack's file.
 
     Raises:
-        KeyError: A pattern refers to a fragment that the pack does not define.
+        KeyError: A pattern refers to a fragment (a named part of patterns) that the pack does not define.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:

@@ -122,8 +122,8 @@ class PiiRule:
         check: Function that validates a match of the pattern. Without a function, every match is valid.
         action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``. ``encrypt`` replaces the data by an
             encrypted form, which the store decrypts on reading. ``refuse`` prevents that any part of the text is stored.
-        unless: Pattern for a context in which a match is not personal data. The pattern is searched in the text
-            ``before<match>after``, with up to 40 characters before and after the match. Default: none.
+        unless: Pattern for a context in which a match is not personal data. The pattern is searched in the match in
+            angle brackets, ``<match>``, together with up to 40 characters of the text before and after. Default: none.
 
     Raises:
         ValueError: The name or the action is not allowed.

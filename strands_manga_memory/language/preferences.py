@@ -102,7 +102,7 @@ def split_values(text: str) -> list[str]:
 
 
 def remove_values(text: str, value: str) -> str:
-    """Remove values, separated by commas, from the stored text of a preference. Other spellings of them are removed too."""
+    """Remove values from the stored text of a preference, in any spelling. Both arguments list values, separated by commas."""
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)

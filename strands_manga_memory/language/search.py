@@ -262,7 +262,7 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Remove the names of fields from records in plain text. Every record has the same field names."""
+    """Remove field names from records in plain text. They are the same in all records, and so distinguish none."""
     return _FIELD_NAME.sub("", text)
 
 
@@ -387,7 +387,7 @@ class LexicalIndex(Generic[_Name]):
         return len(self._rows)
 
     def __del__(self) -> None:
-        """Close the database."""
+        """Close the SQLite database in memory that holds the index."""
         if hasattr(self, "_database"):
             self._database.close()
 

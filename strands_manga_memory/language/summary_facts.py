@@ -121,12 +121,12 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 
 
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
-    """Apply the corrections among the facts and return the changed facts.
+    """Apply the corrections among the facts and return all facts, with the corrected values in their texts.
 
     The value in a correction replaces the latest earlier value of the same type and unit, if both values are identifiers, such
-    as order numbers, or have a unit, or if the user wrote no message between them. A fact further back than the last 6 must
-    share one word with a corrected identifier, or two with another value. Other old values stay, because they may belong to
-    another subject. A correction gets the ids of the messages that it corrects.
+    as order numbers, or have a unit, or if the user wrote no message between them. A fact more than 6 facts before the
+    correction is only changed if the texts of both share a word (for an identifier) or two words (for another value). Other
+    old values stay, because they may belong to another subject. A correction gets the ids of the messages that it corrects.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -150,7 +150,11 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _latest(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes, *, shared_words: int
 ) -> tuple[int, Entity | None]:
-    """Return the position and the value of the latest fact before ``at``, from another message, with a value of a kind."""
+    """Return the position and the value of the latest fact before ``at`` with a value of ``kind``, or ``at`` and None.
+
+    ``kind`` is an entity type and a unit. Facts of the same message or of the assistant are ignored. A fact more than 6
+    facts before ``at`` must share ``shared_words`` words with the fact at ``at``.
+    """
     topic = _topic(facts[at].text)
     for before in range(at - 1, -1, -1):
         fact = facts[before]

@@ -74,7 +74,8 @@ def normalized(text: str) -> str:
     """Return a text in a normal form for comparisons.
 
     Upper and lower case, full and half width, hiragana and katakana, and kinds of quotes, dashes and spaces become the same.
-    Thousands separators are removed. Numbers in words become digits, in English up to 99 and in Japanese before a counter.
+    Thousands separators are removed. Numbers in words become digits: in English up to 99, in Japanese before a counting word
+    such as ``冊``, the word for a number of books.
     """
     return _remembered(text) if len(text) <= _SHORT else _normalized(text)
 

@@ -122,9 +122,10 @@ class MemoryKeeper:
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store the memories of a conversation and return its summary.
 
-        The result is None if there is no summary, or if the user was erased meanwhile. After an erasure, nothing more is
-        stored. A failed call can be repeated. If the conversation has more or redacted messages since the last call, its
-        summary is replaced. A conversation that is created again after a deletion or expiry has a summary of its own.
+        The result is None if the conversation has no messages to summarize and no earlier summary, or if the user was erased
+        meanwhile. After an erasure, nothing more is stored. A failed call can be repeated. If the conversation has more or
+        redacted messages since the last call, its summary is replaced. A conversation that is created again after a deletion
+        or expiry has a summary of its own.
         """
         owner = Owner(transcript.user_id, transcript.tenant)
         partition = self.partition(owner)

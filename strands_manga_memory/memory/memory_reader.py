@@ -40,9 +40,9 @@ class MemoryReader:
     """Reader of a user's memories that also searches them and records recalls.
 
     A session start reads the memories for the agent's context into a snapshot. Recent facts and messages, which only searches
-    need, are then read in the background. Both reads are limited, so their cost does not grow with the number of memories. A
-    search that the snapshot does not answer asks ``older``. A recall reads the latest and the most important memories, and all
-    memories if its filters leave too few of these.
+    need, are then read in the background. Both reads are limited, so their cost does not grow with the number of memories. If
+    no memory in the snapshot has enough words of a query, the search also reads older memories from the table. A recall reads
+    the latest and the most important memories, and all memories if its filters leave too few of these.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class MemoryReader:
         self._take(self._partition.load_start(), lambda older: None)
 
     def drop_snapshot(self) -> None:
-        """Discard the snapshot after another process changed the memories. Its next use reads the memories again."""
+        """Discard this process's copy of the memories after another process changed them. Its next use reads them again."""
         with self._lock:
             self._snapshot = None
 
@@ -224,9 +224,10 @@ class MemoryReader:
         return hits[:limit]
 
     def _answers(self, snapshot: Snapshot, query: str, wanted: MemoryQuery, *, matching: bool = False) -> list[Hit]:
-        """Rank memories for a query. If those of the snapshot do not answer the query, add older ones to the snapshot.
+        """Rank memories for a query. If none in the snapshot answers it, first add older ones from the table to the snapshot.
 
-        A recent memory that shares one word with the query must not hide an older memory that has all its words.
+        A memory answers a query if it has all content words of the query, or three of them. If vectors are used, any result
+        answers. With ``matching``, results that have nothing in common with the query are left out.
         """
         hits = snapshot.ranked(self._clock(), query=query, wanted=wanted, matching=matching)
         if snapshot.is_partial and not snapshot.answers(query, hits):

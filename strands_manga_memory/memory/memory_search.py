@@ -42,7 +42,8 @@ def score(
 ) -> float:
     """Return the score of a memory: ``similarity * importance**0.5 * (recency * use)**0.25``.
 
-    ``use`` is 1 plus the logarithm of 1 plus the access count.
+    ``recency`` is 1 at the memory's last update or recall, and halves in each ``half_life`` after it. ``use`` is 1 plus the
+    logarithm of 1 plus the access count.
 
     Args:
         record: Memory to rank.
@@ -50,7 +51,7 @@ def score(
         half_life: Seconds in which the recency factor halves. None means that recency never decreases.
         uses: Number of recalls that are not in the record's access count yet.
         used_at: Time of the last of these recalls, in seconds since 1970.
-        similarity: Similarity to the query. None means that there is no query.
+        similarity: Similarity to the query. None means that there is no query, and counts as 1.
     """
     latest = max(record.updated_at, record.accessed_at, used_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
@@ -214,7 +215,7 @@ class Snapshot:
                 self._enter([record])
 
     def add_older(self, loaded: PartitionContent) -> None:
-        """Add memories that the snapshot never had."""
+        """Add the memories in ``loaded``, except those that the snapshot has or that were removed from it."""
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
             self.records |= new

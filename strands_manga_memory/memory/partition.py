@@ -148,7 +148,7 @@ class PartitionContent:
     since: float = 0.0
 
     def joined(self, more: PartitionContent) -> PartitionContent:
-        """Return the memories of both contents, which ranges of one partition gave."""
+        """Return the memories of two reads of the same partition. Of a memory in both, the record of ``self`` is kept."""
         return PartitionContent(
             {**more.records, **self.records},
             {**more.uses, **self.uses},
@@ -248,7 +248,7 @@ class UserPartition:
         return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
 
     def load_context(self) -> PartitionContent:
-        """Read summaries, preferences, open questions and recalls, to store a session. Raises the errors of ``load``."""
+        """Read summaries, preferences, open questions and recalls, which finalizing needs. Raises the errors of ``load``."""
         return self._load([_Range(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
 
     def load_start(self) -> PartitionContent:
@@ -265,9 +265,10 @@ class UserPartition:
         return self._load(_RECENT[:1], latest, are_latest=True) if is_full else self._load(_RECENT)
 
     def load_latest(self, type_: str | None) -> PartitionContent:
-        """Read the latest memories for a recall, of one type or of all that sessions do not derive.
+        """Read the latest memories for a recall, of the type ``type_``, or of most types if it is None.
 
-        At most 216 records are read, in four requests. Raises the errors of ``load``.
+        None leaves out messages, open questions and weekly summaries. At most 216 records are read, in four requests. Raises
+        the errors of ``load``.
         """
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
         is_listed = len(marks.latest) >= _MOST_LATEST and type_ in (None, MemoryType.FACT, MemoryType.FEEDBACK)
@@ -402,7 +403,7 @@ class UserPartition:
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of the summary ``name``.
+        """Return the id of the summary ``name``, which is an encoded session id or a digest of the summary's text.
 
         The first call makes an id from the current time. Later calls return this id, and extend its storage to ``expires_at``.
         """

@@ -93,8 +93,8 @@ class _ExtractedPreferences(BaseModel):
 class Learner:
     """Background extraction of preferences from messages by a model.
 
-    One request runs at a time. Messages that arrive meanwhile share the next request. ``hear`` gets the id, the preferences and
-    the time of each message, and runs in the queue ``lane`` of the background ``writer``.
+    One request runs at a time. Messages that arrive meanwhile share the next request. The constructor's callback ``hear``
+    gets the id, the preferences and the time of each message. It runs in the background, in the queue with the key ``lane``.
     """
 
     def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference], float | None], None]) -> None:
@@ -385,7 +385,10 @@ class UserContext(Plugin):
             self._found_in_turn = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Load changes of other devices and processes. After ``deadline`` seconds, the model call continues without them."""
+        """Load changes of the user's memories by other processes. After the deadline, the model call continues without them.
+
+        ``context`` is returned unchanged.
+        """
         # In the queue after this turn's own extractions, so that the turn's model calls include them.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
         done, _ = await asyncio.wait([refreshed], timeout=self._deadline)

@@ -208,7 +208,7 @@ def content_key(content: str) -> str:
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the id of the session summary ``name``. Ids sort by ``at``, such as the session's start, in seconds since 1970."""
+    """Return the id of the summary ``name`` (usually an encoded session id). Ids sort by ``at``, in seconds since 1970."""
     return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
 
 

@@ -439,7 +439,10 @@ class UserMemoryStore(MemoryStore):
         *,
         summary_name: str | None = None,
     ) -> MemoryRecord:
-        """Store a memory. Renew the expiry of a memory with the same content, and replace a summary of the same name."""
+        """Store a memory, or renew the expiry of the stored memory with the same content.
+
+        With ``summary_name``, an encoded session id, the stored summary of that session is replaced.
+        """
         type_ = checked_type(type_)
         filled("content", content)
         rule = self._retention[type_]

@@ -35,8 +35,8 @@ class _Part:
     Attributes:
         ids: Ids of the memories, the latest first.
         importances: Importance of each memory, from 0 to 255.
-        words: Sorted checksums of the words of all memories.
-        positions: For each of the words, the position in ``ids`` of a memory that has it.
+        words: Sorted checksums of the words of all memories. A word of several memories is repeated, once for each memory.
+        positions: For each element of ``words``, the position in ``ids`` of its memory.
     """
 
     ids: Sequence[str]
@@ -58,14 +58,14 @@ class _Part:
 
 @dataclass(frozen=True)
 class WordList:
-    """Words of all memories of a user but preferences, as of the time ``made_at`` in seconds since 1970."""
+    """Words of a user's memories, without the preferences, as of the time ``made_at`` in seconds since 1970."""
 
     made_at: float
     parts: Sequence[_Part]
 
     @classmethod
     def of(cls, records: Iterable[MemoryRecord], made_at: float) -> WordList:
-        """Make the list, which has at most 2 MB: of more memories, the latest."""
+        """Make the list. If it would exceed 2 MB, only the latest memories are listed."""
         parts: list[list[tuple[MemoryRecord, Collection[int]]]] = [[]]
         size = 0
         for record in sorted(records, key=lambda record: record.updated_at, reverse=True):
@@ -93,7 +93,7 @@ class WordList:
         return sorted(scores, key=lambda id_: -scores[id_])
 
     def by_importance(self, types: Collection[str]) -> list[str]:
-        """Return the ids of the memories of some types, the most important first, and of these the latest."""
+        """Return the ids of all listed memories of some types, sorted by importance and then by time, the latest first."""
         found = [pair for part in self.parts for pair in zip(part.importances, part.ids, strict=True)]
         found.sort(key=lambda pair: -pair[0])
         return [id_ for _, id_ in found if id_.partition("#")[0] in types]
@@ -103,13 +103,12 @@ class OlderMemories:
     """Search in all memories of one user through a word list, which is stored next to the memories.
 
     The first search makes the list, for which it reads all memories once. Searches of the next seven days, in all processes,
-    read the list and the memories that it names. The list is made again earlier if it may lack memories that a search cannot
-    see otherwise. It is deleted with the deletion of a memory.
+    read the list and the memories that it names. The list is made again earlier if it is older than ``since``. It is deleted
+    with the deletion of a memory.
 
-    The methods return up to 64 memories. If the caller has only the 40 preferences that a session start reads, the first call
-    returns all preferences.
-    ``since`` is the time from which on the caller has read all memories, and ``known`` are the ids of the memories that the
-    caller has read.
+    The search methods return up to 64 memories that are not in ``known``, the ids of the memories that the caller has read.
+    ``since`` is the time from which on the caller has read all memories. All preferences are returned in addition if a call
+    makes the list, or if it is the first call and ``known`` has 40 preferences, the most that a session start reads.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -118,11 +117,11 @@ class OlderMemories:
         self._list: WordList | None = None
 
     def find(self, query: str, *, since: float, known: Collection[str]) -> PartitionContent:
-        """Return memories that have a word of the query."""
+        """Return up to 64 memories that have a word of the query, without those in ``known`` (see the class)."""
         return self._load(lambda words: words.find(content_terms(query)), since, known)
 
     def important(self, types: Collection[str], *, since: float, known: Collection[str]) -> PartitionContent:
-        """Return the most important memories of some types."""
+        """Return the up to 64 most important memories of some types, without those in ``known`` (see the class)."""
         return self._load(lambda words: words.by_importance(types), since, known)
 
     def _load(self, choose: Callable[[WordList], list[str]], since: float, known: Collection[str]) -> PartitionContent:
@@ -157,7 +156,10 @@ class OlderMemories:
         return WordList(made_at, parts) if rows and len(parts) == rows[0][1] else None
 
     def _make(self) -> tuple[PartitionContent, WordList]:
-        """Read all memories and store the list of their words, unless the user's memories change meanwhile."""
+        """Read all memories, and return them and the list of their words.
+
+        The list is also stored, unless the user's memories change meanwhile or the store fails.
+        """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)
         changed, erased = table.get(*changes), partition.erased()

@@ -209,7 +209,11 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Assign the results in a message to the latest tool calls with the same ids, in order if an id repeats."""
+    """Assign the results in the message with the index ``at`` to the tool calls with the same ids.
+
+    Of several messages with calls of one id, only the latest counts. If that message repeats the id, its first call gets the
+    first result with the id, and so on.
+    """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
         if "toolResult" in block:

@@ -19,8 +19,8 @@ class TtlAdvice:
         gaps: Number of recorded gaps between turns.
         enough: Whether the gaps are enough for a recommendation, at least 100.
         curve: Pairs of a time in seconds and the share of users who return within this time.
-        knee: Recommended TTL in seconds. Beyond this time, each additional second of TTL gains fewer returning users than
-            the average second up to the longest gap, or up to a day if that is shorter.
+        knee: Recommended TTL in seconds. A longer TTL gains few further users: at this time, ``curve`` is farthest above the
+            straight line from share 0 at 0 seconds to share 1 at the longest gap (or at one day, if the gap is longer).
     """
 
     gaps: int

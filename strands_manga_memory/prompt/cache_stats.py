@@ -81,7 +81,8 @@ class CacheStats(CacheUse):
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
-        saved_tokens: Savings in uncached input tokens. Negative if writing cost more than reading saved.
+        saved_tokens: Saved cost, as the number of uncached input tokens of the same price. Negative if writing to the cache
+            cost more than reading saved.
         drops: Number of calls that missed the cache or had a changed prefix, keyed by cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.

@@ -146,7 +146,7 @@ class AgentConversation:
     # Opening
 
     def open(self, *, inspect: bool = False) -> list[Message] | None:
-        """Read the conversation from both tiers, and return its messages; None if the conversation is new.
+        """Read the conversation from both tiers, and return the agent's history; None if the conversation is new or has ended.
 
         Args:
             inspect: Whether to only read: nothing is written, and the time to live does not restart.
@@ -206,7 +206,10 @@ class AgentConversation:
         return is_nothing(hold.hot.record) and not head.is_closed
 
     def _is_over(self, *, inspect: bool) -> bool:
-        """Return whether the session has expired. Without ``resume_cold`` and ``inspect``, also if it has left the hot tier."""
+        """Return whether the session has expired.
+
+        If ``resume_cold`` of the tiers and ``inspect`` are both False, a session that has left the hot tier has expired, too.
+        """
         hold, tiers, base = self.hold, self.tiers, self.local.base
         now, hot = tiers.clock(), hold.hot
         is_hot = hot is not None and not is_nothing(hot.record)
@@ -264,7 +267,8 @@ class AgentConversation:
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
         """Add a message, or replace this turn's last message with the same ``tracking_id``.
 
-        If ``history`` has more messages with this id than the turn, the message is a second use of one object and is added.
+        ``history`` has the agent's present messages. If more of them have this id than the turn has added, the caller uses one
+        message object twice, and the message is added.
         """
         with self.lock:
             identity = message.get("tracking_id") or ""
@@ -472,7 +476,10 @@ class AgentConversation:
     def _log(
         self, unsaved: AgentConversation | None, *, newest: int | None = None, until: TurnKey | None = None
     ) -> dict[TurnKey, Turn]:
-        """Return the turns of the log and the unsaved turns of ``unsaved``, keyed by turn key."""
+        """Return the turns of the log and the unsaved turns of ``unsaved``, keyed by turn key.
+
+        ``newest``: read only the newest turns of a durable log, until they have this many messages. ``until``: last turn read.
+        """
         log = {key: turn for key, turn in self.hold.history(newest=newest, until=until) if until is None or key <= until}
         if unsaved is None:
             return log

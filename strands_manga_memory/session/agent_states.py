@@ -31,7 +31,8 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
     """Return the serialized states of a Strands snapshot.
 
     Returns:
-        The entries by name, one for each key of ``agent.state``, and the state of the conversation manager; None without one.
+        The entries, keyed by name: one for each key of ``agent.state``, one for interrupts and one for the state of the model.
+        The second value is the state of the conversation manager; None without one.
     """
     entries = {f"{STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
     entries |= {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}

@@ -115,7 +115,7 @@ class ConversationSaver:
         return "durable" if self.durable_health.is_up else "nothing"
 
     def overdue(self, deadline: float) -> bool:
-        """Return whether a turn should stop waiting: ``waits_for`` is ``nothing``, or its tier exceeds ``deadline`` seconds."""
+        """Return whether a turn should stop waiting: its tier is down, or ``asked_at`` is ``deadline`` seconds ago."""
         return self.waits_for == "nothing" or self.left(deadline) == 0.0
 
     def left(self, deadline: float) -> float:

@@ -68,10 +68,10 @@ def standing_of(conversation: AgentConversation) -> Standing:
 
 
 def store(conversation: AgentConversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
-    """Store a transferred conversation as a whole, unless a conversation exists already.
+    """Store a transferred conversation as a whole, unless a conversation with its key exists or has ended.
 
     Returns:
-        State of the conversation before the call.
+        ``new`` if the conversation was stored; ``exists`` or ``ended`` if nothing was stored.
 
     Raises:
         StoreUnavailableError: A tier does not answer. The conversation may have been stored.
@@ -178,9 +178,9 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     """Return a record with the first turns of a conversation, up to the turn ``at_turn``.
 
-    For the last turn, the record has the present history and states. For an earlier turn, the history has at most 100 turns of
-    the log. States that were set later are then missing, because their earlier values are not stored. ``seen`` lists all turns
-    of the conversation, also the turns after ``at_turn``.
+    If ``at_turn`` is the last turn of the conversation, the record has the present history and states. Otherwise, its history
+    has the last 100 turns up to ``at_turn``, and states that were set later are missing, because their earlier values are not
+    stored. ``seen`` lists all turns of the conversation, also the turns after ``at_turn``.
 
     Args:
         hold: The conversation, loaded from its tiers.
@@ -257,7 +257,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
     Args:
         hold: The conversation. No agent uses this object.
         content: The content. At the end of the call, a flush moves its turns to the log.
-        replaces: Whether an existing conversation ends. Its turns that are not in ``content.seen`` are kept.
+        replaces: Whether an existing conversation ends. Its turns that ``content.seen`` lacks are added to the content.
 
     Returns:
         False if ``replaces`` is False and a conversation exists, or it is True and another incarnation has begun meanwhile.
@@ -291,7 +291,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
-    """Return the record ``base``, with the turns that ``content`` has not seen as turns that the log lacks."""
+    """Return the record ``base``, with ``unlogged`` set to the turns that are missing or shorter in ``content.seen``."""
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     turns = {**hold.read_turns(base.incarnation, new - base.turns.keys()), **base.turns}
     return replace(base, turns=turns, unlogged=dict.fromkeys(new, 0))

@@ -181,7 +181,7 @@ class SessionSweeper:
 
     Args:
         hot: The hot tier, or None. With a durable tier, a hot tier that does not survive its process is not used.
-        durable: The durable tier, or None; without it, expired conversations are dropped.
+        durable: The durable tier, or None; without it, expired conversations are dropped after the call of the finalizer.
         finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and is
             tried again after ``lease``.
         ttl: The policy the session managers use.
@@ -250,7 +250,10 @@ class SessionSweeper:
         return _tried(partial(self._finish, hot, name, expect))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
-        """Flush a claimed conversation, call the finalizer, and remove the hot copy. Return whether this was done."""
+        """Flush a claimed conversation, call the finalizer, and remove the hot copy. Return whether this was done.
+
+        ``expect`` is the epoch (raised by each deletion) and version of the hot record when the conversation was claimed.
+        """
         conversation = EndedConversation(Place.named(name), self._tiers)
         if not conversation.flush(claimed=expect):
             hot.drop(name, expect=expect)  # a tombstone or an empty record, not a conversation in use

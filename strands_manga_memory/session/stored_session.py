@@ -329,13 +329,14 @@ class StoredSession:
     fork_async = in_thread(fork)
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
-        """Remove the stored turns of a conversation after the turn ``at_turn``. Turns that are stored during the call stay.
+        """Remove the stored turns of a conversation after the turn ``at_turn``.
 
-        The agent then has the state that ``fork`` would give to a new conversation.
+        Turns that are stored during the call stay, unless ``at_turn`` is 0. Unless ``at_turn`` is the last turn, the new
+        history has at most 100 turns, and state values that were set after that turn are missing.
 
         An agent of this process has the shortened history at its next turn. An agent of another process has it at its next turn
-        if it uses ``refresh="turn"``. Otherwise the agent's next turn still uses the old history. That turn is stored after the
-        shortened history, which the agent then has from the following turn on.
+        if it uses ``refresh="turn"``. Otherwise the agent's next turn still uses the old history, but is stored after the
+        shortened history. From the following turn on, the agent has the shortened history, with the turns stored after it.
 
         Args:
             at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is kept.

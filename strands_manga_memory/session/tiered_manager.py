@@ -58,7 +58,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     If a crash interrupts a turn, requests to the model get an error result for each open tool call. The history is not changed.
 
     If a store fails, a restored agent continues. Unsaved messages are kept, counted in ``stats()``, and saved later. If the
-    process and the hot tier are lost together, the turns since the last flush can be lost. A smaller failure loses no turn.
+    process and the hot tier are lost together, the turns since the last flush can be lost. If one of them is lost, no turn is.
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.

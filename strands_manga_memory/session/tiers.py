@@ -127,8 +127,8 @@ def connect(
         place: Storage key of the conversation.
         tiers: The stores, and the saving rules.
         ids: Known unencoded ids of ``session``, ``user``, ``tenant`` and ``member``. A new conversation needs all of them.
-        check_merge: Called with the values of this process's state entries, keyed by name, and another writer's record before
-            their changes are merged. An error prevents the merge.
+        check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets the values
+            of this process's state entries, keyed by name, and the other writer's record. An error prevents the merge.
     """
     known = {name: str(value) for name, value in ids.items() if value is not None}
     hot = None

@@ -46,9 +46,9 @@ class SessionStrandsAgent(SquadAgent):
     A tool or hook may interrupt the turn. The reason of the interrupt is then the answer, and the user's next message is the
     response to the interrupt.
 
-    Closing a stream or cancelling a request cancels the turn. If a stream is neither read to its end nor
-    closed, its turn still runs to the end. In both cases the conversation is then free for the next request. A stream does no
-    work before its first iteration.
+    Closing a stream or cancelling a request cancels the turn. If a stream is neither read to its end nor closed, its turn still
+    runs to the end. When a turn has ended or was cancelled, the next request of the conversation can run. A stream does no work
+    before its first iteration.
 
     Example::
 
@@ -68,7 +68,7 @@ class SessionStrandsAgent(SquadAgent):
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
         wait: Seconds that a request waits for earlier requests of its conversation. Default 30.
         lease: Seconds until the lease of a dead or disconnected process expires. Live processes renew it. Default 2.
-        grace: Seconds that a cancelled turn has to end by itself. Default 5.
+        grace: Seconds for which a cancelled turn may continue to its end, before its task is cancelled. Default 5.
         failed_text: Answer to a request that failed.
         busy_text: Answer to a request that waited too long; the request is not stored.
         cancelled_text: Answer stored in the session for a request that was cancelled before its answer.

@@ -47,7 +47,7 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """Mark the caller as waiting to run its request in a conversation during the block.
+        """During the block, record that the caller waits until its request can run in a conversation.
 
         Raises:
             CircularWaitError: The request that runs in the conversation waits for the caller, directly or through others.
@@ -88,7 +88,7 @@ class WaitGraph:
 
 
 class BusyError(Exception):
-    """Raised if a request waits too long for its turn, or if an earlier request waits for a turn that the caller holds."""
+    """Raised if a request waits too long for its turn, or if the request and an earlier one would wait for each other."""
 
 
 _waits = WaitGraph()
@@ -121,7 +121,7 @@ class ConversationTurns:
         """Wait at most ``wait`` seconds for the turn of a request, and hold the turn until the block ends.
 
         Raises:
-            BusyError: Earlier requests took too long, or wait for a turn that the caller holds.
+            BusyError: Earlier requests took too long, or this request and an earlier one would wait for each other.
         """
         key = (scope.storage_session_id, scope.agent_id)
         async with AsyncExitStack() as held:

@@ -95,9 +95,9 @@ class EntityLayer(Layer):
     def with_mentions(self, entities: Iterable[ActiveEntity]) -> EntityLayer:
         """Return a copy in which the entities of a new message replace the active entities of their types.
 
-        All entities must have the same origin. A tool's or the assistant's new entities of a type are ignored if one of them is
-        active already, if they are more than ``MOST_VALUES``, or if a confirmed entity of the type was named in the same turn.
-        The active ones among them then count as named again.
+        All entities must have the same origin. A tool's or the assistant's entities of a type replace the active ones only if
+        none of them is active already, they are at most ``MOST_VALUES``, and no confirmed entity of the type was named in the
+        same turn. Otherwise the new ones are ignored, and the already active ones among them count as named again.
         """
         groups: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -149,7 +149,10 @@ class EntityLayer(Layer):
 
 
 def _is_new_subject(known: Iterable[ActiveEntity], named: Collection[str], turn: int) -> bool:
-    """Return whether named values replace the known ones: they are few and new, and ``turn`` named no confirmed known value."""
+    """Return whether a message's values of an entity type, ``named``, replace the active entities of the type, ``known``.
+
+    They do if they are at most ``MOST_VALUES``, none is active, and no confirmed entity was named in the message's ``turn``.
+    """
     if any(each.value in named for each in known) or len(named) > MOST_VALUES:
         return False  # a long list of values names no subject
     return not any(each.turn >= turn and each.confidence is Confidence.CONFIRMED for each in known)

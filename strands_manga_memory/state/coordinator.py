@@ -50,7 +50,7 @@ class StateStats(TypedDict):
         entities: Number of active entities.
         steps: Number of steps of the task, keyed by status.
         remaining_ms: Remaining time budget of the task in milliseconds.
-        executions: Two numbers of steps of the task: those that the task still has, and all that were recorded.
+        executions: Number of the task's steps that are still in memory, and number of all its recorded steps.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Number of goals set so far, and number of goals in the archive.
         tokens: Estimated tokens of each stored layer (part of the state).
@@ -401,7 +401,7 @@ _tokens = lru_cache(1_024)(estimate_tokens)
 
 
 def _render(lines: Iterable[str], max_tokens: int) -> str:
-    """Render lines as one block of text; empty without lines. Lines that exceed the token limit are left out."""
+    """Render lines as one block of text; empty without lines. Each line that exceeds the remaining tokens is left out."""
     left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):
         tokens = _tokens(line) + 1

@@ -77,7 +77,7 @@ class Environment(Part):
         return value
 
     def announced(self) -> dict[str, Any]:
-        """Return the values that are stored as metadata of the conversation."""
+        """Return the locale and the cart, which are stored as metadata of the conversation."""
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:

@@ -98,8 +98,8 @@ class Layer(Part):
     def merged(self, base: Self, other: Self) -> Self:
         """Return ``other`` with the differences between ``base`` and this object applied.
 
-        Mappings are merged by key, tuples by item, and increases of counts are added. If this object and ``other`` both changed
-        a field of another type, this object's value is used.
+        Mappings are merged by key, tuples by item, and increases of counts are added. If both this object and ``other`` changed
+        a field with none of these types, this object's value is used.
         """
         if other == base:
             return self

@@ -167,7 +167,7 @@ class LoopDetector:
         self._counts.clear()
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a tool call. Return True for the ``MOST_ALIKE``-th equal call, and False for earlier and later calls."""
+        """Count a tool call. Return True for the third call with equal name, arguments and result, and False for all others."""
         text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
         key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         self._counts[key] = count = self._counts.pop(key, 0) + 1
@@ -177,18 +177,19 @@ class LoopDetector:
 
 
 class TaskState:
-    """Task of one user request: its steps, its time budget and its findings. It is never stored.
+    """Current task of an agent, for one user request: steps, time budget and findings. It is never stored.
 
     Attributes:
         budget_ms: Time budget in milliseconds.
         steps: The last 100 steps, keyed by id, oldest first.
         dropped: Number of older steps that were dropped.
         findings: Findings without repetitions.
-        successes: Number of successes, keyed by the name of the tool, or by the text of another step without numbers and ids.
+        successes: Number of successes, keyed by the name of the tool; for a step without a tool, by its text without numbers
+            and ids.
         errors: Number of errors, keyed by the error text without numbers and ids.
         plan_changes: The last 20 reasons for changes of the plan.
         timed_out: Keys of tool calls that were stopped at their deadline, until their end is recorded.
-        loops: Number of loops that were detected in all tasks of the agent.
+        loops: Number of loops that were detected in this task and all earlier tasks of the agent.
     """
 
     def __init__(self, store: StateStore, budget_ms: float, goals: GoalState) -> None:

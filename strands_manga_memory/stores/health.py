@@ -147,8 +147,8 @@ class TierHealth:
 def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
-    A ``StoreRefusedError`` gives its reason and remedy, and a ``StoreUnavailableError`` its text. ``OvertakenError`` and all
-    other errors give only their types, because their texts may quote a record.
+    A ``StoreRefusedError`` gives its reason and remedy. A ``StoreUnavailableError`` gives its text, except its subclass
+    ``OvertakenError``. All other errors give only the types of the error and its cause, because texts may quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"

@@ -62,7 +62,9 @@ def hot_store_of(given: HotStore | str | None) -> Any:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the table of user memories, or None, and a list: the reason why a table may exist that was not found, or empty.
+    """Return the table of user memories, or None, and a list for the caller's report of stores that were not read.
+
+    If a table may exist that was not found, the list contains one text with the reason. Otherwise it is empty.
 
     Without a given table, the table is searched in the file or service of the durable tier, in which
     ``MangaMemory.open(memories=True)`` creates the table. It is not found if it has a custom name or cannot be read.

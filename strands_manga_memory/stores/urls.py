@@ -53,11 +53,11 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the memory table, or None if ``users`` is None or ``"none"``.
+    """Return the URL of the memory table, or None if ``users``, the setting ``users_url``, is None or ``"none"``.
 
     If ``users`` is ``"true"``, the memory table is in the file or service of the durable tier. The result is then ``durable``;
-    for DynamoDB, without the name of the durable table. The memory table's name comes from its schema. Any other text is
-    returned unchanged, as the URL.
+    for DynamoDB, without the name of the durable table. The memory table's name comes from its schema. Any other value of
+    ``users`` is the URL itself, and is returned unchanged.
     """
     if users is None or users.lower() == NO_USERS:
         return None

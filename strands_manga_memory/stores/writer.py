@@ -82,7 +82,8 @@ class Writer:
     ) -> Future[_T]:
         """Run a function on a thread, after all earlier work of the same key.
 
-        ``slow`` work has fewer threads. :meth:`drain` does not wait for work whose ``is_needed`` returns False.
+        ``slow`` is True for work that may take long, such as a call of the durable tier; at most ``threads - 2`` threads run
+        such work, but at least one. :meth:`drain` does not wait for work whose ``is_needed`` returns False.
         """
         future: Future[_T] = Future()
         future.set_running_or_notify_cancel()  # not cancellable, so a cancelled caller does not cancel the work
@@ -107,7 +108,9 @@ class Writer:
             self._timer_of.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run pending work, and delayed work at once, also on this thread, until ``is_needed`` returns False for all work left.
+        """Run pending work, and delayed work without its delay, until ``is_needed`` returns False for all remaining work.
+
+        The calling thread runs work in addition to the writer's threads.
 
         Returns:
             Whether all needed work ended within ``timeout`` seconds.

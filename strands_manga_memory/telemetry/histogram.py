@@ -61,8 +61,8 @@ class OperationStats:
         errors: Number of operations that failed.
         mean: Mean duration in seconds; 0 for operations without a duration.
         p50: Median in seconds, up to 12 % too high.
-        p95: 95th percentile in seconds.
-        p99: 99th percentile in seconds.
+        p95: 95th percentile in seconds, up to 12 % too high.
+        p99: 99th percentile in seconds, up to 12 % too high.
         longest: Longest duration in seconds.
         sums: Sums of the values that the operations recorded, keyed by name, such as ``tokens`` for evicted tokens.
     """

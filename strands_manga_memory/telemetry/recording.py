@@ -149,7 +149,7 @@ class Measurement(NamedTuple):
 
 @contextmanager
 def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
-    """Record an event with the duration of the block and the type of an exception."""
+    """Record an event with the duration of a ``with`` block and the type of an exception, which is raised again."""
     noted = Measurement(attributes, {})
     start = time.perf_counter()
     try:
@@ -168,7 +168,7 @@ def missed(tier: str) -> None:
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a tier if the block takes over ``deadline`` seconds. The block is not interrupted."""
+    """Count a missed deadline of a tier if a ``with`` block takes over ``deadline`` seconds. It is not interrupted."""
     start = time.perf_counter()
     try:
         yield

@@ -44,10 +44,10 @@ def export_user(
 ) -> dict[str, Any]:
     """Export all data of a user as JSON values.
 
-    The data are sessions, orchestrators, changes of user and shop data (such as the cart) that were published to agents, stored
-    values, memories, statements of preferences, preferences that wait for delivery to another service, and preferences stated
-    since the last session start. The export does not extend any TTL. Bytes are encoded as Strands' session managers encode
-    bytes.
+    The data are sessions, states of orchestrators (Strands graphs and swarms), changes of user and shop data (such as the cart)
+    that were published to agents, stored values, memories, and preferences. The same preference may be in the log of statements
+    in the memory table, among those not yet sent to another service, and among those that the hot tier has since the last
+    session start. The export does not extend any TTL. Bytes are encoded as Strands' session managers encode bytes.
 
     Args:
         user_id: Id of the user.
@@ -131,7 +131,7 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
 
 @contextmanager
 def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
-    """Skip a damaged record and add its name to ``unreadable``. An error for a missing encryption key is raised."""
+    """End a ``with`` block at a damaged record, and list its name in ``unreadable``. A missing encryption key is an error."""
     try:
         yield
     except KeyMissingError:

@@ -61,7 +61,7 @@ def sessions(
 
 
 def users(durable: Durable = None, as_json: Json = False) -> int:
-    """List the users who have sessions, with their tenants. Sessions without a user are not counted."""
+    """List the users who have sessions, with tenants and numbers of sessions. Sessions without a user are left out."""
     with opened(settings_of(durable=durable)) as memory:
         listed = list_users(memory.durable, limit=sys.maxsize, after=None).users
     found = sorted(listed, key=lambda line: (line.tenant or "", line.user_id))

@@ -242,14 +242,14 @@ class PreferenceChange:
 class LoggedChanges:
     """Stored statements and deletions of a user.
 
-    The times of messages decide their effect, not the order in which changes arrive.
+    Statements and deletions take effect in the order of their times, not in the order in which they are stored.
 
     Attributes:
         statements: Statements of messages, in the order of their times.
         removals: Deleted preferences.
         revision: Token that changes whenever live agents must read the preferences again.
         erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
-        retractions: Retractions of the messages whose statements a change adds.
+        retractions: Retractions of edited or redacted messages, read only for the messages of statements to be stored.
     """
 
     statements: tuple[Statement, ...] = ()

@@ -142,12 +142,14 @@ class MeasuredUse:
         known_share: Share of ``memory_bytes`` that a query of the user's memories reads. The rest are indexes.
         full_from: Number of earlier sessions from which patterns and weekly roll-ups have their full cost. With fewer
             sessions, the cost is proportional.
-        months_from: Two numbers of earlier sessions. Monthly roll-ups cost nothing up to the first, most from the second on.
-        writes_by_known: Three numbers of write units. Patterns and weekly roll-ups need the second per KB of text, but at most
-            the first. Monthly roll-ups need at most the third.
-        reads_by_known: Factor and exponent. The read units are the factor times the KB of the user's memories raised to the
-            exponent.
-        memory_by_known: Bytes that earlier sessions add per KB of the session's text.
+        months_from: Two numbers of earlier sessions. Monthly roll-ups cost nothing up to the first number of sessions, and
+            have their full cost from the second number on.
+        writes_by_known: Three numbers of write units per session, at full cost and in addition to ``write_units``: maximum for
+            patterns and weekly roll-ups, their units per KB of the session's text, and units for monthly roll-ups.
+        reads_by_known: Factor and exponent. In addition to ``read_units``, a session needs as many read units as the factor
+            times the KB of the user's earlier memories raised to the exponent.
+        memory_by_known: Bytes per KB of the session's text that all earlier sessions together add to ``memory_bytes``, at full
+            cost.
         bytes_per_token: Bytes of text per token.
         tokens_per_message: Number of tokens of a message in addition to the text.
         compressed_to: Size of a compressed turn, as a share of the original size.

@@ -348,9 +348,9 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the stored record ``head`` with further known turns of ``record`` in its field ``seen``, if the log has them.
+        """Return the stored record ``head``, with turns of ``record.seen`` added to ``head.seen`` if the log has them.
 
-        A turn that ``record`` lists may be missing in the log if the table was restored from a backup.
+        A turn in ``record.seen`` may be missing in the log if the table was restored from a backup.
         """
         unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
         if not unproven:
@@ -436,12 +436,13 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
 def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
     """Return a record in the form in which the durable tier stores it.
 
-    Its field ``seen`` (known turns with their numbers of messages) then counts only messages that ``record`` contains or the
-    previous stored record counted. A table that was restored from a backup may lack other messages.
+    Its field ``seen`` (known turns with their numbers of messages) then counts only messages that are in ``record.turns`` or
+    that ``before`` counted. Other messages are not counted, because a table that was restored from a backup may lack them.
 
     Args:
         record: The record to store.
-        unlogged: Turns that are incomplete in the log, with the number of messages that the log has. The head contains them.
+        unlogged: Turns that are incomplete in the log, with the number of messages that the log has. The stored record contains
+            the messages of these turns only.
         before: The previously stored record; None if there is none.
     """
     had = before.seen if before is not None and before.incarnation == record.incarnation else {}

@@ -4,11 +4,11 @@ The conversation is one hash. Each write of the hash is one compare-and-set. The
 
 - ``head``: version and counters.
 - ``view``: the agent's history, as references to messages.
-- ``seen``: turns that the writer has seen, with their numbers of messages, if the turns' fields do not show this.
+- ``seen``: turns that the writer has seen, with their numbers of messages. Turns whose own fields show the number are left out.
 - ``notes``: state of the conversation manager.
 - ``m1``, ``m2`` and so on: one turn each.
 - ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager edited or wrote.
-- ``archive``: turns that have left the history. Without a durable tier, the hash keeps these turns as the log.
+- ``archive``: list of the turns that have left the history. Only without a durable tier: the hash then keeps the turns' fields.
 
 The field ``window`` lists the fields that are read when an agent is restored.
 """
@@ -77,9 +77,10 @@ class _Stored:
         expect: Epoch and version that the next compare-and-set expects; None if the hash is missing.
         epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the conversation.
         record: The record; None if there is none.
-        parts: Number and content of each part that a restore reads. The content of an edited message is None.
-        archive: Number and message count of each turn that a restore does not read.
-        unreadable: Number and message count of each turn that cannot be read.
+        parts: Field number and content of each part that a restore reads. An edited message is its own key in this dict, so its
+            content is None.
+        archive: Field number and message count of each turn that a restore does not read.
+        unreadable: Field number and message count of each turn that cannot be read.
         small: Python ``hash()`` of the content of each unnumbered field, such as ``view``, keyed by field name.
         expires_in: Seconds until the conversation counts as expired (the store keeps it longer); None if the hash is missing.
     """
@@ -95,7 +96,7 @@ class _Stored:
 
     @property
     def turns(self) -> dict[TurnKey, tuple[int, Turn]]:
-        """Number and content of each turn that a restore reads."""
+        """Field number and content of each turn that a restore reads. A turn in the field ``m12`` has the number 12."""
         return {part: found for part, found in self.parts.items() if isinstance(part, TurnKey)}
 
     @property
@@ -106,12 +107,12 @@ class _Stored:
 
     @property
     def bodies(self) -> dict[bytes, int]:
-        """Numbers of the messages that the conversation manager edited or wrote."""
+        """Field numbers of the messages that the conversation manager edited or wrote, keyed by serialized message."""
         return {part: number for part, (number, _) in self.parts.items() if isinstance(part, bytes)}
 
     @property
     def numbers(self) -> dict[_Part, int]:
-        """Numbers of all parts."""
+        """Field numbers of all turns, state entries and edited messages, such as 12 for ``m12`` or ``x12``."""
         return {part: number for part, (number, _) in (self.archive | self.unreadable | self.parts).items()}
 
     @property
@@ -224,7 +225,7 @@ class HotTier:
         """Replace the last known record with one compare-and-set.
 
         Args:
-            record: The new record. It must include the content of the property ``record`` (see ``join``).
+            record: The new record. It must be joined with the property ``record``, whose content is replaced.
             ttl: Seconds to live from now.
 
         Returns:
@@ -280,7 +281,7 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Return the record ``draft`` with archived turns added, in redacted form, whose redactions are new in ``draft``."""
+        """Return the record ``draft``. Archived turns for which it has new redactions are added to it in redacted form."""
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
         new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()

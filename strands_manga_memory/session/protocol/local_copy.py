@@ -41,8 +41,8 @@ class LocalCopy:
         clock: Returns the time in seconds since 1970.
         hash_is_log: Whether the hot tier keeps the log of all turns, because there is no durable tier.
         ids: Unencoded ids of session, user, tenant and member (agent or orchestrator). They are stored with the first change.
-        check_merge: Called with the values of this process's state entries, keyed by name, and another writer's record before
-            their changes are merged. An error prevents the merge.
+        check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets the values
+            of this process's state entries, keyed by name, and the other writer's record. An error prevents the merge.
 
     Attributes:
         base: Result of ``join`` for all records that this process has read and written.
@@ -137,7 +137,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace the message with index ``number`` in a turn. If a store may have it, the next save replaces it there, too."""
+        """Replace a turn's message with index ``number``. If a store may have the old one, the next save replaces that, too."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -182,7 +182,7 @@ class LocalCopy:
             return {**evicted, **self.base.turns, **self.own}
 
     def close(self) -> None:
-        """Mark the durable copy as complete at the next flush: the hot tier has nothing newer. A new message cancels this."""
+        """Let the next flush mark the durable copy as complete (the hot tier has nothing newer). A new message cancels this."""
         with self.lock:
             if not self.base.is_empty or self.own:
                 self._changes[CLOSED] = True
@@ -315,10 +315,12 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Note that a record is about to be sent to a tier. From now on, its turns keep their keys.
+        """Note that a record from ``draft`` is about to be sent to a tier. The keys of its turns are then fixed.
+
+        Before, the key of an unsaved turn changes whenever a record with a higher turn key is read from a tier.
 
         Returns:
-            False if a turn of the record has got a new key since ``draft`` returned it. The record must then not be sent.
+            False if a key has changed since the draft. No key is fixed then, and the record must not be sent.
         """
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
@@ -342,8 +344,8 @@ class LocalCopy:
 
         Args:
             found: The record; None if the tier has none.
-            logged: Number of logged messages, keyed by turn. The turns are too old for the list of newest turns (``seen``) in
-                the newer record, ``found`` or ``base``.
+            logged: Number of messages that the log has of each turn that ``forgotten_keys`` returned for ``found``, keyed by
+                turn. Turns that the log lacks are left out.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -386,9 +388,9 @@ class LocalCopy:
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns of the history with messages that may be lost: neither this process nor the durable tier's record has them.
+        """Turns of the history of which some messages may be lost, with the number of each turn's messages that are not lost.
 
-        The value of each turn is the number of its messages that are in memory or counted in that record.
+        A message is not lost if this process has it in memory, or if ``seen`` in the durable tier's record counts it.
         """
         with self.lock:
             base, head = self.base, self.head_copy
@@ -431,8 +433,8 @@ class LocalCopy:
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
         """Return the keys of the turns that are too old for the newer record's list of newest turns, ``seen``.
 
-        Of ``found`` and ``base``, one is the newer record. The keys are those of this process's turns in ``own``, and of the
-        older record's turns in ``unlogged``. Only the log shows whether these turns were stored.
+        The newer record is ``found`` or ``base``. Only turns of this process (``own``) and turns in the older record's
+        ``unlogged`` are checked. Only the log shows whether the returned turns were stored.
         """
         with self.lock:
             base = self.base
@@ -468,9 +470,9 @@ class LocalCopy:
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of stored messages of each turn, keyed by turn key: the higher one of the tiers' known records.
+        """Return the number of stored messages of each turn, keyed by turn key. If the tiers differ, it is the higher number.
 
-        Only records of the given incarnation (run of the conversation) count.
+        The numbers are from each tier's last known record, if it is of the given incarnation (run of the conversation).
         """
         with self.lock:
             lengths: dict[TurnKey, int] = {}
@@ -495,7 +497,10 @@ class LocalCopy:
         return max(highest + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return a tombstone: an empty record of a new incarnation (run of the conversation) without earlier turns."""
+        """Return a tombstone: an empty record of a new incarnation (run of the conversation) without earlier turns.
+
+        The incarnation is higher than the number ``known`` and those of ``base`` and ``found``, a tier's record or None.
+        """
         incarnation = self.next_incarnation(known, found)
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 
@@ -557,8 +562,8 @@ class LocalCopy:
     def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
         """Update ``window``, the history to store, after the joined record ``base`` has changed.
 
-        If other writers only added messages to ``ancestor``, the stored history before the change, the agent's edits are kept.
-        Otherwise the window is the new stored history, followed by the agent's unsaved turns.
+        The stored history before the change is ``ancestor``. If other writers only added messages to it, the agent's edits are
+        kept. Otherwise the window is the new stored history. In both cases, the window has the agent's unsaved turns.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

@@ -157,7 +157,8 @@ class Record:
     Args:
         version: Version of the record. It is higher than every version that the author of the record had seen.
         incarnation: Number of the conversation's incarnation; 0 if none is known. A deletion or expiry begins the next number.
-        carries_from: Lowest incarnation whose unlogged turns are copied to this incarnation. After a deletion, none are copied.
+        carries_from: Lowest incarnation from which turns that the log lacks are copied to this one. After a deletion, it is the
+            number of this incarnation, so that no turns are copied.
         window: History of the agent, as references to messages.
         notes: State of the conversation manager.
         seen: Turns that the author of the record had seen, with their numbers of messages. Old turns may be missing.
@@ -195,7 +196,7 @@ class Record:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the durable tier's copy of the conversation is marked as complete."""
+        """Whether the durable tier's copy of the conversation is marked as complete (the hot tier has nothing newer)."""
         return bool(self.states[CLOSED].value) if CLOSED in self.states else False
 
     @property
@@ -205,7 +206,7 @@ class Record:
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of the turns with a message to which the history (``window``) refers, but that ``turns`` does not have."""
+        """Keys of the turns of which ``turns`` lacks at least one message to which the history (``window``) refers."""
         ends: dict[TurnKey, int] = {}
         for slot in self.window:
             if slot.key is not None:
@@ -236,9 +237,10 @@ class Record:
         return known is not None and known.is_open and not turn.is_open
 
     def deletes(self, older: Record) -> bool:
-        """Return whether the content of an older record was deleted before this record began.
+        """Return whether the conversation was deleted after an older record was written and before this one began.
 
-        An expiry does not delete turns that the log lacks. A rewind does not delete turns that its author had not seen.
+        False after an expiry, which keeps turns that the log lacks, and after a rewind, which keeps turns that its author had
+        not seen.
         """
         return older.incarnation < self.carries_from and self.seen.keys().isdisjoint(older.seen)
 
@@ -282,8 +284,8 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
     Args:
         one: A record.
         other: Another record of the conversation. The order of the two records has no effect.
-        logged: Number of logged messages, keyed by turn. The turns are too old for the list of newest turns (``seen``) in the
-            newer record, and are not added again.
+        logged: Number of messages in the log, keyed by turn, of turns that are too old for ``seen``, the newer record's list of
+            newest turns. Such a turn is stored already, so its messages are not added to the history again.
 
     Returns:
         The joined record. It has the version of the newer record until it is stored.

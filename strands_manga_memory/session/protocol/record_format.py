@@ -189,8 +189,9 @@ def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[b
 
     Args:
         record: The record.
-        held: Number of messages of each turn that is stored with the record. ``seen`` omits these turns, if it has the same.
-        bodies: Numbers of edited messages that are stored elsewhere. None: ``window`` contains the messages.
+        held: Number of messages of each turn that is stored with the record. ``seen`` omits a turn with the same number there.
+        bodies: If edited messages are stored elsewhere, their reference numbers, keyed by serialized message. None: ``window``
+            contains the messages.
     """
     # A turn that is stored with the record was seen by its author, also beyond the last turns that ``seen`` counts.
     lengths = {key: record.seen.get(key, held.get(key, 0)) for key in record.seen.keys() | record.shown_keys | held.keys()}
@@ -222,7 +223,11 @@ def record_of(
     held: Mapping[TurnKey, int],
     bodies: Mapping[int, bytes] | None = None,
 ) -> Record:
-    """Parse a record from the JSON object that ``record_object`` returns, and add turns and state entries."""
+    """Parse a record from the JSON object that ``record_object`` returns, and add turns and state entries.
+
+    ``held`` has the number of messages of each turn that is stored with the record. The numbers complete ``seen``. ``bodies``
+    has the edited messages that are stored elsewhere, keyed by reference number. None: the object contains them.
+    """
     lengths = {**held, **lengths_of(value.get("seen", ""))}
     return Record(
         version=version_of(value["version"]),
@@ -276,7 +281,8 @@ def window_list(window: Sequence[Slot], lengths: Mapping[TurnKey, int], bodies: 
     Args:
         window: The agent's history, as references to messages.
         lengths: Number of messages of each turn. The entries refer to a turn by its place in the order of the keys, from 1.
-        bodies: Numbers of edited messages that are stored elsewhere. None: the entries contain the messages.
+        bodies: If the messages for ``body`` and ``note`` are stored elsewhere, their reference numbers, keyed by serialized
+            message. The entries then contain the numbers. None: the entries contain the messages.
     """
     entries: list[Any] = []
     numbers = {key: number for number, key in enumerate(sorted(lengths), 1)}

@@ -48,9 +48,9 @@ class DynamoDBTable:
         deadline: Seconds from the start of a request during which failed attempts are retried. A batch sends one request per
             100 reads or 25 writes, and its deadline restarts after partial success. Default 1.
         create_deadline: Seconds that ``create_if_missing`` waits for a new table. Default 120.
-        clock: Seconds, for the deadlines. Default ``time.monotonic``.
-        sleep: Waits some seconds. Default ``time.sleep``.
-        rand: Returns a number from 0 to 1. Default: a separate generator.
+        clock: Function that returns seconds, for the deadlines. Default ``time.monotonic``.
+        sleep: Function that waits for the given seconds. Default ``time.sleep``.
+        rand: Function that returns a random number from 0 to 1. The default does not use the global generator of ``random``.
 
     Raises:
         ValueError: ``deadline`` or ``create_deadline`` is negative.

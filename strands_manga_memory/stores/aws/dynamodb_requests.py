@@ -170,9 +170,9 @@ class DynamoDBRequests:
         client: The boto3 client, which must not retry.
         table: Name of the table.
         deadline: Seconds from the start of a request during which failed attempts are retried.
-        clock: Seconds.
-        sleep: Waits some seconds.
-        rand: Returns a number from 0 to 1.
+        clock: Function that returns monotonic seconds, for the deadline.
+        sleep: Function that waits for the given seconds.
+        rand: Function that returns a random number from 0 to 1, for the waits between attempts.
     """
 
     def __init__(

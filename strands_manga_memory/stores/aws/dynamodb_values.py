@@ -26,7 +26,7 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return a write condition as request arguments; empty for None. ``partition`` names the key that all records have."""
+    """Return a write condition as request arguments; empty for None. ``partition``, a key's name, tests if a record exists."""
     if when is None:
         return {}
     names: dict[str, str] = {}

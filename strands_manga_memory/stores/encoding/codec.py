@@ -38,7 +38,7 @@ class Cipher(Protocol):
 
 
 def check_version(version: int, place: str) -> None:
-    """Raise ``CorruptRecordError`` if the record with the storage key ``place`` has another version of the format."""
+    """Raise ``CorruptRecordError`` if the record with the storage key ``place`` has an older or newer format version."""
     if version != VERSION:
         advice = "; upgrade it" if version > VERSION else ""
         raise CorruptRecordError(f"record={place!r} has version {version}, this package reads {VERSION}{advice}", record=place)
@@ -163,8 +163,9 @@ class Codec:
 def dump(value: Any) -> bytes:
     """Serialize a value as compact bytes, from which ``load`` restores the value.
 
-    JSON values are stored as JSON. Other values, such as dates, are stored with their types in the format of
-    ``stores.encoding.values``. Objects of other types are stored as their ``str()``, with a warning, and restored as texts.
+    JSON values are stored as JSON. Bytes, dates, times, ``Decimal``, and numbers and containers that JSON cannot represent,
+    such as sets, are stored with their types in the format of ``stores.encoding.values``. Objects of all other types are stored
+    as their ``str()``, with a warning, and restored as texts.
 
     Raises:
         ValueError: The value contains itself.

@@ -171,7 +171,7 @@ def value_of(nodes: Any) -> Any:
 
 
 class _ItemPlaceholder:
-    """Placeholder for a restored value that its container has taken, to detect a second container of the same value."""
+    """Placeholder in the list of restored values for a value that is already in a container. A second container is an error."""
 
 
 def _holder_of(item: Any) -> str:
@@ -189,7 +189,7 @@ def _items(holder: Any) -> Iterator[Any]:
 
 
 def _hashable(item: Any) -> Any:
-    """Return a dict key or set item unchanged, or its text if it would be restored unhashable, as a mapping (a dict)."""
+    """Return a dict key or set item, or its text if it or a part of it would be restored as a dict, list or set."""
     level = [item]
     while level:
         names = set(map(_holder_of, level))

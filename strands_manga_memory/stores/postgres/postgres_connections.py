@@ -53,7 +53,8 @@ class Connection(psycopg.Connection[Any]):
     def is_alive(self, seconds: float) -> bool:
         """Return whether the server still answers.
 
-        A connection that was idle for over a second is checked, for at most ``seconds``.
+        Unread data from the server mean that it ended the connection. Without such data, a connection that was used within the
+        last second counts as alive, and any other is checked by a query, for at most ``seconds``.
         """
         if self._has_input():  # the server reports the end of the connection without being asked
             return False

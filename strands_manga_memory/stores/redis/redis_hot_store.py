@@ -49,10 +49,11 @@ class RedisHotStore:
             off. Its socket timeout limits one attempt.
         prefix: First part of every key. Default ``"smm"``.
         deadline: Seconds from the start of an operation during which failed attempts are retried. Default 0.05.
-        grace: Seconds that a conversation stays readable after its logical expiry. Default 3,600; lower only for tests.
-        clock: Seconds, for the deadline. Default ``time.monotonic``.
-        sleep: Waits some seconds. Default ``time.sleep``.
-        rand: Returns a number from 0 to 1. Default: a separate generator.
+        grace: Seconds that a conversation stays readable after its logical expiry, so that a sweeper can finalize it. Default
+            3,600.
+        clock: Function that returns seconds, for the deadline. Default ``time.monotonic``.
+        sleep: Function that waits for the given seconds. Default ``time.sleep``.
+        rand: Function that returns a random number from 0 to 1. The default does not use the global generator of ``random``.
 
     Raises:
         ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains a brace, or ``deadline`` or
