@@ -127,7 +127,7 @@ def _entry(*content: str) -> tuple[str, Codec]:
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySizes:
-    """Sizes of a summary, and whether important turns stay in the history.
+    """Sizes of a summary, and whether important turns that it covers stay in the history.
 
     The trimmer is the conversation manager that evicts messages when the history is over its budget.
 
@@ -348,7 +348,9 @@ class SummaryWriter:
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.
         raw = self._logged({id_of(message) for message in messages}) or list(messages)
-        ruled = self.from_rules(earlier, raw)
+        # The log may have turns of other processes between these, which a later summary counts.
+        turns = earlier.turns + sum(is_turn_start(message) for message in messages)
+        ruled = replace(self.from_rules(earlier, raw), turns=turns)
         if summarizer is None:
             return ruled
         parts = split_chunks(raw, most_tokens=self._source_of(summarizer), count=self._count)
