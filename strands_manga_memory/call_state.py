@@ -76,7 +76,7 @@ class CallState(_Dict):
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context with a ``CallState``, which keeps the agent of the call."""
+    """Return a copy of a tool call's context whose state is a ``CallState``, which stores the agent that makes the call."""
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 

@@ -209,13 +209,12 @@ class MangaMemory:
             tenant: The tenant. Users without a tenant (None) are separate from the users of every tenant.
             session: Whether the agent gets a session manager. Set False for a node of a Graph or Swarm, and for an agent that
                 is a tool. Default True.
-            history: Method that limits the agent's history. ``importance``: the history is kept within ``max_tokens`` at
+            history: Method that limits the agent's history. ``importance``, the default: the history fits ``max_tokens`` at
                 every model call. ``summarize``: the history grows to about twice ``max_tokens`` (8,000 by default, at most half
                 the model's context window) or to 20 turns. Then, after the response, a summary replaces all but the last 3
                 turns and important messages. The ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the
                 summary, whose facts are checked against the replaced turns. ``compact``: the history grows until a request
-                comes near the context window, then shrinks as by ``TieredCompactionConversationManager``. Default
-                ``importance``.
+                comes near the context window, then shrinks in stages (``TieredCompactionConversationManager``).
             max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
                 with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step. Until the next step, the prompt cache
@@ -514,7 +513,7 @@ class MangaMemory:
         """Return the texts about the user in an agent's last request, each with its origin.
 
         A ``Source`` is one text (preference, memory, summary, quote, entity or task value) with its message and session. The
-        result is empty for an agent of another ``MangaMemory``. The memory table may be read.
+        result is empty for an agent of another ``MangaMemory``. The call may read the memory table.
         """
         from strands_manga_memory.assembly.provenance import explain
 

@@ -379,7 +379,7 @@ class HistoryLimits:
         return self.most if self.trim_to is None else min(self.trim_to, self.most)
 
     def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
-        """Return the size to which a full history is trimmed, as the model counts.
+        """Return the number of tokens to which a full history is trimmed, in the tokens that the model reports.
 
         Args:
             messages: The latest messages, not truncated.

@@ -33,8 +33,8 @@ class FullTextArchive:
 
     Attributes:
         log: The argument ``log``. Without a log, texts that are not in memory cannot be read.
-        is_offered: Whether the agent has the tool that reads truncated messages. Later agents of the conversation then get the
-            tool too, because tools are a part of the prefix that a provider caches.
+        is_offered: Whether the agent has the tool that reads truncated messages. If true, later agents of the
+            conversation get the tool too, because another list of tools would end the use of the provider's prompt cache.
     """
 
     __slots__ = ("_characters", "_lock", "_texts", "is_offered", "log")

@@ -504,6 +504,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
 
 def _trigger_for(max_tokens: int, window: int | None) -> int:
-    """Return the default trigger in tokens, for the budget of a trimmer and a context window."""
+    """Return the default number of tokens at which a history is summarized, for a budget and a context window in tokens."""
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

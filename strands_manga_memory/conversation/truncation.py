@@ -255,7 +255,7 @@ class _JsonText:
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
-        """Parse a text. None if less than half of the text is JSON."""
+        """Parse the JSON in a text of ``tokens`` tokens. Return None if less than half of the characters are JSON."""
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
             return None
@@ -339,7 +339,7 @@ class _JsonText:
 
 
 class _Pruning:
-    """Makes copies of JSON values without some members, items and characters."""
+    """Makes smaller copies of JSON values, in which the least needed members, items and characters are left out."""
 
     def __init__(self, detail: _Detail, items: int, finer: Sequence[_Detail], most_characters: int | None) -> None:
         self._left = most_characters

@@ -69,7 +69,7 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 
 
 def plain(text: str) -> str:
-    """Return a text as the rules read it: lower case, plain apostrophes, joined contractions, no middle if it is long."""
+    """Return a text in the form that the rules read: lower case, ASCII apostrophes, and only head and tail of a long text."""
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"

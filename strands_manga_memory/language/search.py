@@ -342,7 +342,7 @@ def dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def embed_texts(embed: Embed, texts: Sequence[str]) -> list[list[float]]:
-    """Return an embedding vector of length 1 for each text.
+    """Return an embedding vector for each text, scaled to the norm 1.
 
     Raises:
         ValueError: ``embed`` did not return one vector for each text.

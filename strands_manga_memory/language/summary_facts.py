@@ -172,7 +172,7 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether the user wrote no message between the messages of two facts."""
+    """Return whether no other fact comes from a message between those of the facts at the indexes ``before`` and ``at``."""
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 

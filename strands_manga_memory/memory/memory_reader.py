@@ -214,7 +214,7 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the snapshot, and older memories if the snapshot does not answer the query."""
+        """Search the memories that were read into this process, and older ones if these do not answer the query."""
         snapshot = self._complete()
         try:
             hits = self._answers(snapshot, query, _SEARCHED, matching=True)

@@ -303,10 +303,10 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Return attributes in their stored form: unchanged, or encoded by the codec in one attribute ``sealed``.
+    """Return attributes in their stored form.
 
-    Without a codec, attributes with values that DynamoDB rejects, such as NaN, are encoded without encryption, and all other
-    attributes are unchanged. ``place`` is the storage key of the record.
+    With a codec, all are encoded by it in one attribute ``sealed``. Without a codec they are unchanged, but values that
+    DynamoDB rejects, such as NaN, are packed without encryption. ``place`` is the storage key of the record.
     """
     if codec is None and _fits_a_table(body):
         return body

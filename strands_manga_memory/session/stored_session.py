@@ -359,7 +359,7 @@ class StoredSession:
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the unedited messages in an agent's history, as dicts with ``message`` and ``at`` (seconds since 1970).
 
-        If this manager does not use the conversation, it is read from the tiers, even if only one tier answers.
+        If no agent of this manager has the conversation, it is read from the tiers, even if only one of them answers.
 
         Args:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.

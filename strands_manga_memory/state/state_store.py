@@ -256,7 +256,7 @@ class StateStore:
     def take_over(self) -> None:
         """Read the state again if a session manager replaced it, and keep changes that were made here since the last turn.
 
-        If another process changed the same layer, the value of this process is used.
+        If another process changed the same part of the state, the value of this process wins.
         """
         with self.lock:
             agent = self.agent
@@ -375,7 +375,7 @@ class SessionState:
     """State of a session that its agents share through the hot store.
 
     An agent reads the shared state before each turn, and merges its changes key by key after the turn. Each agent keeps a copy
-    in its ``agent.state``. If the hot store loses the shared state, the newest copy is shared again. If two agents in two
+    in its ``agent.state``. If the hot store loses the shared state, the next agent stores its copy there. If two agents in two
     processes end a turn within milliseconds, one may overwrite the changes of the other.
 
     Args:
@@ -384,7 +384,7 @@ class SessionState:
         store: Store of this agent's state.
         codec: Codec of the shared data.
         is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. A new
-            agent ignores the shared state if no agent that contributed to it has a conversation. None: no check.
+            agent ignores the shared state if the conversations of all agents that wrote it are deleted. None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 1.
     """
 

@@ -33,9 +33,9 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name in the statistics and, after ``manga_memory.``, of the span. Store calls are named by their operation.
+        name: Name in the statistics. The span is named ``manga_memory.`` and this name. For store calls: the operation.
         duration: Histogram of the duration in seconds; None for events without a duration.
-        counts: Counters and further histograms, keyed by the name of the recorded value, such as ``tokens``.
+        counts: Counters and further histograms, keyed by the name of the value that they record, such as ``tokens``.
         labels: Names of the attributes that metrics have. Spans have all attributes.
         has_span: Whether the event creates a span.
     """

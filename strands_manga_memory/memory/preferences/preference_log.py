@@ -80,12 +80,12 @@ class _StoredPreferences:
 
 
 class PreferenceLog:
-    """Log of a user's preferences, changed by one transaction for each change.
+    """Stored statements of a user's preferences, and the records with the resulting values.
 
-    The log contains all statements in messages of the user. The record of a subject such as ``genre`` has the value that
-    results from all its statements in the order of their times. The order of writes makes no difference. A value that the
-    application sets by ``UserMemoryStore.prefer`` is stored in the record, not in the log. ``publish`` is
-    ``HotProfile.publish``, by which live agents learn of changes.
+    Each change is one transaction. The log contains all statements in messages of the user. Each subject, such as
+    ``genre``, also has a record with the value that results from its statements in the order of their times, not of their
+    writes. A value that the application sets by ``UserMemoryStore.prefer`` is stored in the record, not in the log.
+    ``publish`` is a function that reports changes to live agents.
     """
 
     def __init__(

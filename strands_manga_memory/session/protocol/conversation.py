@@ -70,8 +70,7 @@ class Conversation:
     def is_flush_due(self) -> bool:
         """Whether ``flush_every`` ended turns are missing in the log, or the durable record is outdated.
 
-        An outdated record lacks a redaction, is marked as complete although the conversation has continued, or is hours older
-        than the last use.
+        An outdated record lacks a redaction, is marked complete although turns followed, or is hours older than the last use.
         """
         if self.durable is None:
             return False
@@ -137,10 +136,7 @@ class Conversation:
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier's record, join it with the local copy, and return it as read; None if there is none.
-
-        ``touch``: whether the read restarts the record's time to live.
-        """
+        """Read the hot tier's record, restart its TTL if ``touch``, join it with the local copy, and return it as read."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -236,8 +232,7 @@ class Conversation:
     def save_hot(self, *, fills: bool = False) -> bool:
         """Store the changes in the hot tier with one compare-and-set.
 
-        Return False if the hot tier is empty, because the durable tier must be written first. ``fills``: the durable tier was
-        written just now, so an empty hot tier is filled.
+        Return False if the hot tier is empty: the durable tier must be written first, after which ``fills`` is True.
         """
         self._revalidate()
         hot = self._hot()
@@ -357,10 +352,7 @@ class Conversation:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
 
     def _fill_hot(self) -> None:
-        """Write the local record to an empty hot tier if the durable record has the same version.
-
-        An outdated local record in the hot tier could undo a deletion.
-        """
+        """Write the local record to an empty hot tier if its version is the durable one. An older one could undo a deletion."""
         if self.hot is None:
             return
         with self._hot_io:

@@ -336,7 +336,7 @@ class DurableTier:
         return unlisted
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Return the stored record ``head`` joined with turns that only the log has, because a flush was interrupted."""
+        """Return ``head`` with the turns of the log that it does not list, because a flush stopped before it stored a head."""
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
             return head

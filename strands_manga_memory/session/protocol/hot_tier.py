@@ -107,12 +107,12 @@ class _Stored:
 
     @property
     def bodies(self) -> dict[bytes, int]:
-        """Field numbers of the messages that the conversation manager edited or wrote, keyed by serialized message."""
+        """Numbers in the names of the hash fields with edited or written messages, keyed by serialized message."""
         return {part: number for part, (number, _) in self.parts.items() if isinstance(part, bytes)}
 
     @property
     def numbers(self) -> dict[_Part, int]:
-        """Field numbers of all turns, state entries and edited messages, such as 12 for ``m12`` or ``x12``."""
+        """Numbers in the names of the hash fields with turns, state entries and edited messages, such as 12 for ``m12``."""
         return {part: number for part, (number, _) in (self.archive | self.unreadable | self.parts).items()}
 
     @property

@@ -126,7 +126,7 @@ def _checksum(rest: bytes, place: str) -> bytes:
 
 
 def json_part(dumped: bytes) -> Any:
-    """Return a serialized value as a part of a JSON object. If it is not JSON, it becomes the string in ``{"packed": ...}``."""
+    """Return a serialized value for use inside a JSON object: a JSON value unchanged, other bytes as ``{"packed": text}``."""
     return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else JsonPart(dumped)
 
 

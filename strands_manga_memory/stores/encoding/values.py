@@ -99,10 +99,11 @@ _HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
 def nodes_of(value: Any) -> list[Any]:
     """Return a value as a list of nodes.
 
-    Items come before their container. The last node is the whole value. A string, number, boolean or None is its own node. A
-    value of another type without items, such as a date, is ``[type, text]``. A container with only JSON values is
-    ``["json", value]``, and its items have no nodes. Any other container is ``[type, index, index, ...]``, with the indexes of
-    its items' nodes. For a dict, the indexes alternate between keys and values.
+    The last node is the whole value. Nodes of items come before the node of their container. A string, number, boolean or
+    None is its own node. A value of another type without items, such as a date, is ``[type, text]``. A container with only
+    JSON values is ``["json", value]``, and its items have no nodes of their own. Any other container is ``[type, index,
+    index, ...]``, with the positions of its items' nodes in the list. For a dict, the indexes alternate between keys and
+    values.
 
     Raises:
         ValueError: The value contains itself.
