@@ -371,7 +371,7 @@ class ArchiveIndexer:
             self._retriever.forget(id_)
 
     def _add(self, messages: Iterable[ArchivedMessage]) -> None:
-        self._retriever.add(message for message in messages if message.id not in self._forgotten)
+        self._retriever.add([message for message in messages if message.id not in self._forgotten])
 
     def _read_source(self, open_ids: set[str]) -> None:
         if self._source is None or not self._reads_left:

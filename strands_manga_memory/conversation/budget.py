@@ -229,18 +229,19 @@ class Calibration:
 
 
 _OPEN_REQUESTS = 16
+_MOST_PROMPTS = 4
 
 
 class RequestMeter:
     """Adjusts the ratio of a ``Calibration`` after each request to the usage that the model reports."""
 
-    __slots__ = ("_calibration", "_counted", "_counter", "_prompt")
+    __slots__ = ("_calibration", "_counted", "_counter", "_prompts")
 
     def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
         self._counter = counter
         self._calibration = calibration
         self._counted: dict[int, tuple[int, type]] = {}
-        self._prompt: tuple[Any, int] = (None, 0)
+        self._prompts: dict[tuple[str, ...], int] = {}
 
     def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
         """Count the tokens of a request before it is sent.
@@ -266,14 +267,16 @@ class RequestMeter:
         self._calibration.observe(counted, prompt_tokens(usage, model_class))
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
-        """Return the tokens of system prompt and tools, recounted only after the prompt or a tool's name has changed."""
+        """Return the tokens of system prompt and tools. The counts of the last few prompts and lists of tools are cached."""
         text = prompt if isinstance(prompt, str) else "\n".join(block.get("text", "") for block in prompt or [])
         key = (text, *[spec["name"] for spec in tools])
-        if self._prompt[0] != key:
+        if key not in self._prompts:
+            if len(self._prompts) >= _MOST_PROMPTS:
+                self._prompts.clear()
             parts = ("name", "description", "inputSchema")
             specs = [{part: spec.get(part) for part in parts} for spec in tools]
-            self._prompt = key, tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
-        return self._prompt[1]
+            self._prompts[key] = tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
+        return self._prompts[key]
 
 
 # --- The history ----------------------------------------------------------------------------------

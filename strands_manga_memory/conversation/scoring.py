@@ -44,7 +44,7 @@ class ImportanceScorer(Protocol):
         Args:
             message: The message.
             act: Dialogue act that rules found for the message. For messages of tools, ``"tool_use"`` or ``"tool_result"``.
-            context: The agent's history.
+            context: The measured messages, oldest first: the history, perhaps with evicted messages that may return.
         """
 
 

@@ -280,9 +280,9 @@ def _of_clause(clause: str) -> list[Preference]:
         if name in _FACTS and _is_no_fact(said, span):
             continue
         if name == "language":  # "answer in English and keep it short" states a style too
-            return [Preference(name, value), *(wish for wish in _wishes(said) if wish.slot == STYLE)]
+            return [*facts.values(), Preference(name, value), *(wish for wish in _wishes(said) if wish.slot == STYLE)]
         if name not in _FACTS:
-            return [Preference(shorten_line(name, 60), value)]
+            return [*facts.values(), Preference(shorten_line(name, 60), value)]
         liked = None if _is_past_or_denied(said, span) else True
         value = _AND.sub(", ", value) if name == ALLERGY else value
         if liked is None or slot_for_key(value) != name:  # "I have allergies" names none

@@ -123,10 +123,11 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Apply the corrections among the facts and return all facts, with the corrected values in their texts.
 
-    The value in a correction replaces the latest earlier value of the same type and unit, if both values are identifiers, such
-    as order numbers, or have a unit, or if the user wrote no message between them. A fact more than 6 facts before the
-    correction is only changed if the texts of both share a word (for an identifier) or two words (for another value). Other
-    old values stay, because they may belong to another subject. A correction gets the ids of the messages that it corrects.
+    The value in a correction replaces an earlier value of the same type and unit. Both values must be identifiers, like order
+    numbers, or have a unit, or come from messages that follow each other. Of several earlier facts, the one with most words in
+    common is changed, and of these the latest. A fact more than 6 facts before the correction is only changed if the texts of
+    both share a word (for an identifier) or two words (for another value). A correction gets the ids of the messages that it
+    corrects.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -140,31 +141,42 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
             is_exact = types[new.type].is_exact
             before, old = _latest(changed, at, kind, types, shared_words=1 if is_exact else 2)
             is_same_thing = is_exact or kind[1] != "" or _is_next(before, at, changed)
-            if old is not None and old.value != new.value and is_same_thing:
-                corrects = dict.fromkeys((*changed[at].corrects, changed[before].source))
-                changed[before] = replace(changed[before], text=changed[before].text.replace(old.text, new.text, 1))
-                changed[at] = replace(changed[at], corrects=tuple(corrects))
+            if old is None or old.value == new.value or not is_same_thing:
+                continue
+            corrects = dict.fromkeys((*changed[at].corrects, changed[before].source))
+            changed[at] = replace(changed[at], corrects=tuple(corrects))
+            # The old value may itself come from a correction, which has changed earlier facts to it.
+            sources = changed[before].corrects
+            for place in (before, *(number for number in range(before) if changed[number].source in sources)):
+                known = _values(changed[place].text, types).get(kind)
+                if known is not None and known.value == old.value:
+                    text = changed[place].text
+                    changed[place] = replace(changed[place], text=text[: known.start] + new.text + text[known.end :])
     return changed
 
 
 def _latest(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes, *, shared_words: int
 ) -> tuple[int, Entity | None]:
-    """Return the position and the value of the latest fact before ``at`` with a value of ``kind``, or ``at`` and None.
+    """Return the position and the value of a fact before ``at`` with a value of ``kind``, or ``at`` and None.
 
-    ``kind`` is an entity type and a unit. Facts of the same message or of the assistant are ignored. A fact more than 6
-    facts before ``at`` must share ``shared_words`` words with the fact at ``at``.
+    ``kind`` is an entity type and a unit. Of several facts, the one that shares most words with the fact at ``at`` is returned,
+    and of these the latest. Facts of the same message or of the assistant are ignored. A fact more than 6 facts before ``at``
+    must share ``shared_words`` words.
     """
     topic = _topic(facts[at].text)
+    found: tuple[int, Entity | None] = (at, None)
+    most = -1
     for before in range(at - 1, -1, -1):
         fact = facts[before]
         if fact.source == facts[at].source or not (fact.kind in OF_USERS or fact.kind is FactKind.QUESTION):
             continue
-        if before < at - _REACH and len(topic & _topic(fact.text)) < shared_words:
+        shared = len(topic & _topic(fact.text))
+        if before < at - _REACH and (found[1] is not None or shared < shared_words):
             continue
-        if (old := _values(fact.text, types).get(kind)) is not None:
-            return before, old
-    return at, None
+        if shared > most and (old := _values(fact.text, types).get(kind)) is not None:
+            found, most = (before, old), shared
+    return found
 
 
 def _topic(text: str) -> frozenset[str]:
@@ -186,6 +198,9 @@ POSTPONED = any_language("answers.postponed")
 _INSTEAD = any_language("facts.instead")
 EMPTY_WORDS = EN.words("facts.empty")
 """English words without meaning of their own."""
+TURNING_WORDS = EN.words("facts.turning")
+"""Those of the ``EMPTY_WORDS`` that change the meaning of a sentence, such as "not"."""
+FILLER_WORDS = EMPTY_WORDS - TURNING_WORDS
 
 _LONGEST = 220
 """Most characters of the text of a fact. A longer sentence keeps its beginning and its end."""
@@ -370,7 +385,7 @@ def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     for at in yielding(range(len(facts) - 1, -1, -1)):
         fact = facts[at]
         group = FactKind.STATEMENT if fact.kind in OF_USERS else fact.kind
-        said = frozenset(words(fact.text)) - EMPTY_WORDS or frozenset((fact.text,))
+        said = frozenset(words(fact.text)) - FILLER_WORDS or frozenset((fact.text,))
         if not fact.text or (fact.key and (group, fact.key) in keys):
             continue
         # The user's statement stays; the assistant's repetition of it is the first to be left out.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.packs import any_language
-from strands_manga_memory.language.summary_facts import EMPTY_WORDS, Fact
+from strands_manga_memory.language.summary_facts import FILLER_WORDS, TURNING_WORDS, Fact
 from strands_manga_memory.language.text_features import normalized, words, yielding
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.text_excerpts import split_pieces
@@ -61,9 +61,11 @@ class SearchableText:
             if not self.mentions_value(entity.type, entity.value, entity.text):
                 return False
             plain = plain.replace(entity.text, " ")
-        left = [word for word in words(plain) if word not in EMPTY_WORDS]
+        left = [word for word in words(plain) if word not in FILLER_WORDS]
         if any(word not in self.form for word in left if not word.isalpha()):
             return False
+        if any(word in TURNING_WORDS and word not in self._words for word in left):
+            return False  # "I do not want horror" is not said by "wants horror"
         spoken = [word for word in left if word.isalpha()]
         known = sum(
             word in self.form if not word.isascii() else word in self._words or word[:_STEM] in self._stems for word in spoken

@@ -186,6 +186,17 @@ ENGLISH: list[Dialogue] = [
     (["I don't do horror."], [("dislikes", "horror")], []),
     (["Please stick to English from now on."], [("language|style", "english")], []),
     (["I'm really into Naoki Urasawa's work."], [("author|likes", "urasawa")], []),
+    (["I have a nut allergy.", "Don't forget I have a nut allergy."], [("allergy", "nut")], []),
+    (["Please don't forget I'm from Leeds."], [("hometown", "leeds")], []),
+    (["I live in Kyoto, reply in English."], [("home", "kyoto"), ("language", "english")], []),
+    (["Call me Ken, reply in German"], [("name", "ken"), ("language", "german")], []),
+    (["I'm allergic to nuts, not shellfish."], [("allergy", "nuts")], []),
+    (["I'm allergic to nuts, write to me in English."], [("allergy", "nuts"), ("language", "english")], []),
+    (["As I said I live in Kyoto."], [("home", "kyoto")], []),
+    (["He said I live in Kyoto."], [], []),
+    (["I wrote before that I'm allergic to peanuts."], [("allergy", "peanuts")], []),
+    (["I'm Diabetic"], [], []),
+    (["Hi, I'm Late."], [], []),
 ]
 
 JAPANESE: list[Dialogue] = [
@@ -399,4 +410,6 @@ JAPANESE: list[Dialogue] = [
     (["推理ものと歴史ものをよく読みます。"], [("genre|likes", "推理"), ("genre|likes", "歴史")], []),
     (["バトルものは好みではありません。"], [("dislikes", "バトル")], []),
     (["どの出版社が一番早く届きますか。"], [], []),
+    (["名前は田中です、日本語で答えてください"], [("name", "田中"), ("language", "日本語")], []),
+    (["卵アレルギーがあり、日本語でお願いします"], [("allergy", "卵"), ("language", "日本語")], []),
 ]

@@ -36,6 +36,29 @@ def test_a_value_further_back_stays_before_its_correction() -> None:
     assert any("3:30" in text for text in texts[old + 1 :])
 
 
+@pytest.mark.parametrize(
+    ("texts", "facts"),
+    [
+        (
+            ("I want 2 copies of Monster.", "And I want 3 copies of Pluto.", "Sorry, make that 4 copies of Monster."),
+            ["And I want 3 copies of Pluto", "Sorry, make that 4 copies of Monster"],
+        ),
+        (
+            ("Deliver it between 12 pm and 2 pm.", "Sorry, I meant 4 pm."),
+            ["Deliver it between 12 pm and 4 pm", "Sorry, I meant 4 pm"],
+        ),
+        (
+            ("Deliver it at 2 pm.", "Sorry, I meant 4 pm.", "Sorry, I meant 5 pm."),
+            ["Deliver it at 5 pm", "Sorry, I meant 5 pm"],
+        ),
+        (("I am not vegetarian.", "My friend is vegetarian."), ["I am not vegetarian", "My friend is vegetarian"]),
+    ],
+)
+def test_a_correction_changes_its_own_subject_alone(texts: tuple[str, ...], facts: list[str]) -> None:
+    messages = [{**user(text), "tracking_id": f"m{number}"} for number, text in enumerate(texts)]
+    assert [fact.text for fact in merge_facts(RuleFactExtractor().extract(messages))] == facts
+
+
 def test_a_correction_acts_once() -> None:
     texts = said(
         "Reserve 5 copies of the atlas.",

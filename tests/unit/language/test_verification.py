@@ -45,6 +45,9 @@ def test_a_fact_is_found_in_other_forms(fact: str, draft: str) -> None:
         ("the gate code is 4417", "the gate code was given"),
         ("3 copies", "4 copies"),
         ("my sister Keiko likes horror", "The user likes horror."),
+        ("I do not want horror", "The user wants horror and paperback volumes."),
+        ("Send it before 5 pm", "Send it after 5 pm."),
+        ("The shop isn't open", "The shop is open."),
     ],
 )
 def test_a_fact_that_is_not_there_is_missed(fact: str, draft: str) -> None:
