@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -141,13 +142,30 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
     """
     content = content_at(_loaded(place, tiers), at_turn, now=tiers.clock())
     known = {name: str(value) for name, value in ids.items() if value is not None}
-    seen = {key: content.seen[key] for key in content.turns}
+    content = _with_new_keys(replace(content, seen={key: content.seen[key] for key in content.turns}))
     target = connect(to, tiers, ids=known)
-    if not begin_with(target, replace(content, ids=known, created=tiers.clock(), seen=seen), replaces=False):
+    if not begin_with(target, replace(content, ids=known, created=tiers.clock()), replaces=False):
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id {known.get('member')!r:.80} already: "
             "choose another session_id, or delete that session first"
         )
+
+
+def _with_new_keys(content: Record) -> Record:
+    """Return a record with other turn keys in the same order, so that it shares no turn with an earlier, deleted fork."""
+    tag = secrets.token_hex(4)
+
+    def renamed(key: TurnKey) -> TurnKey:
+        return TurnKey(key.time, key.tag[:8] + tag)
+
+    return replace(
+        content,
+        window=tuple(slot if slot.key is None else slot._replace(key=renamed(slot.key)) for slot in content.window),
+        seen={renamed(key): length for key, length in content.seen.items()},
+        redactions={renamed(key): found for key, found in content.redactions.items()},
+        turns={renamed(key): turn for key, turn in content.turns.items()},
+        unlogged={renamed(key): length for key, length in content.unlogged.items()},
+    )
 
 
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
@@ -216,7 +234,8 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         window = tuple(Slot(key, number) for key in shown for number in range(len(turns[key].messages)))
     else:
         known = base.seen  # the log may have grown since the record was read
-        new = [Slot(key, at) for key in sorted(turns) for at in range(known.get(key, 0), len(turns[key].messages))]
+        recent = [key for key in sorted(turns) if not base.has_forgotten(key)]
+        new = [Slot(key, at) for key in recent for at in range(known.get(key, 0), len(turns[key].messages))]
         window = insert_slots(base.window, new)
     return Record(
         incarnation=base.incarnation,
@@ -293,7 +312,9 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
     """Return the record ``base``, with ``unlogged`` set to the turns that are missing or shorter in ``content.seen``."""
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
-    turns = {**hold.read_turns(base.incarnation, new - base.turns.keys()), **base.turns}
+    short = {key for key in new if key not in base.turns or len(base.turns[key].messages) < base.seen[key]}
+    found = hold.read_turns(base.incarnation, short)
+    turns = {**base.turns, **{key: turn.merge(base.turns.get(key, turn)) for key, turn in found.items()}}
     return replace(base, turns=turns, unlogged=dict.fromkeys(new, 0))
 
 

@@ -410,8 +410,12 @@ def _carried_over(older: Record, newer: Record) -> Record:
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
-    kept = older.unlogged.keys()
-    present = kept | newer.unlogged.keys() | newer.shown_keys
+    kept = set(older.unlogged)
+    present = newer.unlogged.keys() | newer.shown_keys
+    if older.incarnation < newer.carries_from:  # a rewind, whose author has read the turns that are too old for its list
+        kept = {key for key in kept if not newer.has_forgotten(key)}
+        present |= {key for key in older.redactions if key in newer.seen or newer.has_forgotten(key)}
+    present |= kept
     return Record(
         window=tuple(slot for slot in older.window if slot.key in kept),
         seen={key: older.seen[key] for key in kept if key in older.seen},

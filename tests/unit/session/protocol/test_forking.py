@@ -215,3 +215,95 @@ def test_rewind_that_dies_half_way_leaves_the_conversation_whole_or_rewound(call
     rewind(PLACE, forks.tiers, at_turn=3)
     assert texts(forks.load()) == expected(1, 2, 3)
     assert "user 5 " not in str(forks.table.rows)
+
+
+def stored_message(role: str, text: str) -> bytes:
+    return dump({"role": role, "content": [{"text": text}]})
+
+
+@TIERS
+def test_fork_or_rewind_to_the_last_turn_keeps_the_window(tiers: dict[str, bool]) -> None:
+    """Turns that have left both the window and the list of seen turns do not come back."""
+    forks = Forks(**tiers, turns=0)
+    for number in range(1, 131):
+        forks.say(number)
+        forks.hold.local.set_view(forks.hold.local.view[-6:])
+        forks.hold.save()
+    forks.hold.flush()
+    fork(PLACE, forks.tiers, at_turn=130, to=OTHER, ids=OTHER_IDS)
+    rewind(PLACE, forks.tiers, at_turn=130)
+    assert texts(forks.load_other()) == texts(forks.load()) == expected(128, 129, 130)
+
+
+@TIERS
+def test_turn_that_grows_during_a_rewind_stays_whole(tiers: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rewind has read one message of an open turn, which then ends and is flushed."""
+    forks = Forks(**tiers, turns=3)
+    local = forks.hold.local
+    local.begin_turn()
+    local.append(stored_message("user", "user 4"))
+    forks.hold.save()
+
+    def work() -> None:
+        local.append(stored_message("assistant", "assistant 4"))
+        local.end_turn()
+        forks.hold.save()
+        forks.hold.flush()
+
+    during_rewind(monkeypatch, work)
+    rewind(PLACE, forks.tiers, at_turn=2)
+    assert texts(forks.load()) == [*expected(1, 2), "user 4", "assistant 4"]
+    assert [len(turn.messages) for _, turn in forks.load().history()] == [2, 2, 2]
+
+
+@TIERS
+def test_turn_of_a_deleted_fork_does_not_come_back_in_the_next_fork(tiers: dict[str, bool]) -> None:
+    """A process that still has the deleted fork must not write its turn to a new fork of the same id."""
+    forks = Forks(**tiers, turns=3)
+    fork(PLACE, forks.tiers, at_turn=3, to=OTHER, ids=OTHER_IDS)
+    idle = forks.load_other()
+    say(idle, 50)
+    idle.save()
+    forks.load_other().delete()
+    fork(PLACE, forks.tiers, at_turn=3, to=OTHER, ids=OTHER_IDS)
+    say(idle, 51)
+    idle.save()
+    assert not {"user 50", "assistant 50"} & set(texts(forks.load_other()))
+
+
+@TIERS
+def test_turns_of_a_rewind_do_not_come_back_from_a_process_far_behind(tiers: dict[str, bool]) -> None:
+    """The process has read neither the rewind nor the 120 turns before the rewind."""
+    forks = Forks(**tiers, turns=3)
+    idle = forks.load()
+    say(idle, 900)
+    idle.save()
+    forks.hold.refresh()
+    for number in range(4, 124):
+        forks.say(number)
+        forks.hold.local.set_view(forks.hold.local.view[-6:])
+    forks.hold.save()
+    forks.hold.flush()
+    rewind(PLACE, forks.tiers, at_turn=2)
+    say(idle, 901)
+    idle.save()
+    idle.flush()
+    assert texts(forks.load()) == expected(1, 2, 901)
+
+
+@TIERS
+def test_redaction_after_an_unread_rewind_reaches_a_turn_outside_the_window(tiers: dict[str, bool]) -> None:
+    """The log has the replacement."""
+    forks = Forks(**tiers, turns=8)
+    local = forks.hold.local
+    key = local.view[0].key
+    assert key is not None
+    local.set_view(local.view[-4:])
+    forks.hold.save()
+    forks.hold.flush()
+    rewind(PLACE, forks.tiers, at_turn=8)
+    local.redact(key, {0: stored_message("user", "removed")})
+    forks.hold.save()
+    forks.hold.flush()
+    (_, first), *_ = forks.load().history()
+    assert first.messages[0] == stored_message("user", "removed")
