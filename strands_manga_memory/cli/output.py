@@ -64,6 +64,8 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
     """Print lines that consist of labels and a text. Long texts are wrapped, and indented to the column after the labels."""
+    if not lines:
+        return
     table = Table.grid(padding=(0, 1, 0, 0))
     for _ in lines[0][:-1]:
         table.add_column(no_wrap=True)

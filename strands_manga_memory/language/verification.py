@@ -65,7 +65,7 @@ class SearchableText:
         if any(word not in self.form for word in left if not word.isalpha()):
             return False
         if any(word in TURNING_WORDS and word not in self._words for word in left):
-            return False  # "I do not want horror" is not said by "wants horror"
+            return False  # "I do not want horror" is missing in "wants horror"
         spoken = [word for word in left if word.isalpha()]
         known = sum(
             word in self.form if not word.isascii() else word in self._words or word[:_STEM] in self._stems for word in spoken

@@ -51,6 +51,7 @@ from strands_manga_memory.memory.records import (
     skip_unreadable,
     summary_id,
 )
+from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.tokens import shorten_line, truncate_to_tokens
 from strands_manga_memory.scope import encoded_id
@@ -89,6 +90,9 @@ _PASSAGE_CHARACTERS = 2_000
 _UTTERANCE_CHARACTERS = 20_000
 _EPISODE_BYTES = 200_000
 _OPEN_CHARACTERS = 120
+
+_LONG_SESSION = 3 * 3600.0
+"""Seconds. The memories of a longer session may sort behind those of later sessions, so a list of words may lack them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +155,8 @@ class MemoryKeeper:
                 return None
             self._keep_questions(partition, stored, erased)
         self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
+        if stored.version > 1 or transcript.utterances[0].at < self.clock() - _LONG_SESSION:
+            OlderMemories(partition).delete_list()
         by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
         log.learn(stated_in(transcript, by_model), guard=erased)
         loaded = partition.load_context()

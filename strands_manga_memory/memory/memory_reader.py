@@ -143,7 +143,8 @@ class MemoryReader:
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
         with measured(RECALL, operation="recall") as noted:
-            is_all = limit is None
+            self.older.forget()
+            is_all = limit is None or (self._embed is not None and query is not None and bool(query.strip()))
             snapshot = self._ranked(self._partition.load(type_, uses=True) if is_all else self._partition.load_latest(type_))
             records = self._best(snapshot, query, wanted)
             if snapshot.is_partial and limit is not None and len(records) < limit:
@@ -201,6 +202,7 @@ class MemoryReader:
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
         snapshot = self._ranked(loaded)
+        self.older.forget()
 
         def read_recent() -> None:
             recent = self._partition.load_recent(loaded.latest)
@@ -214,36 +216,38 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the memories that were read into this process, and older ones if these do not answer the query."""
-        snapshot = self._complete()
-        try:
-            hits = self._answers(snapshot, query, _SEARCHED, matching=True)
-        except StoreError as error:
-            logger.debug("error=<%s> | failed to read the older memories of a user", type(error).__name__)
-            hits = snapshot.ranked(self._clock(), query=query, wanted=_SEARCHED, matching=True)
-        return hits[:limit]
-
-    def _answers(self, snapshot: Snapshot, query: str, wanted: MemoryQuery, *, matching: bool = False) -> list[Hit]:
-        """Rank memories for a query. If none in the snapshot answers it, first add older ones from the table to the snapshot.
+        """Search the memories that were read into this process, and older ones if none of these answers the query.
 
         A memory answers a query if it has all content words of the query, or three of them. If vectors are used, any result
-        answers. With ``matching``, results that have nothing in common with the query are left out.
+        answers.
         """
-        hits = snapshot.ranked(self._clock(), query=query, wanted=wanted, matching=matching)
+        snapshot, now = self._complete(), self._clock()
+        hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
         if snapshot.is_partial and not snapshot.answers(query, hits):
-            snapshot.add_older(self.older.find(query, since=snapshot.since, known=snapshot.records.keys()))
-            hits = snapshot.ranked(self._clock(), query=query, wanted=wanted, matching=matching)
-        return hits
+            try:
+                self._add_older(snapshot, query, frozenset())
+                hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
+            except StoreError as error:
+                logger.debug("error=<%s> | failed to read the older memories of a user", type(error).__name__)
+        return hits[:limit]
 
     def _best(self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery) -> list[MemoryRecord]:
-        if query is not None and query.strip():
-            hits = self._answers(snapshot, query, wanted)
-        else:
-            if snapshot.is_partial:
-                types = wanted.types or frozenset(MemoryType) - DERIVED
-                snapshot.add_older(self.older.important(types, since=snapshot.since, known=snapshot.records.keys()))
-            hits = snapshot.ranked(self._clock(), wanted=wanted)
+        query = query if query is not None and query.strip() else None
+        if snapshot.is_partial:
+            self._add_older(snapshot, query, wanted.types or frozenset(MemoryType) - DERIVED)
+        hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
+
+    def _add_older(self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]) -> None:
+        """Add older memories to the snapshot: those with a word of the query, or the most important of ``types``."""
+        given: Any = {
+            "since": snapshot.since,
+            "known": snapshot.records.keys(),
+            "with_preferences": not snapshot.has_older_preferences,
+        }
+        older = self.older.important(types, **given) if query is None else self.older.find(query, **given)
+        snapshot.add_older(older)
+        snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
         """Return the future of the background read of recent memories, started if needed. None means that no read is needed."""

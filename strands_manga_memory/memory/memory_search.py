@@ -196,6 +196,7 @@ class Snapshot:
     ) -> None:
         self.records = loaded.records
         self.is_partial, self.since = loaded.is_partial, loaded.since
+        self.has_older_preferences = False
         self._removed: set[str] = set()
         self._uses = loaded.uses
         self._retention = retention

@@ -258,27 +258,36 @@ class UserPartition:
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
         """Read more memories for searches: the latest messages of sessions, behavioral patterns, facts and feedback.
 
-        At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts and feedback. Raises the
-        errors of ``load``.
+        At most 152 records are read, usually 88 in two requests. ``latest`` lists the ids of the latest facts and feedback.
+        Raises the errors of ``load``.
         """
         is_full = len(latest) >= _MOST_LATEST
-        return self._load(_RECENT[:1], latest, are_latest=True) if is_full else self._load(_RECENT)
+        return self._load_with(latest, _RECENT[:1] if is_full else _RECENT, is_full=is_full)
 
     def load_latest(self, type_: str | None) -> PartitionContent:
         """Read the latest memories for a recall, of the type ``type_``, or of most types if it is None.
 
-        None leaves out messages, open questions and weekly summaries. At most 216 records are read, in four requests. Raises
-        the errors of ``load``.
+        None leaves out messages, open questions and weekly summaries. At most 280 records are read, usually 216 in four
+        requests. Raises the errors of ``load``.
         """
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
-        is_listed = len(marks.latest) >= _MOST_LATEST and type_ in (None, MemoryType.FACT, MemoryType.FEEDBACK)
+        latest = marks.latest if type_ in (None, MemoryType.FACT, MemoryType.FEEDBACK) else []
+        is_listed = len(latest) >= _MOST_LATEST
         if type_ is None:
             ranges: Sequence[_Range] = _RECALLED[:2] if is_listed else _RECALLED
         else:
             ranges = [] if is_listed else [_Range(*type_range(type_), _MOST_RECALLED)]
-        loaded = self._load(ranges, marks.latest if is_listed else (), are_latest=is_listed)
+        loaded = self._load_with(latest, ranges, is_full=is_listed)
         loaded.uses = marks.uses
         return loaded
+
+    def _load_with(self, latest: Sequence[str], ranges: Iterable[_Range], *, is_full: bool) -> PartitionContent:
+        """Read ranges and the latest facts. Without ``is_full``, a range has these, unless it reached its limit."""
+        if is_full:
+            return self._load(ranges, latest, are_latest=True)
+        loaded = self._load(ranges)
+        missing = [id_ for id_ in latest if id_ not in loaded.records] if loaded.is_partial else []
+        return loaded.joined(self._load((), missing)) if missing else loaded
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
         """Read the memories with these ids, and all preferences if wanted. Raises the errors of ``load``."""
@@ -297,7 +306,7 @@ class UserPartition:
                 with self._one_by_one(item, loaded.unreadable):
                     self._take(item, loaded, used)
             sealed |= {str(item["memory_id"]) for item in group if "sealed" in item}
-            if is_limited and group:
+            if is_limited:
                 read = (loaded.records.get(str(item["memory_id"])) for item in group)
                 loaded.since = max(loaded.since, min((record.updated_at for record in read if record), default=0.0))
                 loaded.is_partial = True

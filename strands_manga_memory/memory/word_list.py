@@ -104,11 +104,11 @@ class OlderMemories:
 
     The first search makes the list, for which it reads all memories once. Searches of the next seven days, in all processes,
     read the list and the memories that it names. The list is made again earlier if it is older than ``since``. It is deleted
-    with the deletion of a memory.
+    when a memory is deleted, or gets other words, or is stored with an old date.
 
     The search methods return up to 64 memories that are not in ``known``, the ids of the memories that the caller has read.
     ``since`` is the time from which on the caller has read all memories. All preferences are returned in addition if a call
-    makes the list, or if it is the first call and ``known`` has 40 preferences, the most that a session start reads.
+    makes the list, or if ``with_preferences`` is set and ``known`` has 40 preferences, the most that a session start reads.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -116,27 +116,37 @@ class OlderMemories:
         self._codec = partition.codec or Codec()
         self._list: WordList | None = None
 
-    def find(self, query: str, *, since: float, known: Collection[str]) -> PartitionContent:
+    def find(self, query: str, *, since: float, known: Collection[str], with_preferences: bool) -> PartitionContent:
         """Return up to 64 memories that have a word of the query, without those in ``known`` (see the class)."""
-        return self._load(lambda words: words.find(content_terms(query)), since, known)
+        return self._load(
+            lambda words: words.find(content_terms(query)), since=since, known=known, with_preferences=with_preferences
+        )
 
-    def important(self, types: Collection[str], *, since: float, known: Collection[str]) -> PartitionContent:
+    def important(
+        self, types: Collection[str], *, since: float, known: Collection[str], with_preferences: bool
+    ) -> PartitionContent:
         """Return the up to 64 most important memories of some types, without those in ``known`` (see the class)."""
-        return self._load(lambda words: words.by_importance(types), since, known)
+        return self._load(lambda words: words.by_importance(types), since=since, known=known, with_preferences=with_preferences)
 
-    def _load(self, choose: Callable[[WordList], list[str]], since: float, known: Collection[str]) -> PartitionContent:
+    def _load(
+        self, choose: Callable[[WordList], list[str]], *, since: float, known: Collection[str], with_preferences: bool
+    ) -> PartitionContent:
         words, oldest = self._list or self._read(), max(since, self._partition.clock() - _SECONDS)
-        is_first, loaded = self._list is None, None
+        loaded = None
         if words is None or words.made_at < oldest:
             loaded, words = self._make()
         self._list = words
         ids = [id_ for id_ in choose(words) if id_ not in known][:_MOST_FOUND]
         if loaded is None:
             has_most = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known) >= MOST_PREFERENCES
-            return self._partition.load_named(ids, with_preferences=is_first and has_most)
+            return self._partition.load_named(ids, with_preferences=with_preferences and has_most)
         chosen = {id_ for id_, record in loaded.records.items() if record.type == MemoryType.PREFERENCE}.union(ids)
         loaded.records = {id_: record for id_, record in loaded.records.items() if id_ in chosen}
         return loaded
+
+    def forget(self) -> None:
+        """Forget the list that was read, so that the next search reads the stored one."""
+        self._list = None
 
     def delete_list(self) -> None:
         """Delete the stored list after the deletion of a memory, whose words it may have."""

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from strands_manga_memory import telemetry
+from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
@@ -314,7 +315,8 @@ class TaskState:
                 steps = steps[steps.index(self.step(after)) + 1 :]
         undone = []
         for step in reversed(steps):
-            if step.status is not StepStatus.COMPLETED or step.rolled_back:
+            is_call = step.kind is StepKind.TOOL or step.id in self._undo
+            if step.status is not StepStatus.COMPLETED or step.rolled_back or not is_call:
                 continue
             error = None
             try:
@@ -336,8 +338,9 @@ class TaskState:
             ok: Whether the step succeeded; None if unknown.
 
         Raises:
-            ValueError: The kind does not exist, or ``confidence`` is not from 0 to 1.
+            ValueError: The kind does not exist, the text is empty, or ``confidence`` is not from 0 to 1.
         """
+        filled("text", text)
         with self._lock:
             step = self.add_step(shorten_line(text, 300), kind=kind, confidence=confidence)
             if ok is not None:
@@ -418,8 +421,11 @@ class TaskState:
     def _put(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
         if len(self.steps) > MOST_STEPS:
-            ended = (id_ for id_, each in self.steps.items() if each.status not in _OPEN)
-            del self.steps[next(ended, next(iter(self.steps)))]
+            ended = [id_ for id_, each in self.steps.items() if each.status not in _OPEN]
+            # Thoughts and the like go first: tool calls may still be undone, and their errors are shown.
+            dropped = min(ended, key=lambda id_: self.steps[id_].kind is StepKind.TOOL, default=next(iter(self.steps)))
+            del self.steps[dropped]
+            self._undo.pop(dropped, None)
             self.dropped += 1
         return step
 

@@ -476,7 +476,7 @@ def test_command_deletes_one_session_of_a_user(url: str, memory: MangaMemory, ca
     assert logged(memory) == []
     assert logged(memory, ConversationScope("u1", "s2")) == said(1)
     assert run([*arguments, "--yes"]) == 0
-    assert "no agent has a conversation in 's1'" in capsys.readouterr().err
+    assert "no agent had a conversation in 's1'" in capsys.readouterr().err
 
 
 def test_command_asks_for_the_agent_of_a_session_with_several(url: str, memory: MangaMemory, capsys: Any) -> None:

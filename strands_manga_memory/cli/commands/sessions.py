@@ -166,6 +166,8 @@ def delete_session(
     as_json: Json = False,
 ) -> None:
     """Delete a session with the conversations of all its agents. Memories of the user stay. It can be repeated."""
+    if tenant is not None and user is None:
+        raise typer.BadParameter("--tenant needs --user")
     with opened(settings_of(hot=hot, durable=durable), codec) as memory:
         manager = memory.session(session if user is None else ConversationScope(user, session, tenant=tenant))
         agents = manager.agents()
@@ -179,4 +181,4 @@ def delete_session(
     elif agents:
         messages.print(f"session {session!r} is deleted; agents: {', '.join(agents)}", markup=False)
     else:
-        messages.print(f"no agent has a conversation in {session!r}; does it belong to a user (--user)?", markup=False)
+        messages.print(f"no agent had a conversation in {session!r}; does it belong to a user (--user)?", markup=False)

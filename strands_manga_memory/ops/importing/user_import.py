@@ -14,6 +14,7 @@ from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
+from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.ops.importing.session_import import checked_message, distinct
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_states import entries_of
@@ -99,6 +100,8 @@ def import_user(
     known = [record for record in known if not record.expired(clock())]
     partition = memory.user(user, tenant=tenant).partition if known and memory.memories is not None else None
     became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
+    if partition is not None and became["stored"]:
+        OlderMemories(partition).delete_list()
     return ImportReport(stored, messages, became["stored"], names["exists"], names["ended"], became["left out"])
 
 
