@@ -270,13 +270,14 @@ class RequestMeter:
         """Return the tokens of system prompt and tools. The counts of the last few prompts and lists of tools are cached."""
         text = prompt if isinstance(prompt, str) else "\n".join(block.get("text", "") for block in prompt or [])
         key = (text, *[spec["name"] for spec in tools])
-        if key not in self._prompts:
+        if (tokens := self._prompts.get(key)) is None:
             if len(self._prompts) >= _MOST_PROMPTS:
                 self._prompts.clear()
             parts = ("name", "description", "inputSchema")
             specs = [{part: spec.get(part) for part in parts} for spec in tools]
-            self._prompts[key] = tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
-        return self._prompts[key]
+            tokens = tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
+            self._prompts[key] = tokens
+        return tokens
 
 
 # --- The history ----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Rules extract the facts. Corrections by the user then change or remove earlier f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -138,15 +139,13 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     for at in range(since, len(changed)):
         new_values = _values(changed[at].text, types) if changed[at].kind is FactKind.CORRECTION else {}
         for kind, new in new_values.items():
-            is_exact = types[new.type].is_exact
-            before, old = _latest(changed, at, kind, types, shared_words=1 if is_exact else 2)
-            is_same_thing = is_exact or kind[1] != "" or _is_next(before, at, changed)
-            if old is None or old.value == new.value or not is_same_thing:
+            before, old = _latest(changed, at, kind, types)
+            if old is None or old.value == new.value:
                 continue
-            corrects = dict.fromkeys((*changed[at].corrects, changed[before].source))
-            changed[at] = replace(changed[at], corrects=tuple(corrects))
             # The old value may itself come from a correction, which has changed earlier facts to it.
             sources = changed[before].corrects
+            corrects = dict.fromkeys((*changed[at].corrects, *sources, changed[before].source))
+            changed[at] = replace(changed[at], corrects=tuple(corrects))
             for place in (before, *(number for number in range(before) if changed[number].source in sources)):
                 known = _values(changed[place].text, types).get(kind)
                 if known is not None and known.value == old.value:
@@ -155,24 +154,28 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     return changed
 
 
-def _latest(
-    facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes, *, shared_words: int
-) -> tuple[int, Entity | None]:
+def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes) -> tuple[int, Entity | None]:
     """Return the position and the value of a fact before ``at`` with a value of ``kind``, or ``at`` and None.
 
     ``kind`` is an entity type and a unit. Of several facts, the one that shares most words with the fact at ``at`` is returned,
     and of these the latest. Facts of the same message or of the assistant are ignored. A fact more than 6 facts before ``at``
-    must share ``shared_words`` words.
+    must share a word (for an identifier) or two words. A value that is no identifier and has no unit must be in the message
+    before.
     """
     topic = _topic(facts[at].text)
+    is_exact = types[kind[0]].is_exact
+    shared_words = 1 if is_exact else 2
     found: tuple[int, Entity | None] = (at, None)
     most = -1
     for before in range(at - 1, -1, -1):
         fact = facts[before]
         if fact.source == facts[at].source or not (fact.kind in OF_USERS or fact.kind is FactKind.QUESTION):
             continue
+        is_far = before < at - _REACH
+        if (is_far and found[1] is not None) or not (is_exact or kind[1] or _is_next(before, at, facts)):
+            break
         shared = len(topic & _topic(fact.text))
-        if before < at - _REACH and (found[1] is not None or shared < shared_words):
+        if is_far and shared < shared_words:
             continue
         if shared > most and (old := _values(fact.text, types).get(kind)) is not None:
             found, most = (before, old), shared
@@ -201,6 +204,13 @@ EMPTY_WORDS = EN.words("facts.empty")
 TURNING_WORDS = EN.words("facts.turning")
 """Those of the ``EMPTY_WORDS`` that change the meaning of a sentence, such as "not"."""
 FILLER_WORDS = EMPTY_WORDS - TURNING_WORDS
+_LEADING_NO = re.compile(r"\A\W*no\s*[,.;:!\u2014-]+\s*", re.IGNORECASE)
+
+
+def without_leading_no(text: str) -> str:
+    """Return a text without a "No," at its beginning, which denies an earlier message and not the text itself."""
+    return _LEADING_NO.sub("", text)
+
 
 _LONGEST = 220
 """Most characters of the text of a fact. A longer sentence keeps its beginning and its end."""
@@ -385,7 +395,7 @@ def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     for at in yielding(range(len(facts) - 1, -1, -1)):
         fact = facts[at]
         group = FactKind.STATEMENT if fact.kind in OF_USERS else fact.kind
-        said = frozenset(words(fact.text)) - FILLER_WORDS or frozenset((fact.text,))
+        said = frozenset(words(without_leading_no(fact.text))) - FILLER_WORDS or frozenset((fact.text,))
         if not fact.text or (fact.key and (group, fact.key) in keys):
             continue
         # The user's statement stays; the assistant's repetition of it is the first to be left out.

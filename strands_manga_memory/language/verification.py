@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.packs import any_language
-from strands_manga_memory.language.summary_facts import FILLER_WORDS, TURNING_WORDS, Fact
+from strands_manga_memory.language.summary_facts import FILLER_WORDS, TURNING_WORDS, Fact, without_leading_no
 from strands_manga_memory.language.text_features import normalized, words, yielding
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.text_excerpts import split_pieces
@@ -56,21 +56,32 @@ class SearchableText:
         form = normalized(fact.text)
         if form in self.form:
             return True
-        plain = fact.text
+        plain = without_leading_no(fact.text)
         for entity in self.types.find(fact.text):
             if not self.mentions_value(entity.type, entity.value, entity.text):
                 return False
             plain = plain.replace(entity.text, " ")
         left = [word for word in words(plain) if word not in FILLER_WORDS]
+        if any(map(_is_negative, left)) and not any(map(_is_negative, self._words)):
+            return False  # "I do not want horror" is missing in "wants horror"
+        if any(word in left and word not in self._words and other in self._words for word, other in _OPPOSITES):
+            return False
+        left = [word for word in left if word not in TURNING_WORDS and not _is_negative(word)]
         if any(word not in self.form for word in left if not word.isalpha()):
             return False
-        if any(word in TURNING_WORDS and word not in self._words for word in left):
-            return False  # "I do not want horror" is missing in "wants horror"
         spoken = [word for word in left if word.isalpha()]
         known = sum(
             word in self.form if not word.isascii() else word in self._words or word[:_STEM] in self._stems for word in spoken
         )
         return known >= _SHARE_OF_WORDS * len(spoken)
+
+
+_NEGATIVE = frozenset(("no", "not", "never", "nothing", "without"))
+_OPPOSITES = (("before", "after"), ("after", "before"))
+
+
+def _is_negative(word: str) -> bool:
+    return word in _NEGATIVE or word.endswith("n't")
 
 
 _CHARACTERS_OF_A_TOKEN = 24

@@ -147,7 +147,8 @@ class MemoryKeeper:
             return partition.get(id_) if erased is None else None
         transcript = _without_personal_data(transcript, self.pii, place)
         stored = partition.get(id_)
-        if stored is None or not _covers(stored, transcript):
+        is_new = stored is None or not _covers(stored, transcript)
+        if stored is None or is_new:
             summary = summarize_session(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
             summary = SessionSummary.model_validate(self.pii.applied_to(summary.model_dump(), place=place))
             stored = partition.update(id_, lambda known: self._summary(known, id_, transcript, summary), guard=erased)
@@ -155,8 +156,6 @@ class MemoryKeeper:
                 return None
             self._keep_questions(partition, stored, erased)
         self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
-        if stored.version > 1 or transcript.utterances[0].at < self.clock() - _LONG_SESSION:
-            OlderMemories(partition).delete_list()
         by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
         log.learn(stated_in(transcript, by_model), guard=erased)
         loaded = partition.load_context()
@@ -166,6 +165,8 @@ class MemoryKeeper:
         partition.delete_many(loaded.expired)  # else they would use up the limits of the reads at session start
         self.roll_up(owner, loaded, guard=erased, forgotten=forgotten)
         log.renew(drops_context=True)  # the next session starts with the memories of this one
+        if is_new and (stored.version > 1 or transcript.utterances[0].at < self.clock() - _LONG_SESSION):
+            OlderMemories(partition).delete_list()  # after the log, whose change stops a list that is being made
         return stored
 
     def roll_up(

@@ -471,11 +471,12 @@ class UserMemoryStore(MemoryStore):
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
             self._keep_questions(record)
-        if record.type == MemoryType.SUMMARY and record.version > 1:
-            self._reader.older.delete_list()  # it has the words of the replaced text
         if record.type in (MemoryType.FACT, MemoryType.FEEDBACK):
             self.partition.note_latest(id_)
         self.preference_log.renew()
+        if record.type == MemoryType.SUMMARY and record.version > 1:
+            # After the log, whose change stops a list that is being made.
+            self._reader.older.delete_list()
         return self._noted(record)
 
     def _keep_questions(self, summary: MemoryRecord) -> None:

@@ -149,7 +149,7 @@ class OlderMemories:
         self._list = None
 
     def delete_list(self) -> None:
-        """Delete the stored list after the deletion of a memory, whose words it may have."""
+        """Delete the stored list after a change that it does not show."""
         self._list = None
         self._partition.delete_many(f"{_WORDS}{number}" for number in range(_MOST_PARTS))
 

@@ -302,7 +302,7 @@ class TaskState:
             return self._put(self.step(step_id).ended(status, self._clock(), error=str(error)))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed steps of the task, the last step first; with a step id ``after``, only later steps.
+        """Undo the completed tool calls of the task, the last first; with a step id ``after``, only later ones.
 
         If the undo of a step fails, the step is not marked as rolled back and gets the error. The other steps are still undone.
 
@@ -423,7 +423,12 @@ class TaskState:
         if len(self.steps) > MOST_STEPS:
             ended = [id_ for id_, each in self.steps.items() if each.status not in _OPEN]
             # Thoughts and the like go first: tool calls may still be undone, and their errors are shown.
-            dropped = min(ended, key=lambda id_: self.steps[id_].kind is StepKind.TOOL, default=next(iter(self.steps)))
+            late = set(list(self.steps)[-MOST_STEPS // 2 :])  # ``roll_back`` may name one
+            dropped = min(
+                ended,
+                key=lambda id_: id_ in late or id_ in self._undo or self.steps[id_].kind is StepKind.TOOL,
+                default=next(iter(self.steps)),
+            )
             del self.steps[dropped]
             self._undo.pop(dropped, None)
             self.dropped += 1

@@ -679,6 +679,22 @@ def test_steps_are_undone_the_last_one_first() -> None:
         coordinator.task.add_step("x", step_id="step-1")
 
 
+def test_thoughts_neither_displace_a_call_nor_count_as_undone() -> None:
+    """Of over 100 steps, the oldest thoughts are dropped first."""
+    undone: list[str] = []
+    task = StateCoordinator().task
+    task.begin()
+    task.add_step("refund", step_id="refund", undo=lambda: undone.append("refund"))
+    task.start_step("refund")
+    task.complete_step("refund")
+    for number in range(120):
+        task.record("reasoning", f"thought {number}")
+    latest = task.record("validation", "the amount is plausible", ok=True)
+    assert task.roll_back(after=latest.id) == []
+    assert [step.name for step in task.roll_back()] == ["refund"]
+    assert undone == ["refund"]
+
+
 # Phases
 
 

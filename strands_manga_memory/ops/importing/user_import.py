@@ -100,7 +100,8 @@ def import_user(
     known = [record for record in known if not record.expired(clock())]
     partition = memory.user(user, tenant=tenant).partition if known and memory.memories is not None else None
     became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
-    if partition is not None and became["stored"]:
+    if partition is not None:  # in a repeated call, too; after the log, whose change stops a list that is being made
+        memory.user(user, tenant=tenant).preference_log.renew()
         OlderMemories(partition).delete_list()
     return ImportReport(stored, messages, became["stored"], names["exists"], names["ended"], became["left out"])
 

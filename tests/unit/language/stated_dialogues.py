@@ -196,6 +196,7 @@ ENGLISH: list[Dialogue] = [
     (["He said I live in Kyoto."], [], []),
     (["I wrote before that I'm allergic to peanuts."], [("allergy", "peanuts")], []),
     (["I'm Diabetic"], [], []),
+    (["I'm Eric."], [("name", "eric")], []),
     (["Hi, I'm Late."], [], []),
 ]
 

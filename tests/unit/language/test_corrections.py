@@ -51,6 +51,14 @@ def test_a_value_further_back_stays_before_its_correction() -> None:
             ("Deliver it at 2 pm.", "Sorry, I meant 4 pm.", "Sorry, I meant 5 pm."),
             ["Deliver it at 5 pm", "Sorry, I meant 5 pm"],
         ),
+        (
+            ("I want 2 copies of Berserk.", "No, sorry, 3 copies.", "No, I meant 4 copies.", "No sorry, 5 copies."),
+            ["I want 5 copies of Berserk", "No sorry, 5 copies"],
+        ),
+        (
+            ("The book fair starts on Friday.", "Hold it until Tuesday.", "Actually Wednesday, I get the book at the fair."),
+            ["The book fair starts on Friday", "Hold it until Wednesday", "Actually Wednesday, I get the book at the fair"],
+        ),
         (("I am not vegetarian.", "My friend is vegetarian."), ["I am not vegetarian", "My friend is vegetarian"]),
     ],
 )

@@ -32,6 +32,9 @@ def checked(draft: str, **more: Any) -> Any:
         ("レイアウトが好き", "れいあうとが好き、とのこと"),
         ("at 3:45 pm", "at 15:45"),
         ("prefers hardcovers", "The user prefers a hardcover."),
+        ("No, I meant volume 5 of Berserk", "The user wants volume 5 of Berserk."),
+        ("I do not want horror", "The user doesn't want horror."),
+        ("Send it before 5 pm", "Send it by 5 pm."),
     ],
 )
 def test_a_fact_is_found_in_other_forms(fact: str, draft: str) -> None:
