@@ -151,7 +151,9 @@ class OlderMemories:
     def delete_list(self) -> None:
         """Delete the stored list after a change that it does not show."""
         self._list = None
-        self._partition.delete_many(f"{_WORDS}{number}" for number in range(_MOST_PARTS))
+        owner = self._partition.owner
+        stored = self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[])
+        self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
     def _read(self) -> WordList | None:
         """Return the stored list. None if it is missing, damaged or incomplete."""
