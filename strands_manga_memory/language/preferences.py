@@ -90,10 +90,10 @@ def canonical_value(value: str) -> str:
     for ending in (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系"):
         shorter = plain.removesuffix(ending).strip()
         plain = shorter or plain
-    for name in (plain, plain.removesuffix("s") if len(plain) > 4 and plain.isascii() else plain):
-        if name.replace(" ", "-") in _CANONICAL:
-            return _CANONICAL[name.replace(" ", "-")]
-    return name if not plain.endswith("ss") else plain
+    is_plural = len(plain) > 4 and plain.isascii() and plain.endswith("s") and not plain.endswith("ss")
+    singular = plain[:-1] if is_plural else plain
+    names = [name.replace(" ", "-") for name in (plain, singular)]
+    return next((_CANONICAL[name] for name in names if name in _CANONICAL), singular)
 
 
 def split_values(text: str) -> list[str]:

@@ -201,9 +201,9 @@ POSTPONED = any_language("answers.postponed")
 _INSTEAD = any_language("facts.instead")
 EMPTY_WORDS = EN.words("facts.empty")
 """English words without meaning of their own."""
-TURNING_WORDS = EN.words("facts.turning")
-"""Those of the ``EMPTY_WORDS`` that change the meaning of a sentence, such as "not"."""
-FILLER_WORDS = EMPTY_WORDS - TURNING_WORDS
+NEGATIVE_WORDS, ORDER_WORDS = EN.words("facts.negative"), EN.words("facts.order")
+FILLER_WORDS = EMPTY_WORDS - NEGATIVE_WORDS - ORDER_WORDS
+"""English words that may be missing in a text that repeats a sentence."""
 _LEADING_NO = re.compile(r"\A\W*no\s*[,.;:!\u2014-]+\s*", re.IGNORECASE)
 
 
@@ -285,7 +285,7 @@ class RuleFactExtractor:
                 kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
             elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
                 kind = FactKind.PREFERENCE
-            elif _DECISION.search(lower):
+            elif act is DialogueAct.DECISION or _DECISION.search(lower):
                 kind = FactKind.DECISION
             elif _ASKS.search(lower):
                 kind = FactKind.QUESTION

@@ -153,7 +153,8 @@ _CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
 _MINE = EN.words("condense.mine")
 _MINE_PHRASES = any_language("condense.mine")
 _NUMBER = re.compile(
-    rf"\d+|(?=[otfsen])\b(?:{'|'.join(_UNITS[1:13])})\b|(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
+    rf"\d+|(?=[otfsen])\b(?:(?<!the )(?<!this )(?<!that )one|{'|'.join(_UNITS[2:13])})\b|"
+    r"(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
 )
 _LINE_NUMBER = re.compile(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
@@ -167,12 +168,12 @@ def information_weight(sentence: str) -> float:
     lower = sentence.lower()
     if (number := _LINE_NUMBER.match(lower)) is not None:
         sentence, lower = sentence[number.end() :].lstrip(), lower[number.end() :].lstrip()
-    names = len(_CAPITALIZED.findall(sentence)) - sentence[:1].isupper()
+    names = sum(name.start() > 0 for name in _CAPITALIZED.finditer(sentence))
     if not sentence.isascii():
         names += len(_KANA_NAME.findall(sentence)) // 2
     is_mine = not _MINE.isdisjoint(lower.split()) or _MINE_PHRASES.search(lower) is not None
     numbers = len(_NUMBER.findall(lower))
-    return min(4.0, numbers + max(0, names)) + (1.5 if is_mine else 0.0)
+    return min(4.0, numbers + names) + (1.5 if is_mine else 0.0)
 
 
 _READ = 4_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.packs import any_language
-from strands_manga_memory.language.summary_facts import FILLER_WORDS, TURNING_WORDS, Fact, without_leading_no
+from strands_manga_memory.language.summary_facts import FILLER_WORDS, NEGATIVE_WORDS, ORDER_WORDS, Fact, without_leading_no
 from strands_manga_memory.language.text_features import normalized, words, yielding
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.text_excerpts import split_pieces
@@ -40,6 +40,7 @@ class SearchableText:
         self._values = {_comparable(entity.type, entity.value) for entity in self.entities}
         self._words = {word for piece in yielding(pieces) for word in words(piece)}
         self._stems = {word[:_STEM] for word in self._words}
+        self._has_negation = any(map(_is_negative, self._words))
 
     def mentions_value(self, type_: str, value: str, text: str) -> bool:
         """Return whether the text contains a value in any spelling.
@@ -62,11 +63,12 @@ class SearchableText:
                 return False
             plain = plain.replace(entity.text, " ")
         left = [word for word in words(plain) if word not in FILLER_WORDS]
-        if any(map(_is_negative, left)) and not any(map(_is_negative, self._words)):
+        if any(map(_is_negative, left)) and not self._has_negation:
             return False  # "I do not want horror" is missing in "wants horror"
-        if any(word in left and word not in self._words and other in self._words for word, other in _OPPOSITES):
-            return False
-        left = [word for word in left if word not in TURNING_WORDS and not _is_negative(word)]
+        order = ORDER_WORDS.intersection(left)
+        if order and order.isdisjoint(self._words) and not ORDER_WORDS.isdisjoint(self._words):
+            return False  # "before 5 pm" is missing in "after 5 pm"
+        left = [word for word in left if word not in ORDER_WORDS and not _is_negative(word)]
         if any(word not in self.form for word in left if not word.isalpha()):
             return False
         spoken = [word for word in left if word.isalpha()]
@@ -76,12 +78,8 @@ class SearchableText:
         return known >= _SHARE_OF_WORDS * len(spoken)
 
 
-_NEGATIVE = frozenset(("no", "not", "never", "nothing", "without"))
-_OPPOSITES = (("before", "after"), ("after", "before"))
-
-
 def _is_negative(word: str) -> bool:
-    return word in _NEGATIVE or word.endswith("n't")
+    return word in NEGATIVE_WORDS or word.endswith("n't")
 
 
 _CHARACTERS_OF_A_TOKEN = 24

@@ -147,8 +147,9 @@ class MemoryKeeper:
             return partition.get(id_) if erased is None else None
         transcript = _without_personal_data(transcript, self.pii, place)
         stored = partition.get(id_)
-        is_new = stored is None or not _covers(stored, transcript)
-        if stored is None or is_new:
+        is_new = False
+        if stored is None or not _covers(stored, transcript):
+            is_new = True
             summary = summarize_session(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
             summary = SessionSummary.model_validate(self.pii.applied_to(summary.model_dump(), place=place))
             stored = partition.update(id_, lambda known: self._summary(known, id_, transcript, summary), guard=erased)

@@ -240,12 +240,13 @@ class MemoryReader:
 
     def _add_older(self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]) -> None:
         """Add older memories to the snapshot: those with a word of the query, or the most important of ``types``."""
-        given: Any = {
-            "since": snapshot.since,
-            "known": snapshot.records.keys(),
-            "with_preferences": not snapshot.has_older_preferences,
-        }
-        older = self.older.important(types, **given) if query is None else self.older.find(query, **given)
+        older = self.older.find(
+            query,
+            types,
+            since=snapshot.since,
+            known=snapshot.records.keys(),
+            with_preferences=not snapshot.has_older_preferences,
+        )
         snapshot.add_older(older)
         snapshot.has_older_preferences = True
 

@@ -7,7 +7,7 @@ import math
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
@@ -105,10 +105,6 @@ class OlderMemories:
     The first search makes the list, for which it reads all memories once. Searches of the next seven days, in all processes,
     read the list and the memories that it names. The list is made again earlier if it is older than ``since``. It is deleted
     when a memory is deleted, or gets other words, or is stored with an old date.
-
-    The search methods return up to 64 memories that are not in ``known``, the ids of the memories that the caller has read.
-    ``since`` is the time from which on the caller has read all memories. All preferences are returned in addition if a call
-    makes the list, or if ``with_preferences`` is set and ``known`` has 40 preferences, the most that a session start reads.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -116,27 +112,27 @@ class OlderMemories:
         self._codec = partition.codec or Codec()
         self._list: WordList | None = None
 
-    def find(self, query: str, *, since: float, known: Collection[str], with_preferences: bool) -> PartitionContent:
-        """Return up to 64 memories that have a word of the query, without those in ``known`` (see the class)."""
-        return self._load(
-            lambda words: words.find(content_terms(query)), since=since, known=known, with_preferences=with_preferences
-        )
-
-    def important(
-        self, types: Collection[str], *, since: float, known: Collection[str], with_preferences: bool
+    def find(
+        self, query: str | None, types: Collection[str], *, since: float, known: Collection[str], with_preferences: bool
     ) -> PartitionContent:
-        """Return the up to 64 most important memories of some types, without those in ``known`` (see the class)."""
-        return self._load(lambda words: words.by_importance(types), since=since, known=known, with_preferences=with_preferences)
+        """Return up to 64 memories that have a word of the query or, without a query, the most important of some types.
 
-    def _load(
-        self, choose: Callable[[WordList], list[str]], *, since: float, known: Collection[str], with_preferences: bool
-    ) -> PartitionContent:
+        All preferences are added if the call makes the list, or if ``known`` has the most that a session start reads.
+
+        Args:
+            query: Text to search for, or None.
+            types: Types of the most important memories.
+            since: Time from which on the caller has read all memories, in seconds since 1970.
+            known: Ids of the memories that the caller has read. They are left out.
+            with_preferences: Whether preferences may be added.
+        """
         words, oldest = self._list or self._read(), max(since, self._partition.clock() - _SECONDS)
         loaded = None
         if words is None or words.made_at < oldest:
             loaded, words = self._make()
         self._list = words
-        ids = [id_ for id_ in choose(words) if id_ not in known][:_MOST_FOUND]
+        found = words.by_importance(types) if query is None else words.find(content_terms(query))
+        ids = [id_ for id_ in found if id_ not in known][:_MOST_FOUND]
         if loaded is None:
             has_most = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known) >= MOST_PREFERENCES
             return self._partition.load_named(ids, with_preferences=with_preferences and has_most)

@@ -182,12 +182,12 @@ class TaskState:
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: The last 100 steps, keyed by id, oldest first.
-        dropped: Number of older steps that were dropped.
+        steps: Up to 100 steps, keyed by id, oldest first. Of more, older thoughts are dropped before tool calls.
+        dropped: Number of steps that were dropped.
         findings: Findings without repetitions.
         successes: Number of successes, keyed by the name of the tool; for a step without a tool, by its text without numbers
             and ids.
-        errors: Number of errors, keyed by the error text without numbers and ids.
+        errors: Number of errors, keyed by the name of the tool and the error text, without numbers and ids.
         plan_changes: The last 20 reasons for changes of the plan.
         timed_out: Keys of tool calls that were stopped at their deadline, until their end is recorded.
         loops: Number of loops that were detected in this task and all earlier tasks of the agent.

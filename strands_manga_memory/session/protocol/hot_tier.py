@@ -425,17 +425,22 @@ def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
     return None if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields else found
 
 
+def _kind_of(part: _Part) -> str:
+    return "m" if isinstance(part, TurnKey) else "x"
+
+
 def _field_name(part: _Part, number: int) -> str:
     return f"{'m' if isinstance(part, TurnKey) else 'x'}{number}"
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
     """Return the numbers of parts: as in ``known``, or free numbers for new parts."""
-    numbers, last = {}, {True: 0, False: 0}
+    numbers: dict[_Part, int] = {}
+    last = {"m": 0, "x": 0}
     for part, number in known.items():
-        last[isinstance(part, TurnKey)] = max(number, last[isinstance(part, TurnKey)])
+        last[_kind_of(part)] = max(number, last[_kind_of(part)])
     for part in parts:
         if part not in known:
-            last[isinstance(part, TurnKey)] += 1
-        numbers[part] = known.get(part, last[isinstance(part, TurnKey)])
+            last[_kind_of(part)] += 1
+        numbers[part] = known.get(part, last[_kind_of(part)])
     return numbers

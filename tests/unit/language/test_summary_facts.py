@@ -127,3 +127,22 @@ def test_sentences_and_their_weight() -> None:
     ]
     assert information_weight("My code is 4417 and I am Keiko") > information_weight("the code") == 0
     assert next(iter(FactKind)) is FactKind.CORRECTION
+
+
+@pytest.mark.parametrize(
+    ("sentence", "weight"),
+    [
+        ("I decided to take the box set of Uzumaki.", 1.0),
+        ("What about the shop window, the one with the number 59?", 1.0),
+        ("Send one copy to Hina.", 2.0),
+        ("The three books arrived.", 1.0),
+    ],
+)
+def test_weight_counts_names_and_numbers_of_a_sentence(sentence: str, weight: float) -> None:
+    """Its first word is no name, and "the one" is no number."""
+    assert information_weight(sentence) == weight
+
+
+def test_decision_is_more_important_than_other_statements() -> None:
+    facts = RuleFactExtractor().extract([user("I decided to take the box set of Uzumaki."), assistant("Noted.")])
+    assert [fact.kind for fact in facts] == [FactKind.DECISION]
