@@ -258,15 +258,12 @@ WEEKDAY = EntityType(
     "weekday",
     re.compile(
         r"(?=[mtwfsn月火水木金土日])(?:"
-        r"\b(?:(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?|tomorrow"
-        # "Thanks for your help today" is no date.
-        r"|(?<!help )(?<!all )(?<!with )(?<!else )(?<!all for )(?<!it for )(?<!thanks for )(?<!need )(?<!needed )(?<!date )"
-        r"(?<!that )(?<!you )today)\b"
+        r"\b(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?\b"
         r"|[月火水木金土日]曜日?)",
         re.IGNORECASE,
     ),
     lambda match: normalized(match[0]),
-    cues=("day", "tomorrow", "曜"),
+    cues=("day", "曜"),
 )
 
 GENERAL = EntityTypes([EMAIL, URL, DATE, WEEKDAY, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])

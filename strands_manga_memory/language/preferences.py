@@ -156,8 +156,6 @@ _PERSONAL_FACTS = tuple(rule for pack in load_packs() for rule in pack.rules("pe
 _WISHES = tuple(rule for pack in load_packs() for rule in pack.rules("wishes"))
 _AUTHOR = any_language("preferences.author")
 _ADDS = any_language("preferences.adds")
-
-
 _ASKS_FOR = any_language("preferences.asks_for")
 _SHOP = any_language("preferences.shop")
 
@@ -165,6 +163,7 @@ MOST_PREFERENCES = 5
 """Largest number of preferences of a message. Preferences with a slot have priority."""
 
 _ITSELF = any_language("preferences.itself")
+_AROUND_INSTRUCTION = any_language("preferences.around_instruction")
 
 
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
@@ -193,8 +192,6 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 
 _NUMBER = any_language("preferences.number")
-
-
 _CORRECTS = any_language("preferences.corrects")
 
 
@@ -345,7 +342,8 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
     if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or _names_a_value(sentence)):
         return
     if act is DialogueAct.INSTRUCTION or revokes_instruction(sentence):
-        text = shorten_line(_BETWEEN_VALUES.sub(";", sentence.strip().rstrip(".。!！")), 120)
+        text = _AROUND_INSTRUCTION.sub("", sentence.strip().rstrip(".。!！"))
+        text = shorten_line(_BETWEEN_VALUES.sub(";", text), 120)
         yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
         text = _ITSELF.sub("", sentence).strip()

@@ -137,7 +137,7 @@ class EntityLayer(Layer):
             mentioned.setdefault(entity.type, []).append(f"{escape_line(entity.spelling, 60)}{unsure}")
         if mentioned:
             yield "Mentioned lately: " + "; ".join(
-                f"{escape_line(type_, 30)} {' or '.join(values)}" for type_, values in mentioned.items()
+                f"{escape_line(type_, 30)} {', '.join(values)}" for type_, values in mentioned.items()
             )
 
     def _filtered(self, is_kept: Callable[[ActiveEntity], bool]) -> EntityLayer:

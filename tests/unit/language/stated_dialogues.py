@@ -198,6 +198,10 @@ ENGLISH: list[Dialogue] = [
     (["I'm Diabetic"], [], []),
     (["I'm Eric."], [("name", "eric")], []),
     (["Hi, I'm Late."], [], []),
+    (["My budget is 20,000 yen per night, so that hotel is out."], [("budget", "20,000 yen")], []),
+    (["My budget is $2,500.50, no more."], [("budget", "$2,500.50")], []),
+    (["I always buy the paper ones, never ebooks."], [("dislikes", "ebook")], [("likes|format", "paper")]),
+    (["Oh, and answer in two sentences max from now on, thanks!"], [("style", "two sentences")], []),
 ]
 
 JAPANESE: list[Dialogue] = [
@@ -413,4 +417,5 @@ JAPANESE: list[Dialogue] = [
     (["どの出版社が一番早く届きますか。"], [], []),
     (["名前は田中です、日本語で答えてください"], [("name", "田中"), ("language", "日本語")], []),
     (["卵アレルギーがあり、日本語でお願いします"], [("allergy", "卵"), ("language", "日本語")], []),
+    (["先月大阪に引っ越しました。前は名古屋に住んでました"], [("home", "大阪")], []),
 ]
