@@ -22,7 +22,6 @@ class SessionSettings(TypedDict, total=False):
     flush_every: int
     ttl: TtlPolicy | None
     refresh: Refresh
-    resume_cold: bool
     codec: Codec | None
     hot_deadline: float
     durable_deadline: float

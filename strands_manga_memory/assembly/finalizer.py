@@ -86,14 +86,7 @@ class SessionFinalizer:
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r:.80}")
         caches = hot_store_of(hot)
-        self._tiers = Tiers.of(
-            caches,
-            table_of(durable),
-            codec=codec,
-            clock=clock,
-            ttl=ttl,
-            is_strict=True,
-        )
+        self._tiers = Tiers.of(caches, table_of(durable), codec=codec, clock=clock, ttl=ttl)
         self._keeper = MemoryKeeper(
             table=table_of(memories, USER_MEMORY, name="memories"),
             summarizer=resolve_summarizer(model),

@@ -163,9 +163,6 @@ class MangaMemorySettings(BaseModel):
     )
     flush_every: Turns = Field(5, ge=1, le=1000, description="Turns between flushes to the durable tier")
     refresh: Refresh = Field("never", description="Whether each turn first reads changes of other devices")
-    resume_cold: bool = Field(
-        default=True, strict=True, description="Whether a conversation that left the hot tier continues from durable data"
-    )
     hot_deadline: Seconds = Field(0.05, gt=0, le=60, description="Longest wait of a turn for the hot tier")
     durable_deadline: Seconds = Field(
         2.0, gt=0, le=60, description="Longest wait of a turn for the durable tier, if no other survives the process"
@@ -300,7 +297,7 @@ class MangaMemorySettings(BaseModel):
     def open_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of ``MangaMemory.open``."""
         users = self.users_url
-        names = ("create_tables", "flush_every", "refresh", "resume_cold", "hot_deadline", "durable_deadline", "max_unsaved")
+        names = ("create_tables", "flush_every", "refresh", "hot_deadline", "durable_deadline", "max_unsaved")
         return {
             "hot": self.hot_url,
             "durable": self.durable_url,

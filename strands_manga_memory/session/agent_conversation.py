@@ -6,7 +6,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -115,6 +115,8 @@ class AgentConversation:
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
         keeps_window: Whether an agent's history is stored. False for an orchestrator, or for a model that keeps the
             conversation.
+        is_strict: Whether an unanswered request, or another writer's change while this process has unsaved changes, is an
+            error.
 
     Attributes:
         hold: The conversation's record in this process, and its access to both tiers.
@@ -123,14 +125,16 @@ class AgentConversation:
         possible_loss: Whether turns that only the hot tier had may have been lost before the conversation was opened.
     """
 
-    def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True) -> None:
-        self.place, self.tiers, self.keeps_window = place, tiers, keeps_window
+    def __init__(
+        self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True, is_strict: bool = False
+    ) -> None:
+        self.place, self.tiers, self.keeps_window, self._is_strict = place, tiers, keeps_window, is_strict
         self._ids = {name: value for name, value in ids.items() if value is not None}
         self.connect()
 
     def connect(self) -> None:
         """Begin with an empty record, without I/O. A forked process thereby drops messages that its parent saves."""
-        check = partial(_check_merge, is_strict=self.tiers.is_strict)
+        check = partial(_check_merge, is_strict=self._is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
         self.local = self.hold.local
         self.lock: threading.RLock = self.local.lock
@@ -163,22 +167,23 @@ class AgentConversation:
         return messages
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
-        local, writer = self.local, self.tiers.writer
-        start = partial(writer.submit, (self.place, "hot"))
-        error = self.hold.load(touch=not inspect, read=self._read_tier, start=start)
+        hold, local = self.hold, self.local
+        start = partial(self.tiers.writer.submit, (self.place, "hot"))
+        error = hold.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
-            if self.tiers.is_strict:
+            if self._is_strict:
                 raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
             logger.warning("error=<%s> | a tier could not be read, the other one is used", cause_of(error))
         self.possible_loss = self._is_loss_possible()
-        self._resets = local.resets
-        if local.base.is_empty:
-            return None
-        self._check_ids()
-        if self._is_over(inspect=inspect) and self._end(inspect=inspect) and local.base.is_empty:
+        if not local.base.is_empty:
+            stored, record = local.base.ids, self.place.conversation
+            if stored and any(stored.get(name) != str(value) for name, value in self._ids.items()):
+                raise CorruptRecordError(f"record={record!r} belongs to other ids than those asked for", record=record)
+            self._end_if_over(inspect=inspect)
+        if local.base.is_empty:  # otherwise another writer may have begun the next incarnation
             self._resets = local.resets
-            return None  # otherwise another writer has begun the next incarnation
-        self.hold.complete()
+            return None
+        hold.complete()
         with self.lock:
             self._resets = local.resets
             return messages_of(local.adopt_window(), local.message)
@@ -192,11 +197,6 @@ class AgentConversation:
             (saver.hot_health if is_hot else saver.durable_health).failed(error)
             raise
 
-    def _check_ids(self) -> None:
-        stored, record = self.local.base.ids, self.place.conversation
-        if stored and any(stored.get(name) != str(value) for name, value in self._ids.items()):
-            raise CorruptRecordError(f"record={record!r} belongs to other ids than those asked for", record=record)
-
     def _is_loss_possible(self) -> bool:
         hold, head = self.hold, self.local.head_copy
         if hold.hot is None:
@@ -205,37 +205,23 @@ class AgentConversation:
             return not hold.hot.is_known
         return is_nothing(hold.hot.record) and not head.is_closed
 
-    def _is_over(self, *, inspect: bool) -> bool:
-        """Return whether the session has expired.
-
-        If ``resume_cold`` of the tiers and ``inspect`` are both False, a session that has left the hot tier has expired, too.
-        """
-        hold, tiers, base = self.hold, self.tiers, self.local.base
-        now, hot = tiers.clock(), hold.hot
-        is_hot = hot is not None and not is_nothing(hot.record)
+    def _end_if_over(self, *, inspect: bool) -> None:
+        """End the conversation if its session has expired; for an inspection, end it only in this object."""
+        hold, local, base, tiers = self.hold, self.local, self.local.base, self.tiers
+        hot = hold.hot
         has_expired = hot is not None and hot.expires_in is not None and hot.expires_in <= 0
         if hold.durable is None:
             is_over = has_expired
         else:
-            is_over = not (is_hot and not has_expired) and bool(base.last_used) and base.last_used + tiers.ttl.session <= now
-        if is_over or inspect or tiers.resume_cold:
-            return is_over
-        if hot is not None:
-            return hot.is_known and (not is_hot or has_expired)
-        since = base.created if tiers.ttl.mode == "fixed" else base.last_used
-        return since + tiers.ttl.ttl(base.turn_count) <= now
-
-    def _end(self, *, inspect: bool) -> bool:
-        local = self.local
-        if inspect:
+            is_hot = hot is not None and not is_nothing(hot.record) and not has_expired
+            is_over = not is_hot and bool(base.last_used) and base.last_used + tiers.ttl.session <= tiers.clock()
+        if is_over and inspect:
             with self.lock:
                 number = local.next_incarnation(0, None)
-                local.begin_after(Record(version=local.base.version, incarnation=number, carries_from=number))
-            return True
-        try:
-            return self.hold.expire(unused_since=local.base.last_used)
-        except StoreUnavailableError:
-            return False
+                local.begin_after(Record(version=base.version, incarnation=number, carries_from=number))
+        elif is_over:
+            with suppress(StoreUnavailableError):
+                hold.expire(unused_since=base.last_used)
 
     # The agent's side
 
@@ -412,23 +398,13 @@ class AgentConversation:
         """
         if last == 0:
             return
-        log = self._log(unsaved, newest=last)
-        if unsaved is not None:
-            unsaved.local.keep_evicted(log)
-        entries = list(self._entries(log, since=min(log, default=None) if last is not None else None))
+        entries, _ = self._read_log(unsaved, newest=last)
         if last is not None and len(entries) >= last > 0:
-            holders = [self, *([] if unsaved is None else [unsaved])]
-            earlier = max(holder.local.message_count for holder in holders) - len(entries)
-            turns = max(holder.local.turn_count for holder in holders) - entries[-1].turn
+            copies = [self.local] if unsaved is None else [self.local, unsaved.local]
+            earlier = max(copy.message_count for copy in copies) - len(entries)
+            turns = max(copy.turn_count for copy in copies) - entries[-1].turn
             entries = [entry.shift(max(0, earlier), max(0, turns)) for entry in entries[-last:]]
         yield from (entry for entry in entries if entry.seq > after)
-
-    def window_records(self) -> list[dict[str, Any]]:
-        """Return the messages of the history, except edited ones, as dicts with ``message`` and ``at`` (seconds since 1970)."""
-        with self.lock:
-            local = self.local
-            held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]
-        return [{"message": load(data), "at": at} for data, at in held if data is not None]
 
     def page(
         self, *, limit: int, before: LogPosition | None, unsaved: AgentConversation | None
@@ -463,68 +439,57 @@ class AgentConversation:
         """Return at least ``count`` messages before a position, or all of them if there are fewer."""
         newest = count + before.number + 2
         while True:
-            log = self._log(unsaved, newest=newest, until=before.key)
-            entries = list(self._entries(log, since=min(log, default=before.key), until=before.key))
+            entries, count_read = self._read_log(unsaved, newest=newest, until=before.key)
             at = next((entry for entry in entries if entry.slot == (before.key, before.number, None)), None)
             if at is None:
                 raise ValueError("after names a message that the session no longer has; begin again without it")
             found = [entry.shift(before.seq - at.seq, before.turn - at.turn) for entry in entries if entry.seq < at.seq]
-            if len(found) >= count or sum(len(turn.messages) for turn in log.values()) < newest:
+            if len(found) >= count or count_read < newest:
                 return found
             newest += len(entries) - len(found)  # messages of the position's turn after the position
 
-    def _log(
+    def _read_log(
         self, unsaved: AgentConversation | None, *, newest: int | None = None, until: TurnKey | None = None
-    ) -> dict[TurnKey, Turn]:
-        """Return the turns of the log and the unsaved turns of ``unsaved``, keyed by turn key.
+    ) -> tuple[list[LogEntry], int]:
+        """Read the log, with placeholders for messages that cannot be read.
 
-        ``newest``: read only the newest turns of a durable log, until they have this many messages. ``until``: last turn read.
+        Args:
+            unsaved: Another object for the conversation in this process. Its unsaved messages are included.
+            newest: Read only the newest turns of a durable log, until they have this many messages. None: all turns.
+            until: Last turn to read. None: all turns.
+
+        Returns:
+            The messages in order, numbered from 1, and the number of messages that are not placeholders.
         """
         log = {key: turn for key, turn in self.hold.history(newest=newest, until=until) if until is None or key <= until}
-        if unsaved is None:
-            return log
-        with unsaved.lock:
-            own, redactions = dict(unsaved.local.own), unsaved.local.base.redactions
-            if unsaved.local.base.incarnation not in (0, self.local.base.incarnation):
-                own = unsaved.local.unsaved() if unsaved.local.base.incarnation > self.local.base.incarnation else {}
-        for key, turn in own.items():
-            if until is None or key <= until:
-                log[key] = turn.merge(log.get(key, turn)).redact(redactions.get(key, {}))
-        return log
-
-    def shown(self) -> list[Message]:
-        """Return the stored history of the agent."""
-        with self.lock:
-            return messages_of(self.local.window, self.local.message)
-
-    def request_correction(self, entry: LogEntry, message: Mapping[str, Any]) -> Future[None]:
-        """Replace a message of the log. The returned future ends when the replacement is stored."""
-        assert entry.slot.key is not None  # noqa: S101 - an entry of the log has one
-        with self.lock:
-            self.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
-        return self.tiers.writer.submit(self.place, self.saver.commit_all, slow=True)
-
-    def _entries(
-        self, log: Mapping[TurnKey, Turn], *, since: TurnKey | None = None, until: TurnKey | None = None
-    ) -> Iterator[LogEntry]:
-        """Yield the messages of a log in order, with placeholders for messages that the log lacks."""
+        if unsaved is not None:
+            with unsaved.lock:
+                own, base = dict(unsaved.local.own), unsaved.local.base
+                if base.incarnation not in (0, self.local.base.incarnation):
+                    own = unsaved.local.unsaved() if base.incarnation > self.local.base.incarnation else {}
+            for key, turn in own.items():
+                if until is None or key <= until:
+                    log[key] = turn.merge(log.get(key, turn)).redact(base.redactions.get(key, {}))
+            if until is None:
+                unsaved.local.keep_evicted(log)
         with self.lock:
             base = self.local.base
-            shown = (key for key in base.shown_keys if (since is None or key >= since) and (until is None or key <= until))
-            lengths = {key: base.seen.get(key, 0) for key in shown}
-        seq = turn_number = 0
-        role = "assistant"
-        for key in sorted({*log, *lengths}):
+            first = None if newest is None else min(log, default=until)
+            shown = {key for key in base.shown_keys if (first is None or key >= first) and (until is None or key <= until)}
+        entries: list[LogEntry] = []
+        turn_number, role = 0, "assistant"
+        for key in sorted({*log, *shown}):
             turn = log.get(key, Turn())
             turn_number += not turn_number or not turn.about.get(CONTINUES)
-            for number in range(max(len(turn.messages), lengths.get(key, 0))):
-                seq += 1
+            for number in range(max(len(turn.messages), base.seen.get(key, 0) if key in shown else 0)):
                 is_there = number < len(turn.messages)
                 message = _loaded(turn.messages[number]) if is_there else None
                 role = str(message["role"]) if message is not None else ("assistant" if role == "user" else "user")
                 message = message or {"role": role, "content": [{"text": UNREADABLE_TEXT}]}
-                at = turn.times[number] if is_there else 0.0
-                yield LogEntry(seq, turn_number, at, message, Slot(key, number), turn.redacted.get(number, 0), turn.about)
+                at, slot = turn.times[number] if is_there else 0.0, Slot(key, number)
+                entry = LogEntry(len(entries) + 1, turn_number, at, message, slot, turn.redacted.get(number, 0), turn.about)
+                entries.append(entry)
+        return entries, sum(len(turn.messages) for turn in log.values())
 
 
 def _check_merge(states: Mapping[str, Any], found: Record, *, is_strict: bool) -> None:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from functools import partial
+from typing import Literal, TypeVar
 
 from strands_manga_memory.exceptions import (
     ConflictError,
@@ -51,8 +52,8 @@ class ConversationSaver:
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
         self._place, self.tiers, self._hold = place, tiers, hold
-        self.hot_health = TierHealth(tier="hot", whole=tiers.hot_health)
-        self.durable_health = TierHealth(tier="durable", whole=tiers.durable_health)
+        self.hot_health = TierHealth(tier="hot", whole=tiers.writer.hot_health)
+        self.durable_health = TierHealth(tier="durable", whole=tiers.writer.durable_health)
         self.error: StoreError | None = None
         self.asked_at: float | None = None
         self.is_closing = False
@@ -82,7 +83,7 @@ class ConversationSaver:
             self.tiers.writer.cancel_later((self, "soon"))
         hold = self._hold
         self._waits_for_durable = hold.hot is not None and hold.hot.is_known and hold.begins_durably
-        work = carried(lambda: self._commit(flush=flush))
+        work = carried(partial(self._commit, flush=flush))
         return self.tiers.writer.submit(self._place, work, slow=self._waits_for_durable, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
@@ -114,12 +115,13 @@ class ConversationSaver:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
-    def overdue(self, deadline: float) -> bool:
-        """Return whether a turn should stop waiting: its tier is down, or ``asked_at`` is ``deadline`` seconds ago."""
-        return self.waits_for == "nothing" or self.left(deadline) == 0.0
-
     def left(self, deadline: float) -> float:
-        """Return the seconds left of a deadline that starts at ``asked_at``; the whole deadline if ``asked_at`` is None."""
+        """Return the seconds that a turn still waits. The deadline counts from ``asked_at``.
+
+        The result is 0 if the tier for which the turn waits is down.
+        """
+        if self.waits_for == "nothing":
+            return 0.0
         asked_at = self.asked_at
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
@@ -138,17 +140,17 @@ class ConversationSaver:
 
     def commit_all(self) -> None:
         """Save and flush all changes. If a tier does not take the changes, schedule a retry."""
+        hold, local = self._hold, self._hold.local
         try:
             self._save()
         except StoreUnavailableError:
-            if self._hold.durable is None:
+            if hold.durable is None:
                 raise
-        local = self._hold.local
         with local.lock:
             is_empty = not local.base.incarnation and not local.has_work()
-        if self._hold.durable is not None and not is_empty:
-            flush = self._hold.close if self.is_closing else self._hold.flush
-            self._guarded(lambda: flush(writes_hot=self.hot_health.is_up), self.durable_health)
+        if hold.durable is not None and not is_empty:
+            flush = hold.close if self.is_closing else hold.flush
+            self._attempt(lambda: flush(writes_hot=self.hot_health.is_up), self.durable_health, must=True)
         self._catch_up_hot()
 
     def _refresh(self) -> None:
@@ -156,16 +158,18 @@ class ConversationSaver:
         self._hold.refresh()
 
     def _commit(self, *, flush: bool) -> None:
+        hold, submit = self._hold, self.tiers.writer.submit
         try:
             self._save()
         except StoreUnavailableError:
-            if self._hold.hot is not None and self._hold.durable is not None:
-                self.tiers.writer.submit(self._place, lambda: self._quietly(self._hold.save_durably), slow=True)
+            if hold.hot is not None and hold.durable is not None:
+                submit(self._place, partial(self._quietly, hold.save_durably), slow=True)
             raise
-        if self._hold.durable is not None and (flush or self._needs_flush or self._hold.is_flush_due):
+        if hold.durable is not None and (flush or self._needs_flush or hold.is_flush_due):
             # A flush runs at the same time as the next turn's save, so that no turn waits for the durable tier.
             self._needs_flush = False
-            self.tiers.writer.submit((self._place, "flush"), self._flush_quietly, slow=True, is_needed=self.is_unsaved)
+            work = partial(self._quietly, lambda: hold.flush(writes_hot=self.hot_health.is_up))
+            submit((self._place, "flush"), work, slow=True, is_needed=self.is_unsaved)
 
     def _save(self) -> None:
         self.check()
@@ -183,13 +187,9 @@ class ConversationSaver:
             self._needs_flush = True  # begun in the hot tier, because the durable tier does not answer
 
     def _catch_up_hot(self) -> None:
-        if self._hold.hot is None or self.hot_health.is_up:
-            return
-        with suppress(StoreUnavailableError):  # the durable tier has everything
-            self._attempt(self._hold.catch_up_hot, self.hot_health)
-
-    def _flush_quietly(self) -> None:
-        self._quietly(lambda: self._hold.flush(writes_hot=self.hot_health.is_up))
+        if self._hold.hot is not None and not self.hot_health.is_up:
+            with suppress(StoreUnavailableError):  # the durable tier has everything
+                self._attempt(self._hold.catch_up_hot, self.hot_health)
 
     def _quietly(self, work: Callable[[], object]) -> None:
         try:
@@ -197,16 +197,13 @@ class ConversationSaver:
         except StoreError as error:
             logger.debug("error=<%s> | the durable tier did not take it, it is tried again", cause_of(error))
 
-    def _attempt(self, work: Callable[[], _T], health: TierHealth) -> _T:
-        if not health.may_try():
+    def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
+        """Run ``work`` on a tier, and record its success or failure. A tier that is down is used only if ``must`` is True."""
+        if not must and not health.may_try():
             self._retry(health)
             raise StoreUnavailableError(f"the tier is down and tried again soon: {health.error}")
-        return self._guarded(work, health)
-
-    def _guarded(self, work: Callable[[], _T], health: TierHealth) -> _T:
-        """Run ``work`` on a tier, and record its success or failure in the tier's health."""
         try:
-            result: Any = work()
+            found = work()
         except OvertakenError:
             health.overtaken()
             self._retry(health)
@@ -221,7 +218,6 @@ class ConversationSaver:
                 raise
             raise StoreUnavailableError(f"the tier does not take it: {cause_of(error)}") from error
         health.succeeded()
-        found: _T = result
         return found
 
     def _retry(self, health: TierHealth) -> None:
@@ -235,92 +231,68 @@ _MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other 
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until a save is stored, at most for the deadline of the tier ``waits_for``. A cancellation does not stop the save.
+    """Wait until a save is stored, at most for the deadline of the tier ``waits_for``. A late save is logged.
+
+    A late or cancelled wait does not stop the save.
 
     Raises:
-        StoreUnavailableError: The changes were not saved in time. Without ``is_strict`` of the tiers, this is only logged.
         ConflictError: Another writer's change cannot be merged with the saved ones.
     """
     tiers, tier = saver.tiers, saver.waits_for
-    if tier == "nothing" and not tiers.is_strict:
+    if tier == "nothing":
         return
-    deadline = _deadline(tiers, tier)
+    deadline = tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
     waiter = awaitable(future)
     try:
         # The deadline counts from the request to the tier, and does not count while the whole process is blocked, such as by
         # garbage collection. A busy machine is therefore not taken for a tier that does not answer.
         end, held_up = time.monotonic() + max(deadline, _MOST_SECONDS), 0.0
-        while not (waiter.done() or saver.overdue(deadline + held_up) or time.monotonic() > end):
-            asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, saver.left(deadline + held_up)))
+        while (left := saver.left(deadline + held_up)) and not waiter.done() and time.monotonic() <= end:
+            asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, left))
             await asyncio.wait([waiter], timeout=wait)
             held_up += max(0.0, time.monotonic() - asked - wait)
         if not waiter.done():
-            if saver.overdue(deadline + held_up):
-                health = tiers.durable_health if tier == "durable" else tiers.hot_health
-                health.failed(since=saver.asked_at)
-            if tier != "nothing":
-                missed(tier)
+            if not saver.left(deadline + held_up):
+                (tiers.writer.durable_health if tier == "durable" else tiers.writer.hot_health).failed(since=saver.asked_at)
+            missed(tier)
             raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
-        waiter.result()
+        future.result()
     except StoreUnavailableError as error:
         health = saver.durable_health if tier == "durable" else saver.hot_health
         logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, health.error or type(error).__name__)
-        if tiers.is_strict:
-            raise StoreUnavailableError(
-                f"the turn could not be saved in time; it is kept and saved later: {cause_of(error)}"
-            ) from error
     finally:
         del waiter, future  # avoids a reference cycle of error, traceback, frame and future
 
 
-def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False) -> None:
-    """Block the thread until a save is stored, at most for the deadline of the durable tier.
+def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False) -> None:
+    """Block the thread until a save is stored, at most for the deadline of the durable tier. A late save is logged.
 
     On an event loop, the wait ends at the shorter deadline of the hot tier, unless ``must`` is True.
 
     Args:
         future: The save.
         tiers: The stores.
-        must: Whether a late save is an error in any case. Otherwise, it is an error if ``is_strict`` of the tiers is set.
+        must: Whether a late save is an error.
+        has_waited: Whether the caller has waited for the deadline of the durable tier already.
 
     Raises:
-        StoreUnavailableError: The changes were not stored in time, and ``must`` or ``is_strict`` is set. Else it is logged.
+        StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
         ConflictError: Another writer's change cannot be merged with the saved ones.
     """
-    tier = "hot" if is_on_event_loop() and not must else "durable"
+    is_durable = must or has_waited or not is_on_event_loop()
+    deadline = tiers.durable_deadline if is_durable else tiers.hot_deadline
     try:
-        future.result(_deadline(tiers, tier))
+        future.result(0.0 if has_waited else deadline)
     except (TimeoutError, StoreUnavailableError) as error:
-        _report_late(error, tiers, tier=tier, must=must)
+        is_late = isinstance(error, TimeoutError)
+        if is_late:
+            missed("durable" if is_durable else "hot")
+        if must:
+            reason = f"no answer within {deadline} s" if is_late else cause_of(error)
+            raise StoreUnavailableError(f"no tier took it in time; it is kept and saved later: {reason}") from error
+        logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
     finally:
         del future  # as above
-
-
-async def settled(future: Future[None], tiers: Tiers) -> None:
-    """Wait until a save is stored, at most for the deadline of the durable tier, without blocking the event loop.
-
-    A cancellation does not stop the save. A late save is logged or, if ``is_strict`` of the tiers is set, an error.
-    """
-    waiter = awaitable(future)
-    try:
-        await asyncio.wait([waiter], timeout=tiers.durable_deadline)
-        if not waiter.done():
-            raise TimeoutError
-        waiter.result()
-    except (TimeoutError, StoreUnavailableError) as error:
-        _report_late(error, tiers, tier="durable")
-    finally:
-        del waiter, future  # as above
-
-
-def _report_late(error: Exception, tiers: Tiers, *, tier: str, must: bool = False) -> None:
-    """Log a late save or, if ``must`` is True or the tiers are strict, raise ``StoreUnavailableError``."""
-    if isinstance(error, TimeoutError):
-        missed(tier)
-    if must or tiers.is_strict:
-        reason = f"no answer within {_deadline(tiers, tier)} s" if isinstance(error, TimeoutError) else cause_of(error)
-        raise StoreUnavailableError(f"no tier took it in time; it is kept and saved later: {reason}") from error
-    logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
 
 
 def is_on_event_loop() -> bool:
@@ -332,31 +304,18 @@ def is_on_event_loop() -> bool:
     return True
 
 
-def _deadline(tiers: Tiers, tier: str) -> float:
-    return tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
-
-
 def awaitable(future: Future[None]) -> asyncio.Future[None]:
-    """Return an awaitable for a future of another thread. The event loop may be closed before the future ends."""
+    """Return an awaitable that ends with a future of another thread, with or without an error of that future."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 
-    def settle(ended: Future[None]) -> None:
-        if waiter.done():
-            return
-        error = ended.exception()
-        if error is not None:
-            waiter.set_exception(error)
-            waiter.exception()  # marks the error as retrieved, as a cancelled caller does not read it
-        else:
+    def settle() -> None:
+        if not waiter.done():
             waiter.set_result(None)
 
-    def done(ended: Future[None]) -> None:
-        if not loop.is_closed():
-            try:
-                loop.call_soon_threadsafe(settle, ended)
-            except RuntimeError:
-                logger.debug("event loop closed before the save ended")
+    def ended(_: Future[None]) -> None:
+        with suppress(RuntimeError):  # the event loop was closed before the future ended
+            loop.call_soon_threadsafe(settle)
 
-    future.add_done_callback(done)
+    future.add_done_callback(ended)
     return waiter

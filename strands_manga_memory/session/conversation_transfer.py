@@ -13,6 +13,7 @@ from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, S
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import ORCHESTRATOR
 from strands_manga_memory.session.places import Place
+from strands_manga_memory.session.protocol.agent_window import messages_of
 from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
 from strands_manga_memory.session.protocol.durable_tier import attempts
 from strands_manga_memory.session.protocol.record import (
@@ -109,9 +110,10 @@ def taken_out(conversation: AgentConversation) -> TransferredConversation:
     """Return the content of an opened conversation, to be stored elsewhere."""
     with conversation.lock:
         created, meta = conversation.local.base.created, conversation.meta
+        window = messages_of(conversation.local.window, conversation.local.message)
     return TransferredConversation(
         log=[(entry.message, entry.at) for entry in conversation.history()],
-        window=conversation.shown(),
+        window=window,
         states=conversation.snapshot,
         metadata=meta,
         created=created,

@@ -28,7 +28,7 @@ from strands_manga_memory.session.agent_states import (
     stash_replacement,
     take_states,
 )
-from strands_manga_memory.session.conversation_saver import saved, settled
+from strands_manga_memory.session.conversation_saver import awaitable, saved, wait_for
 
 logger = logging.getLogger(__name__)
 
@@ -197,8 +197,10 @@ class SessionAgent:
 
     async def _settle(self) -> None:
         futures, self._unsettled = self._unsettled, []
+        tiers = self.conversation.tiers
         for future in futures:
-            await settled(future, self.conversation.tiers)
+            await asyncio.wait([awaitable(future)], timeout=tiers.durable_deadline)
+            wait_for(future, tiers, has_waited=True)
 
     def turn_ended(self) -> None:
         """Record the end of the turn without I/O."""

@@ -109,7 +109,9 @@ class SessionMembers:
         """Return the storage key of a conversation."""
         return Place.of(self._storage_id, kind, id_)
 
-    def new(self, kind: Kind, id_: str, *, keeps_window: bool = True, tiers: Tiers | None = None) -> AgentConversation:
+    def new(
+        self, kind: Kind, id_: str, *, keeps_window: bool = True, tiers: Tiers | None = None, is_strict: bool = False
+    ) -> AgentConversation:
         """Return a new object for a conversation, without reading the conversation.
 
         Args:
@@ -117,9 +119,11 @@ class SessionMembers:
             id_: Id of the agent or orchestrator.
             keeps_window: Whether an agent's history is stored.
             tiers: Stores to use instead of the session's stores.
+            is_strict: Whether an unanswered request, or another writer's change before a save, is an error.
         """
-        base = {**self._ids, "member": id_}
-        return AgentConversation(self.place(kind, id_), tiers or self._tiers, ids=base, keeps_window=keeps_window)
+        ids = {**self._ids, "member": id_}
+        place, tiers = self.place(kind, id_), tiers or self._tiers
+        return AgentConversation(place, tiers, ids=ids, keeps_window=keeps_window, is_strict=is_strict)
 
     def looked_at(self, agent_id: str | None) -> AgentConversation:
         """Read an agent's conversation from the tiers, and return it."""

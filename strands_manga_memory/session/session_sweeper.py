@@ -213,7 +213,7 @@ class SessionSweeper:
             raise ValueError("hot and durable are both None: there is nothing to sweep")
         self._finalizer, self._is_cache, self._lease = finalizer, is_cache, lease
         self._index = None if durable is None else ExpiryIndex(durable)
-        self._tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl, is_strict=True)
+        self._tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl)
 
     def __repr__(self) -> str:
         return f"SessionSweeper({self._tiers.store_names}, finalizer={self._finalizer!r})"

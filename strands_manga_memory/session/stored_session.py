@@ -34,6 +34,7 @@ from strands_manga_memory.session.conversation_transfer import (
 from strands_manga_memory.session.places import Kind
 from strands_manga_memory.session.session_members import SessionMembers
 from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.stores.encoding.codec import dump, load
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper
 from strands_manga_memory.stores.health import TierHealth
 
@@ -182,7 +183,10 @@ class LogRepository:
         if logged.message.get("tracking_id"):
             message["tracking_id"] = logged.message["tracking_id"]
         self._members.redacted(logged.message)
-        wait_for(self._members.known_or_looked_at(agent_id).request_correction(logged, message), self._tiers)
+        conversation, slot = self._members.known_or_looked_at(agent_id), logged.slot
+        assert slot.key is not None  # noqa: S101 - an entry of the log has one
+        conversation.local.redact(slot.key, {slot.number: dump(message)})
+        wait_for(conversation.saver.request_flush(), self._tiers)
 
     def _check(self, session_id: str) -> None:
         if session_id != self._session_id:
@@ -364,7 +368,11 @@ class StoredSession:
         Args:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
         """
-        yield from self._members.known_or_looked_at(agent_id).window_records()
+        conversation = self._members.known_or_looked_at(agent_id)
+        with conversation.lock:
+            local = conversation.local
+            held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]
+        yield from ({"message": load(data), "at": at} for data, at in held if data is not None)
 
     def agents(self) -> list[str]:
         """Return the ids of the agents that have a conversation in this session, sorted.
@@ -427,9 +435,7 @@ class StoredSession:
         conversation = self._members.new("M", id_, keeps_window=False)
         return orchestrator_taken_out(conversation) if standing_of(conversation) == "exists" else None
 
-    def transfer(
-        self, transferred: TransferredConversation | TransferredOrchestrator, id_: str, *, dry_run: bool = False
-    ) -> Standing:
+    def transfer(self, transferred: TransferredConversation | TransferredOrchestrator, id_: str) -> Standing:
         """Store a conversation of another session manager, unless a conversation exists here already.
 
         The conversation is written to the durable tier in one commit. Its time to live begins now.
@@ -437,7 +443,6 @@ class StoredSession:
         Args:
             transferred: The conversation of an agent, or the state of a Graph or Swarm.
             id_: The id of that agent, or of that Graph or Swarm.
-            dry_run: Whether to store nothing, and only return the present state.
 
         Returns:
             State before the call, ``new``, ``exists`` or ``ended`` (deleted or expired). Only a ``new`` conversation is stored.
@@ -453,13 +458,11 @@ class StoredSession:
         kind: Kind = "A" if is_agent else "M"
         checked_id("agent_id" if is_agent else "id", id_)
         # A conversation that only one tier has must not count as new while that tier is down.
-        looking = dataclasses.replace(self._tiers, is_strict=True)
-        standing = standing_of(members.new(kind, id_, keeps_window=is_agent, tiers=looking))
-        if standing != "new" or dry_run:
+        standing = standing_of(members.new(kind, id_, keeps_window=is_agent, is_strict=True))
+        if standing != "new":
             return standing
-        hot = self._tiers.hot if self._tiers.durable is None else None
-        storing = dataclasses.replace(looking, hot=hot)
-        return store(members.new(kind, id_, keeps_window=is_agent, tiers=storing), transferred)
+        tiers = self._tiers if self._tiers.durable is None else dataclasses.replace(self._tiers, hot=None)
+        return store(members.new(kind, id_, keeps_window=is_agent, tiers=tiers, is_strict=True), transferred)
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return figures of an agent's conversation. The time to live does not restart."""

@@ -68,7 +68,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         flush_every: Turns between flushes. Default 5.
         ttl: Time to live of the conversation in each tier.
         refresh: ``turn`` spends one read before each turn to see the turns of other devices. Default ``never``.
-        resume_cold: Whether a conversation that left the hot tier is continued. Default True; False begins a new one.
         codec: How values are compressed, encrypted and checksummed.
         hot_deadline: Seconds a turn waits for the hot tier. Default 0.05.
         durable_deadline: Seconds a turn waits for the durable tier when it is the only one that survives. Default 2.0.
@@ -88,7 +87,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         flush_every: int = 5,
         ttl: TtlPolicy | None = None,
         refresh: Refresh = "never",
-        resume_cold: bool = True,
         codec: Codec | None = None,
         hot_deadline: float = 0.05,
         durable_deadline: float = 2.0,
@@ -103,7 +101,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             ttl=ttl,
             flush_every=flush_every,
             refresh=refresh,
-            resume_cold=resume_cold,
             hot_deadline=hot_deadline,
             durable_deadline=durable_deadline,
             max_unsaved=max_unsaved,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from strands_manga_memory.arguments import of_kind, positive, seconds, with_method
@@ -15,7 +15,6 @@ from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.ttl import TtlPolicy, gaps_of
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Item, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
@@ -28,8 +27,7 @@ Refresh = Literal["never", "turn"]
 class Tiers:
     """Stores of a session manager, their health, and the rules for saving.
 
-    Most fields are arguments of ``TieredSessionManager``. ``is_strict`` is for maintenance: an unanswered request or a change
-    by another writer is then an error.
+    Most fields are arguments of ``TieredSessionManager``.
 
     Raises:
         ValueError: A field is out of range, or there is neither a hot nor a durable tier.
@@ -40,16 +38,12 @@ class Tiers:
     writer: Writer
     codec: Codec
     clock: Callable[[], float]
-    ttl: TtlPolicy = field(default_factory=TtlPolicy)
+    ttl: TtlPolicy
     flush_every: int = 5
-    is_strict: bool = False
     refresh: Refresh = "never"
-    resume_cold: bool = True
     hot_deadline: float = 0.05
     durable_deadline: float = 2.0
     max_unsaved: int = 10_000
-    hot_health: TierHealth = field(default_factory=TierHealth)
-    durable_health: TierHealth = field(default_factory=TierHealth)
 
     def __post_init__(self) -> None:
         if self.refresh not in get_args(Refresh):
@@ -60,7 +54,6 @@ class Tiers:
         seconds("durable_deadline", self.durable_deadline)
         of_kind("codec", self.codec, Codec, "a Codec(...)")
         of_kind("ttl", self.ttl, TtlPolicy, "a TtlPolicy(...)")
-        of_kind("resume_cold", self.resume_cold, bool, "True or False")
         with_method("clock", self.clock, "__call__()", "a function that returns seconds since 1970")
         if self.hot is None and self.durable is None:
             raise ValueError(
@@ -85,16 +78,7 @@ class Tiers:
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None
         writer = shared_writer(hot, durable)
-        return cls(
-            hot=hot,
-            durable=durable,
-            writer=writer,
-            hot_health=writer.hot_health,
-            durable_health=writer.durable_health,
-            codec=codec or Codec(),
-            ttl=ttl or TtlPolicy(),
-            **rules,
-        )
+        return cls(hot=hot, durable=durable, writer=writer, codec=codec or Codec(), ttl=ttl or TtlPolicy(), **rules)
 
     @property
     def store_names(self) -> str:

@@ -485,7 +485,6 @@ def test_bad_ids_fail_at_construction(both: Stores, name: str) -> None:
         ({"durable_deadline": "2 s"}, "durable_deadline must be a positive number of seconds, got '2 s'"),
         ({"ttl": 1_800}, r"ttl must be a TtlPolicy\(...\), got 1800"),
         ({"codec": "zlib"}, r"codec must be a Codec\(...\), got 'zlib'"),
-        ({"resume_cold": "no"}, "resume_cold must be True or False, got 'no'"),
         ({"clock": 5}, "clock must be a function that returns seconds since 1970, got 5"),
         ({"hot": 5}, "hot must be a HotStore or its URL, got 5"),
         ({"durable": 5}, "durable must be a Table or its URL, got 5"),

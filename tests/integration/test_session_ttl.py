@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ from strands_manga_memory import (
     CorruptRecordError,
     InMemoryHotStore,
     SessionSweeper,
-    StoreUnavailableError,
     TtlPolicy,
 )
 from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.stores import HotRecord
-from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable
+from strands_manga_memory.testing import FakeClock, FaultyTable
 from tests.support import finish_writes, hot_copy
 from tests.unit.session.support import (
     MemoryTable,
@@ -328,73 +326,6 @@ def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed
     live("four")
     live._session_manager.flush()
     assert texts(live.messages) == texts(timed.manager().history()) == ["three", "ok", "four", "ok"]
-
-
-# Starting afresh
-
-
-def test_resume_cold_false_starts_afresh_once_the_hot_copy_is_over(timed: Timed) -> None:
-    live = timed.agent()
-    for number in range(3):
-        live(f"question {number}")
-    timed.clock.advance(1799)
-    assert same(timed.agent(resume_cold=False).messages, live.messages)
-    timed.clock.advance(1801)
-    assert timed.manager(resume_cold=False).exists()
-    assert len(list(timed.manager(resume_cold=False).history())) == 6
-    fresh = timed.agent(resume_cold=False)
-    assert fresh.messages == []
-    fresh("new")
-    fresh._session_manager.flush()
-    assert texts(timed.agent(resume_cold=False).messages) == ["new", "ok"]
-    assert texts(timed.manager().history()) == ["new", "ok"]
-
-
-def test_resume_cold_false_after_the_hot_copy_is_gone(timed: Timed) -> None:
-    live = timed.agent()
-    live("one")
-    live._session_manager.close()
-    timed.clock.advance(7200)
-    assert timed.record is None
-    assert timed.manager(resume_cold=False).exists()
-    fresh = timed.agent(resume_cold=False)
-    assert fresh.messages == []
-    fresh("new")
-    assert texts(timed.agent(resume_cold=False).messages) == ["new", "ok"]
-
-
-def test_resume_cold_false_flushes_the_old_life_first(timed: Timed) -> None:
-    live = timed.agent(flush_every=100)
-    live("question 0")
-    live._session_manager.flush()  # else the next turn may be due as well, if this one is still on its way
-    for number in (1, 2):
-        live(f"question {number}")
-    timed.clock.advance(1801)
-    timed.agent(resume_cold=False)
-    rows = [key for key in timed.durable.rows if "#TURN#" in key[1]]
-    assert len(rows) == 3  # the first turn, and those that only the hot tier had
-
-
-def test_resume_cold_false_does_not_take_an_unreadable_hot_tier_for_a_cold_one(timed: Timed) -> None:
-    timed.hot = FaultyHotStore(timed.hot)
-    live = timed.agent()
-    live("one")
-    live._session_manager.flush()
-    timed.hot.down = True
-    with suppress(StoreUnavailableError):
-        assert texts(timed.agent(resume_cold=False).messages) == ["one", "ok"]
-    timed.hot.down = False
-    assert texts(timed.agent(resume_cold=False).messages) == ["one", "ok"]
-
-
-def test_resume_cold_false_without_a_hot_tier() -> None:
-    stores = Timed.made(hot=False, ttl=TtlPolicy(mode="sliding", seconds=100))
-    live = stores.agent(resume_cold=False)
-    live("one")
-    stores.clock.advance(99)
-    assert texts(stores.agent(resume_cold=False).messages) == ["one", "ok"]
-    stores.clock.advance(2)
-    assert stores.agent(resume_cold=False).messages == []
 
 
 # The sweeper

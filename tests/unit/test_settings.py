@@ -26,7 +26,6 @@ BAD: dict[str, list[str]] = {
     "create_tables": ["perhaps", "2"],
     "flush_every": ["0", "-1", "1001", "1.5", "five"],
     "refresh": ["always"],
-    "resume_cold": ["maybe"],
     "hot_deadline": ["0", "-1", "61", "nan", "inf", "soon"],
     "durable_deadline": ["0", "61"],
     "profile_deadline": ["0", "61", "nan"],

@@ -90,7 +90,6 @@ _SETTINGS = {
     "flush_every",
     "ttl",
     "refresh",
-    "resume_cold",
     "codec",
     "clock",
     "hot_deadline",
