@@ -22,7 +22,7 @@ from strands_manga_memory import (
     TtlPolicy,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.assembly.settings import markdown
+from strands_manga_memory.assembly.settings import rows
 from strands_manga_memory.conversation import SummarySchedule, SummarySizes, SummaryTrigger
 
 PAGE = Path(__file__).parents[1] / "strands_manga_memory/guide/settings.md"
@@ -48,8 +48,14 @@ def page() -> str:
     return text[: text.index("<!-- settings: begin -->")] + "".join(_tables()) + text[text.index("<!-- settings: end -->") :]
 
 
+def variables() -> str:
+    """Return the table of all settings with their environment variables."""
+    head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
+    return head + "".join(f"| `{name}` | `{default}` | {what} | {why} |\n" for _, name, default, what, why in rows())
+
+
 def _tables() -> Iterator[str]:
-    yield f"<!-- settings: begin -->\n{markdown()}\n"
+    yield f"<!-- settings: begin -->\n{variables()}\n"
     yield "## Parameters of the parts\n\nFrom the docstrings. Parameters without a default are required.\n"
     for kind in DOCUMENTED:
         yield f"\n### {kind.__name__}\n\n| parameter | default | meaning |\n|---|---|---|\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from strands_manga_memory.language.pii import DEFAULT_RULES, Action
 from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
@@ -20,77 +20,6 @@ from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.stores.urls import NO_USERS, split_url, without_password
 
-
-@dataclass(frozen=True)
-class Unit:
-    """Unit of a numeric setting, such as ``seconds``, for the descriptions of accepted values."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Words:
-    """Description of the values that a setting accepts, for settings whose type does not describe them."""
-
-    takes: str
-
-
-Seconds = Annotated[float, Unit("seconds")]
-Tokens = Annotated[int, Unit("tokens")]
-Turns = Annotated[int, Unit("turns")]
-Messages = Annotated[int, Unit("messages")]
-Failures = Annotated[int, Unit("failures")]
-Users = Annotated[int, Unit("users")]
-
-_MOST_DAYS = 36_500.0
-
-
-def _pairs(names: Collection[str], taken: Callable[[Any], Any], words: str) -> Callable[[object], Mapping[str, Any] | None]:
-    """Return a validator that converts a mapping or the text ``name=value,name=value`` to a mapping. None stays None.
-
-    ``names`` are the allowed names. ``taken`` converts each value. For a name, a value or a type that is not allowed,
-    the validator raises a ``ValueError`` with the message ``words``.
-    """
-
-    def read(given: object) -> Mapping[str, Any] | None:
-        if given is None:
-            return None
-        pairs = [pair.split("=") for pair in given.split(",")] if isinstance(given, str) else given
-        try:
-            return {_one_of(names, name): taken(value) for name, value in dict(pairs).items()}  # type: ignore[call-overload]
-        except (TypeError, ValueError):
-            raise ValueError(words.replace("`", "")) from None
-
-    return read
-
-
-def _one_of(names: Collection[str], name: Any) -> str:
-    known = str(name).strip()
-    if known not in names:
-        raise ValueError(known)
-    return known
-
-
-def _days(value: Any) -> float:
-    days = float(value)
-    if not 0 < days <= _MOST_DAYS:
-        raise ValueError(days)
-    return days
-
-
-_RULES = tuple(dict.fromkeys(rule.name for rule in DEFAULT_RULES))
-_ACTIONS = get_args(Action)
-_KEPT = tuple(type_.value for type_ in MemoryType if type_ is not MemoryType.PREFERENCE)
-
-_PII = f"`rule=action,...`, with a rule of {', '.join(_RULES)} and an action of {', '.join(_ACTIONS)}"
-_RETENTION = f"`type=days,...`, with a type of {', '.join(_KEPT)} and over 0 to {_MOST_DAYS:,.0f} days"
-
-PiiActions = Annotated[
-    Mapping[str, Action], BeforeValidator(_pairs(_RULES, lambda value: _one_of(_ACTIONS, value), _PII)), Words(_PII)
-]
-RetentionDays = Annotated[Mapping[str, float], BeforeValidator(_pairs(_KEPT, _days, _RETENTION)), Words(_RETENTION)]
-
-
 logger = logging.getLogger(__name__)
 
 PREFIX = "MANGA_MEMORY_"
@@ -99,21 +28,36 @@ PREFIX = "MANGA_MEMORY_"
 History = Literal["importance", "summarize", "compact"]
 """Method that limits an agent's history."""
 
-
-_HOT_SCHEMES = (
-    "memory",
-    "redis",
-    "rediss",
-    "redis+cluster",
-    "rediss+cluster",
-    "redis+sentinel",
-    "rediss+sentinel",
-)
+_HOT_SCHEMES = ("memory", "redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
 _DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
-
-
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 """Texts that environment variables accept for booleans. Keyword arguments accept only True and False."""
+
+_MOST_DAYS = 36_500.0
+_RULES = tuple(dict.fromkeys(rule.name for rule in DEFAULT_RULES))
+_KEPT = tuple(type_.value for type_ in MemoryType if type_ is not MemoryType.PREFERENCE)
+_Rule = Annotated[str, Field(pattern=f"^({'|'.join(_RULES)})$")]
+_Kept = Annotated[str, Field(pattern=f"^({'|'.join(_KEPT)})$")]
+_Days = Annotated[float, Field(gt=0, le=_MOST_DAYS)]
+_PII = f"`rule=action,...`, with a rule of {', '.join(_RULES)} and an action of {', '.join(get_args(Action))}"
+_RETENTION = f"`type=days,...`, with a type of {', '.join(_KEPT)} and over 0 to {_MOST_DAYS:,.0f} days"
+
+
+def _field(default: Any, takes: str, description: str, **checks: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"takes": takes}, **checks)
+
+
+def _number(default: float | None, unit: str, description: str, *, most: float, **least: float) -> Any:
+    low = f"over {least['gt']:g}" if "gt" in least else f"{least['ge']:g}"
+    return _field(default, f"{low} to {most:,.12g} {unit}", description, le=most, **least)
+
+
+def _tokens(description: str) -> Any:
+    return _number(None, "tokens", description, ge=1, most=10_000_000)
+
+
+def _switch(description: str, *, default: bool) -> Any:
+    return _field(default, "`true` or `false`", description, strict=True)
 
 
 class SettingsError(ValueError):
@@ -137,86 +81,77 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     return f"Unknown setting {name!r:.80}. {hint}"
 
 
-class MangaMemorySettings(BaseModel):
+class MangaMemorySettings(BaseSettings):
     """Settings of a process, for ``MangaMemory.from_settings`` and ``MangaMemory.from_env``.
 
     Each setting is also an environment variable, such as ``MANGA_MEMORY_FLUSH_EVERY=10``: ``MANGA_MEMORY_`` and the
-    setting's name in capitals. Booleans are written ``true`` or ``false``. An empty variable counts as unset.
+    setting's name in capitals. Only ``from_env`` reads the variables. Booleans are written ``true`` or ``false``. An empty
+    variable counts as unset.
 
     Raises:
         ValueError: A value is not allowed. The message names the setting and the allowed values.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_default=False,
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        enable_decoding=False,  # a mapping is written as pairs, not as JSON
+    )
 
-    hot_url: str = Field("memory://", description="Hot tier, as `open_hot_store` takes it; `memory://` is this process")
-    durable_url: str = Field(
+    hot_url: str = _field("memory://", "a URL", "Hot tier, as `open_hot_store` takes it; `memory://` is this process")
+    durable_url: str = _field(
         "sqlite:///.manga_memory/sessions.sqlite3",
-        description="Durable tier, as `open_table` takes it; by default a SQLite file",
+        "a URL",
+        "Durable tier, as `open_table` takes it; by default a SQLite file",
     )
-    users_url: str | None = Field(
+    users_url: str | None = _field(
         None,
-        description="User memory, as `open_table` takes it; `true`: next to the durable tier; unset, `none`: no user memory",
+        "a URL",
+        "User memory, as `open_table` takes it; `true`: next to the durable tier; unset, `none`: no user memory",
     )
-    create_tables: bool = Field(
-        default=True, strict=True, description="Create missing tables and their TTL setting when they are opened"
-    )
-    flush_every: Turns = Field(5, ge=1, le=1000, description="Turns between flushes to the durable tier")
+    create_tables: bool = _switch("Create missing tables and their TTL setting when they are opened", default=True)
+    flush_every: int = _number(5, "turns", "Turns between flushes to the durable tier", ge=1, most=1000)
     refresh: Refresh = Field("never", description="Whether each turn first reads changes of other devices")
-    hot_deadline: Seconds = Field(0.05, gt=0, le=60, description="Longest wait of a turn for the hot tier")
-    durable_deadline: Seconds = Field(
-        2.0, gt=0, le=60, description="Longest wait of a turn for the durable tier, if no other survives the process"
+    hot_deadline: float = _number(0.05, "seconds", "Longest wait of a turn for the hot tier", gt=0, most=60)
+    durable_deadline: float = _number(
+        2.0, "seconds", "Longest wait of a turn for the durable tier, if no other survives the process", gt=0, most=60
     )
-    profile_deadline: Seconds = Field(0.25, gt=0, le=60, description="Longest wait of an agent's start for a profile")
-    max_unsaved: Messages = Field(10_000, ge=1, le=1_000_000, description="Unsaved messages from which turns are refused")
+    profile_deadline: float = _number(0.25, "seconds", "Longest wait of an agent's start for a profile", gt=0, most=60)
+    max_unsaved: int = _number(10_000, "messages", "Unsaved messages from which turns are refused", ge=1, most=1_000_000)
     ttl_tier: Tier = Field("standard", description="User tier, from which the TTL is derived in the mode `hybrid`")
     ttl_mode: Mode = Field("hybrid", description="How the TTL is determined, and when it is renewed")
-    ttl_seconds: Seconds | None = Field(None, gt=0, le=31_536_000, description="TTL in the hot tier; unset: by tier and mode")
-    session_ttl: Seconds = Field(86_400.0, gt=0, le=31_536_000, description="Time after the last use at which a session ends")
-    ttl_grace: Seconds = Field(3_600.0, ge=3600, le=31_536_000, description="Time that stores keep data beyond its expiry")
+    ttl_seconds: float | None = _number(None, "seconds", "TTL in the hot tier; unset: by tier and mode", gt=0, most=31_536_000)
+    session_ttl: float = _number(86_400.0, "seconds", "Time after the last use at which a session ends", gt=0, most=31_536_000)
+    ttl_grace: float = _number(3_600.0, "seconds", "Time that stores keep data beyond its expiry", ge=3600, most=31_536_000)
     history: History = Field("importance", description="Method that limits the history, unless set in `agent_kwargs`")
-    max_tokens: Tokens | None = Field(
-        None,
-        ge=1,
-        le=10_000_000,
-        description="Budget of the history; unset: a quarter of the model's window, at most 16,384; "
-        "with summaries at most 4,096, as for an unknown window",
+    max_tokens: int | None = _tokens(
+        "Budget of the history; unset: a quarter of the model's window, at most 16,384; "
+        "with summaries at most 4,096, as for an unknown window"
     )
-    trim_to: Tokens | None = Field(
-        None,
-        ge=1,
-        le=10_000_000,
-        description="Tokens to which a full history is reduced; unset: leaves space for seven turns",
+    trim_to: int | None = _tokens("Tokens to which a full history is reduced; unset: leaves space for seven turns")
+    max_turns: int | None = _number(None, "turns", "Most turns of a history; unset: as many as fit", ge=1, most=10_000)
+    summary_trigger_tokens: int | None = _tokens(
+        "Tokens of history that trigger a summary; unset: about twice its budget, at most half the model's window"
     )
-    max_turns: Turns | None = Field(None, ge=1, le=10_000, description="Most turns of a history; unset: as many as fit")
-    summary_trigger_tokens: Tokens | None = Field(
-        None,
-        ge=1,
-        le=10_000_000,
-        description="Tokens of history that trigger a summary; unset: about twice its budget, at most half the model's window",
+    summary_trigger_turns: int = _number(20, "turns", "Turns since the last summary that trigger one", ge=1, most=10_000)
+    summary_keep_turns: int = _number(3, "turns", "Last turns that a summary does not replace", ge=1, most=1000)
+    recall: bool = _switch("Whether agents quote evicted messages, unless set in `agent_kwargs`", default=False)
+    recall_tokens: int | None = _tokens("Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's")
+    task_state: bool = _switch("Whether agents track the task, unless set in `agent_kwargs`", default=False)
+    pii_actions: dict[_Rule, Action] | None = _field(
+        None, _PII, "Treatment of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
     )
-    summary_trigger_turns: Turns = Field(20, ge=1, le=10_000, description="Turns since the last summary that trigger one")
-    summary_keep_turns: Turns = Field(3, ge=1, le=1000, description="Last turns that a summary does not replace")
-    recall: bool = Field(
-        default=False, strict=True, description="Whether agents quote evicted messages, unless set in `agent_kwargs`"
+    retention_days: dict[_Kept, _Days] | None = _field(
+        None, _RETENTION, "Days that memories are stored, by type; unset: 90; facts, feedback 180, patterns 30, questions 7"
     )
-    recall_tokens: Tokens | None = Field(
-        None, ge=1, le=10_000_000, description="Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's"
-    )
-    task_state: bool = Field(
-        default=False, strict=True, description="Whether agents track the task, unless set in `agent_kwargs`"
-    )
-    pii_actions: PiiActions | None = Field(
-        None, description="Treatment of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
-    )
-    retention_days: RetentionDays | None = Field(
-        None, description="Days that memories are stored, by type; unset: 90; facts, feedback 180, patterns 30, questions 7"
-    )
-    breaker_failures: Failures = Field(5, ge=1, le=1000, description="Consecutive failures that open a tool's breaker")
-    breaker_reset_after: Seconds = Field(30.0, gt=0, le=600, description="Time that a breaker stays open")
-    breaker_users: Users = Field(2, ge=1, le=1000, description="Users who must get errors of a tool before its breaker opens")
-    breaker_timeout: Seconds = Field(2.0, gt=0, le=3600, description="Longest call of a guarded tool")
-    telemetry: bool = Field(default=True, strict=True, description="Whether OpenTelemetry and `stats()` receive data")
+    breaker_failures: int = _number(5, "failures", "Consecutive failures that open a tool's breaker", ge=1, most=1000)
+    breaker_reset_after: float = _number(30.0, "seconds", "Time that a breaker stays open", gt=0, most=600)
+    breaker_users: int = _number(2, "users", "Users who must get errors of a tool before its breaker opens", ge=1, most=1000)
+    breaker_timeout: float = _number(2.0, "seconds", "Longest call of a guarded tool", gt=0, most=3600)
+    telemetry: bool = _switch("Whether OpenTelemetry and `stats()` receive data", default=True)
 
     @field_validator("hot_url", "durable_url", "users_url")
     @classmethod
@@ -228,11 +163,19 @@ class MangaMemorySettings(BaseModel):
             raise ValueError(f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}")
         return value
 
+    @field_validator("pii_actions", "retention_days", mode="before")
+    @classmethod
+    def _split_pairs(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        return dict(tuple(part.strip() for part in pair.split("=")) for pair in given.split(","))  # type: ignore[misc]
+
     def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**values)
+            BaseModel.__init__(self, **values)  # that of BaseSettings also reads the environment
         except ValidationError as error:
-            raise SettingsError([_problem(each) for each in error.errors()]) from None
+            found = {str(each["loc"][0]): each for each in error.errors()}
+            raise SettingsError([(name, _problem(name, each, values[name])) for name, each in found.items()]) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the names and values for ``repr``, URLs without passwords."""
@@ -240,22 +183,17 @@ class MangaMemorySettings(BaseModel):
             yield name, without_password(value) if isinstance(value, str) else value
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None, **values: Any) -> MangaMemorySettings:
-        """Return the settings from environment variables.
-
-        Args:
-            environ: The environment variables. Default: those of the process.
-            values: Settings, keyed by name, which replace those of the variables.
+    def from_env(cls, **values: Any) -> MangaMemorySettings:
+        """Return the settings from environment variables. ``values``, keyed by name, replace those of the variables.
 
         Raises:
             ValueError: A value is not allowed. The message names its variable and the allowed values.
         """
-        environ = os.environ if environ is None else environ
-        given: dict[str, Any] = {name: environ[variable(name)] for name in cls.model_fields if environ.get(variable(name))}
+        given = EnvSettingsSource(cls)()
         given |= {
             name: _TRUTH.get(text.lower(), text) for name, text in given.items() if cls.model_fields[name].annotation is bool
         }
-        for name in sorted(environ):
+        for name in sorted(os.environ):
             if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in cls.model_fields:
                 close = difflib.get_close_matches(name, map(variable, cls.model_fields), n=1)
                 logger.warning("variable=<%s>, closest=<%s> | there is no such setting", name, *close or ["none"])
@@ -316,13 +254,7 @@ def variable(name: str) -> str:
 def rows() -> list[tuple[str, str, str, str, str]]:
     """Return name, environment variable, default, accepted values and meaning of each setting."""
     return [
-        (
-            name,
-            variable(name),
-            _written(field.default),
-            takes(name),
-            str(field.description),
-        )
+        (name, variable(name), _written(field.default), takes(name), str(field.description))
         for name, field in MangaMemorySettings.model_fields.items()
     ]
 
@@ -333,45 +265,17 @@ def _written(value: Any) -> str:
     return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def markdown() -> str:
-    """Return a Markdown table of all settings, for the guide page about settings."""
-    head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
-    return head + "".join(f"| `{var}` | `{default}` | {what} | {why} |\n" for _, var, default, what, why in rows())
-
-
 def takes(name: str) -> str:
     """Return a description of the values that a setting accepts."""
     field = MangaMemorySettings.model_fields[name]
-    kinds = [kind for kind in _members(field.annotation) if kind is not type(None)]
-    if get_origin(kinds[0]) is Literal:
-        return " or ".join(f"`{value}`" for value in get_args(kinds[0]))
-    if kinds[0] is bool:
-        return "`true` or `false`"
-    if kinds[0] is str:
-        return "a URL"
-    for entry in _metadata(name):
-        if isinstance(entry, Words):
-            return entry.takes
-    unit = next((entry.name for entry in _metadata(name) if isinstance(entry, Unit)), "")
-    bounds = {kind: getattr(entry, kind) for entry in _metadata(name) for kind in ("gt", "ge", "le") if hasattr(entry, kind)}
-    low = f"over {bounds['gt']:g}" if "gt" in bounds else f"{bounds['ge']:g}"
-    return f"{low} to {bounds['le']:,g} {unit}" if bounds["le"] < 1e6 else f"{low} to {bounds['le']:,.0f} {unit}"
+    if isinstance(field.json_schema_extra, dict):
+        return str(field.json_schema_extra["takes"])
+    return " or ".join(f"`{value}`" for value in get_args(field.annotation))
 
 
-def _metadata(name: str) -> list[Any]:
-    field = MangaMemorySettings.model_fields[name]
-    return [*field.metadata, *(entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ()))]
-
-
-def _members(annotation: Any) -> list[Any]:
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [member for kind in get_args(annotation) for member in _members(kind)]
-    return [getattr(annotation, "__origin__", annotation)] if hasattr(annotation, "__metadata__") else [annotation]
-
-
-def _problem(error: Any) -> tuple[str, str]:
-    name = str(error["loc"][0])
+def _problem(name: str, error: Any, given: object) -> str:
     if name not in MangaMemorySettings.model_fields:
-        return name, unknown_setting(name, MangaMemorySettings.model_fields)
-    what = str(error["ctx"]["error"]) if "error" in error.get("ctx", {}) else takes(name).replace("`", "")
-    return name, f"must be {what}, got {without_password(str(error['input']))!r:.200}"
+        return unknown_setting(name, MangaMemorySettings.model_fields)
+    is_unknown_url = name.endswith("_url") and error["type"] == "value_error"
+    what = str(error["ctx"]["error"]) if is_unknown_url else takes(name).replace("`", "")
+    return f"must be {what}, got {without_password(str(given))!r:.200}"

@@ -179,11 +179,14 @@ def test_a_part_that_cannot_be_is_refused(memory: MangaMemory, given: dict[str, 
         ("offer_tool", lambda memory, text: HistoryRecall(offer_tool=text)),
     ],
 )
-def test_text_for_a_boolean_is_refused(memory: MangaMemory, name: str, build: Callable[..., object]) -> None:
+def test_text_for_a_boolean_is_refused(
+    memory: MangaMemory, name: str, build: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for text in ("no", "false", "yes"):
         with pytest.raises(ValueError, match=rf"^{name} must be (?i:true)( or|, ).*, got '{text}'"):
             build(memory, text)
-    assert MangaMemorySettings.from_env({"MANGA_MEMORY_RECALL": "YES"}).recall is True
+    monkeypatch.setenv("MANGA_MEMORY_RECALL", "YES")
+    assert MangaMemorySettings.from_env().recall is True
     memory.close()
 
 

@@ -158,7 +158,7 @@ def test_what_compose_sets_runs_on_the_servers_it_names(
     durable: str, monkeypatch: pytest.MonkeyPatch, valkey_server: servers.Valkey, unique: str
 ) -> None:
     set_by = yaml.safe_load(COMPOSE)["services"]["chat"]["environment"]
-    assert MangaMemorySettings.from_env(set_by).durable_url.startswith("postgresql://")
+    assert MangaMemorySettings(durable_url=set_by["MANGA_MEMORY_DURABLE_URL"]).durable_url.startswith("postgresql://")
     hot = set_by["MANGA_MEMORY_HOT_URL"].replace("valkey:6379", f"{valkey_server.host}:{valkey_server.port}")
     monkeypatch.setenv("MANGA_MEMORY_HOT_URL", f"{hot}?prefix={unique}")
     monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", durable)

@@ -288,13 +288,17 @@ def test_the_cost_model_gives_the_published_figures() -> None:
     assert Workload().cache_hit_rate == 0.70
 
 
-def test_settings_come_from_variables() -> None:
+def test_settings_come_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every setting has an environment variable; an error names the bad variable and the accepted values."""
-    assert MangaMemorySettings.from_env({"MANGA_MEMORY_MAX_TOKENS": "2000"}).max_tokens == 2_000
+    with monkeypatch.context() as variables:
+        variables.setenv("MANGA_MEMORY_MAX_TOKENS", "2000")
+        assert MangaMemorySettings.from_env().max_tokens == 2_000
     for name in MangaMemorySettings.model_fields:
         if name not in ("hot_url", "durable_url", "users_url", "memories_url"):
-            with pytest.raises(ValueError, match=f"MANGA_MEMORY_{name.upper()}"):
-                MangaMemorySettings.from_env({f"MANGA_MEMORY_{name.upper()}": "\x00nonsense"})
+            with monkeypatch.context() as variables:
+                variables.setenv(f"MANGA_MEMORY_{name.upper()}", "nonsense")
+                with pytest.raises(ValueError, match=f"^MANGA_MEMORY_{name.upper()}"):
+                    MangaMemorySettings.from_env()
 
 
 def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> None:

@@ -62,7 +62,7 @@ ASKED: dict[str, Callable[[MangaMemory], Any]] = {
     "name of a process": lambda _: MangaMemorySettings(**{LONG: 1}),
     "id": lambda memory: memory.user(LONG),
     "url": lambda _: MangaMemory.open(durable=LONG),
-    "variable": lambda _: MangaMemorySettings.from_env({"MANGA_MEMORY_HOT_URL": LONG}),
+    "variable": lambda _: MangaMemorySettings.from_env(hot_url=LONG),
     "pairs": lambda _: MangaMemorySettings(pii_actions={LONG: LONG}),
 }
 

@@ -10,7 +10,7 @@ import pytest
 from strands.tools.mcp import MCPClient
 
 from strands_manga_memory import ConversationScope, MangaMemory, MangaMemorySettings, TtlPolicy
-from strands_manga_memory.assembly.settings import markdown, rows, takes, variable
+from strands_manga_memory.assembly.settings import rows, takes, variable
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.testing import ScriptedModel
@@ -61,21 +61,24 @@ def test_every_setting_has_bad_values_here_and_a_description() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
-def test_a_bad_value_names_its_variable_and_what_it_takes(name: str, value: str) -> None:
+def test_a_bad_value_names_its_variable_and_what_it_takes(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable(name), value)
     with pytest.raises(ValueError, match=rf"^{variable(name)} must be ") as raised:
-        MangaMemorySettings.from_env({variable(name): value})
+        MangaMemorySettings.from_env()
     assert value in str(raised.value)
     with pytest.raises(ValueError, match=rf"^{name} must be "):
         MangaMemorySettings(**{name: value})
 
 
-def test_a_password_is_not_shown() -> None:
+def test_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "reddis://user:geheim@host/0")
     with pytest.raises(ValueError, match="MANGA_MEMORY_HOT_URL") as raised:
-        MangaMemorySettings.from_env({"MANGA_MEMORY_HOT_URL": "reddis://user:geheim@host/0"})
+        MangaMemorySettings.from_env()
     assert "geheim" not in str(raised.value)
 
 
-def test_variables_and_what_is_given_over_them() -> None:
+def test_variables_and_what_is_given_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MangaMemorySettings.from_env() == MangaMemorySettings()
     environ = {
         "MANGA_MEMORY_FLUSH_EVERY": "10",
         "MANGA_MEMORY_TELEMETRY": "false",
@@ -83,22 +86,27 @@ def test_variables_and_what_is_given_over_them() -> None:
         "MANGA_MEMORY_USERS_URL": "",
         "OTHER": "x",
     }
-    settings = MangaMemorySettings.from_env(environ, max_tokens=99)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert MangaMemorySettings() == MangaMemorySettings(flush_every=5)  # only from_env reads variables
+    settings = MangaMemorySettings.from_env(max_tokens=99)
     assert (settings.flush_every, settings.telemetry, settings.max_tokens, settings.users_url) == (10, False, 99, None)
     assert settings.ttl_policy() == TtlPolicy(seconds=120.0)
-    assert MangaMemorySettings.from_env({}) == MangaMemorySettings()
     with pytest.raises(ValueError, match=r"^max_tokens must be 1 to"):
-        MangaMemorySettings.from_env(environ, max_tokens=0)
+        MangaMemorySettings.from_env(max_tokens=0)
 
 
-def test_two_mistakes_are_both_named() -> None:
+def test_two_mistakes_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVERY", "0")
+    monkeypatch.setenv("MANGA_MEMORY_REFRESH", "x")
     with pytest.raises(ValueError, match=r"MANGA_MEMORY_FLUSH_EVERY.*MANGA_MEMORY_REFRESH"):
-        MangaMemorySettings.from_env({"MANGA_MEMORY_FLUSH_EVERY": "0", "MANGA_MEMORY_REFRESH": "x"})
+        MangaMemorySettings.from_env()
 
 
-def test_a_slip_in_a_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slip_in_a_name_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVRY", "3")
     with caplog.at_level(logging.WARNING):
-        MangaMemorySettings.from_env({"MANGA_MEMORY_FLUSH_EVRY": "3"})
+        MangaMemorySettings.from_env()
     assert "MANGA_MEMORY_FLUSH_EVERY" in caplog.text
     with pytest.raises(ValueError, match=r"Unknown setting 'flush_evry'\. Did you mean 'flush_every'\?"):
         MangaMemorySettings(flush_evry=3)
@@ -187,7 +195,7 @@ def test_what_is_encrypted_in_memories_is_so_by_the_codecs_cipher(tmp_path: Path
 
 
 def test_the_readme_has_the_table_of_all_settings() -> None:
-    assert markdown() in GUIDE.read_text(encoding="utf-8")
+    assert settings_page.variables() in GUIDE.read_text(encoding="utf-8")
     for name, *_ in rows():
         if re.search(r"\d", takes(name)):
             assert re.search(r"(seconds|tokens|turns|messages|failures|users|days)$", takes(name))
